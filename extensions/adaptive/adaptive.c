@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The adaptive extension: sheds load according to the CPU usage of the process (core/shed.h). Each
- * check at or above cpu_percentage raises the step by one. After `recovery` below resume_percentage
- * the step is lowered by one. Between these limits it stays, so that the CPU saved by a step does
- * not undo the step.
+ * check at or above cpu_percentage raises the step by one. After `recovery` below
+ * resume_percentage, the step is lowered by one. Between cpu_percentage and resume_percentage the
+ * step does not change, so that the CPU saved by a step does not undo the step.
  */
 #include <stdio.h>
 
@@ -31,8 +31,10 @@ struct state {
     bool sending; /* a broadcast of `sent_step` is in progress */
     unsigned sent_step, step;
     double cpus;
-    uint64_t cpu_ns, checked_ms; /* at the previous check */
-    uint64_t calm_ms;            /* since when CPU usage is below resume_percentage */
+    /* CPU time of the process, and the monotonic time, at the previous check */
+    uint64_t cpu_ns, checked_ms;
+    /* monotonic time since which CPU usage is below resume_percentage, if `calm` */
+    uint64_t calm_ms;
     bool calm;
     double *step_metric, *cpu_metric;
 };
@@ -92,7 +94,7 @@ static void adaptive_done(struct br_broadcast *broadcast, struct br_host *home)
         adaptive_send_step(state);
 }
 
-/* Sends the step to all workers. If that fails, the next check tries again. */
+/* Sends the step to all workers. If sending fails, the next check sends the step again. */
 static void adaptive_send_step(struct state *state)
 {
     if (state->sending)
@@ -192,7 +194,7 @@ static int adaptive_start(struct br_node *node, struct br_err *err)
                : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-/* The broadcast may still be deferred if the host runs without loops. */
+/* If the host runs without loops, the broadcast may still be deferred. */
 static void adaptive_destroy(struct br_node *node)
 {
     struct state *state = node->state;

@@ -6,8 +6,9 @@
 
 #include "base/cgroup.h"
 
-/* Lowers the quota to that of one control group: "max 100000", or the microseconds of CPU per
- * period, such as "50000 100000". */
+/* Lowers the quota in `arg` to the quota of one control group. `text` is "max 100000"
+ * (unlimited), or the microseconds of CPU time per period and the period, such as "50000
+ * 100000". */
 static void cpus_lower(const char *text, void *arg)
 {
     double *quota = arg;

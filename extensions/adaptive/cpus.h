@@ -2,8 +2,9 @@
 /* Determines how much CPU the process may use. */
 #pragma once
 
-/* Returns the lowest quota of the control groups (version 2, cpu.max) of the process, in CPUs; 0 if
- * none has a quota. `root` is prepended to "/proc" and "/sys" in tests; otherwise it is "". */
+/* Returns the lowest CPU quota of the control groups of the process (version 2, cpu.max), in
+ * CPUs; 0 if none of the groups has a quota. `root` is prepended to "/proc" and "/sys" in tests;
+ * otherwise it is "". */
 double adaptive_quota(const char *root);
 
 /* Returns how many CPUs `n_workers` threads can use at most. Limits are one CPU per thread, the

@@ -12,19 +12,20 @@
 /* A request that is broadcast to the workers. Only one worker at a time accesses it, so it needs
  * no lock. */
 struct call {
-    struct br_list link; /* in control->calls */
+    struct br_list link; /* link in control->calls */
     struct br_broadcast broadcast;
     struct control *control;
-    struct br_request *request; /* NULL: the client disconnected, or was answered */
-    /* For adding an override. */
+    /* the client's request; NULL: the client disconnected, or was answered */
+    struct br_request *request;
+    /* Used by a call that adds an override. */
     struct control_override *override;
     int applies; /* number of things that the override applies to, or the code of `err` */
     struct br_err err;
-    /* For ending overrides. */
+    /* Used by a call that ends overrides. */
     uint64_t ids[BR_OVERRIDES_MAX];
     size_t n_ids;
     /* For listing. */
-    struct br_map *rows; /* distinct JSON rows: several workers report the same row */
+    struct br_map *rows; /* set of JSON rows, in which several workers may report the same row */
     bool cut;
     unsigned step;
 };
@@ -145,7 +146,7 @@ static void control_call_withdraw(struct control *control, uint64_t id)
 {
     struct call *call = call_new(control, NULL);
     if (!call)
-        return; /* the override expires */
+        return; /* the override remains until it expires */
     call->broadcast.visit = control_call_visit_end;
     call->broadcast.done = control_call_done_end;
     call->ids[call->n_ids++] = id;

@@ -80,7 +80,8 @@ static int control_check(void *config, const struct br_yaml *node, const char *p
 
 /* --- Access ---------------------------------------------------------------------------------- */
 
-/* Compares in constant time: the duration depends only on the length of the presented token. */
+/* Returns true if a presented token is the secret. Compares in constant time: the duration
+ * depends only on the length of the presented token. */
 static bool control_is_secret(const char *shown, const char *secret)
 {
     size_t len = strlen(secret), shown_len = strlen(shown);
@@ -100,7 +101,8 @@ static bool control_is_allowed(const struct control *control, const struct br_re
     return control_is_secret(value + strspn(value, " "), config->token.text);
 }
 
-/* Counts a failure. Returns false if there were too many recently. */
+/* Counts a request without the right token. Returns false if there were too many such requests
+ * recently. */
 static bool control_allow_failure(struct control *control)
 {
     uint64_t now = br_host_mono_ms(control->node->host);
@@ -114,9 +116,10 @@ static bool control_allow_failure(struct control *control)
     return true;
 }
 
-/* The limit applies only after a token was found to be wrong. On loopback all clients share one
- * address, so a limit before the comparison would let any local program lock out the owner. The
- * length of the token prevents guessing; the limit only bounds its cost and makes it visible. */
+/* Rejects a request without the right token. The number of such requests is limited only after
+ * the token was compared: on loopback all clients share one address, so a limit before the
+ * comparison would let any local program lock out the owner. The length of the token prevents
+ * guessing; the limit only bounds the cost of guessing and makes it visible. */
 static void control_reject(struct control *control, struct br_request *request)
 {
     *control->refused += 1;
@@ -214,8 +217,8 @@ static void control_post(struct control *control, struct br_request *request)
         control_reply_error(request, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
 }
 
-/* Reads the query parameters. Unknown ones are rejected, because a misspelt filter would end all
- * overrides. */
+/* Reads the query parameters. Unknown parameters are rejected, because a misspelt filter would
+ * end all overrides. */
 static int control_read_query(const struct br_request *request, uint64_t id, struct br_arena *arena,
                               const char **ret_service, struct br_err *err)
 {

@@ -9,7 +9,7 @@
  * - reply.c: writes responses
  *
  * Only the first worker accesses the list of overrides. The components of each worker hold copies
- * of those that apply to them (pipeline/override.h), and end these independently.
+ * of the overrides that apply to them (pipeline/override.h), and end these copies independently.
  */
 #pragma once
 
@@ -22,12 +22,15 @@
 
 #define CONTROL_PATH "/v1/profiling"
 #define CONTROL_BODY_MAX 8192
-#define CONTROL_CALLS_MAX 64  /* requests in progress; further ones get 503 */
-#define CONTROL_ROWS_MAX 4096 /* rows in one response, which reports when there are more */
+#define CONTROL_CALLS_MAX 64 /* most requests in progress; further requests get 503 */
+/* most rows in one response, which reports when there are more rows */
+#define CONTROL_ROWS_MAX 4096
 #define CONTROL_ID_LEN 16
 #define CONTROL_TOKEN_MIN 16
-#define CONTROL_FAILURES_MAX 10 /* failed requests that are answered with 401 ... */
-#define CONTROL_FORGIVE_MS 1000 /* ... and one more after each interval of this length */
+/* requests without the right token that are answered with 401; further ones get 429 */
+#define CONTROL_FAILURES_MAX 10
+/* milliseconds after which one more request without the right token is answered with 401 */
+#define CONTROL_FORGIVE_MS 1000
 
 struct control_config {
     const char *endpoint, *transport;
@@ -43,24 +46,26 @@ struct control_config {
 
 struct control_override {
     struct br_list link;
-    struct br_override base; /* its strings are in `arena` */
+    struct br_override base; /* the override; its strings are in `arena` */
     struct br_arena arena;
-    uint64_t duration_ms;        /* greater than 0 */
-    uint64_t since_ns, until_ns; /* Unix time, for display */
+    uint64_t duration_ms;        /* duration in milliseconds, greater than 0 */
+    uint64_t since_ns, until_ns; /* Unix times in nanoseconds, for display */
 };
 
 struct control_overrides {
     struct br_node *node;
     struct br_list list;
-    size_t count; /* including overrides that are being sent to the workers */
+    size_t count; /* number of overrides, including overrides that are being sent to the workers */
     struct br_timer end;
 };
 
-void control_override_free(struct control_override *override); /* accepts NULL */
+/* Frees an override. Accepts NULL. */
+void control_override_free(struct control_override *override);
 
 /* Initializes an empty list and its timer. Returns 0 or BR_ENOMEM. */
 int control_overrides_init(struct control_overrides *overrides, struct br_node *node);
-void control_overrides_release(struct control_overrides *overrides); /* accepts a zeroed one */
+/* Frees the list and its overrides. Accepts a zeroed list. */
+void control_overrides_release(struct control_overrides *overrides);
 
 /* Assigns the id and the times of an override, and counts it until it ends or
  * control_overrides_discard is called. Returns 0, or BR_EFULL with the seconds until the next
@@ -68,8 +73,8 @@ void control_overrides_release(struct control_overrides *overrides); /* accepts 
 int control_overrides_admit(struct control_overrides *overrides, struct control_override *override,
                             uint64_t *ret_wait_s);
 
-/* control_overrides_add adds an admitted override to the list, which then owns it.
- * control_overrides_discard frees it instead. */
+/* control_overrides_add adds an admitted override to the list, which then owns the override.
+ * control_overrides_discard frees an admitted override instead. */
 void control_overrides_add(struct control_overrides *overrides, struct control_override *override);
 void control_overrides_discard(struct control_overrides *overrides,
                                struct control_override *override);
@@ -77,8 +82,8 @@ void control_overrides_discard(struct control_overrides *overrides,
 /* Returns the active override with this id, or NULL. */
 struct control_override *control_overrides_find(struct control_overrides *overrides, uint64_t id);
 
-/* Lists the ids of the active overrides with this id (0: any) and this service (NULL: any).
- * Returns their number. */
+/* Lists the ids of the active overrides that have the id `id` (0: any) and the service `service`
+ * (NULL: any). Returns the number of these overrides. */
 size_t control_overrides_match(struct control_overrides *overrides, uint64_t id,
                                const char *service, uint64_t ret[BR_OVERRIDES_MAX]);
 
@@ -103,22 +108,23 @@ struct control {
     struct br_list calls;
     size_t n_calls;
     struct br_log_limit log_limit;
-    double *refused;      /* requests without the right token ... */
-    double *throttled;    /* ... and those of them that were answered with 429 */
-    unsigned failures;    /* recent failures; decreases by one per CONTROL_FORGIVE_MS */
+    double *refused;      /* metric: requests without the right token */
+    double *throttled;    /* metric: requests without the right token that were answered with 429 */
+    unsigned failures;    /* number of recent failures; decreases by one per CONTROL_FORGIVE_MS */
     uint64_t forgiven_ms; /* time up to which `failures` was decreased */
     char name[192];
 };
 
-/* Send a request to all workers, and answer it when they are done. control_call_add takes
- * ownership of `override`. */
+/* Send a request to all workers, and respond to the request when the workers are done.
+ * control_call_add adds `override` and takes ownership of it. control_call_end ends overrides.
+ * control_call_list lists the active profiling. */
 void control_call_add(struct control *control, struct br_request *request,
                       struct control_override *override);
 void control_call_end(struct control *control, struct br_request *request, uint64_t id,
                       const char *service);
 void control_call_list(struct control *control, struct br_request *request);
 
-/* Handles that the client of a request disconnected. */
+/* Must be called when the client of a request has disconnected. */
 void control_call_gone(struct br_request *request);
 
 /* Frees the calls that no worker can finish any more. */
@@ -126,7 +132,7 @@ void control_calls_release(struct control *control);
 
 /* --- Responses (reply.c) --------------------------------------------------------------------- */
 
-/* Responds with JSON; with 503 if `json` failed. `header` may be NULL. */
+/* Responds with the text `json`, or with 503 if `json` failed. `header` may be NULL. */
 void control_reply(struct br_request *request, unsigned status, const struct br_header *header,
                    const struct br_str *json);
 /* Responds with an error. `field` names the invalid field of the request; it may be NULL or
@@ -135,10 +141,11 @@ void control_reply_error(struct br_request *request, unsigned status,
                          const struct br_header *header, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Parses an id of CONTROL_ID_LEN hex digits. Returns false for anything else, and for 0. */
+/* Parses an id of CONTROL_ID_LEN hex digits. Returns false for any other text, and for the id 0. */
 bool control_parse_id(const char *text, uint64_t *ret);
 
-/* Append an override, or the profiling of one target, as a JSON object. */
+/* control_put_override appends an override as a JSON object. control_put_collected appends the
+ * profiling of one target as a JSON object. */
 void control_put_override(struct br_str *out, const struct control_override *override,
                           uint64_t now_ms);
 void control_put_collected(struct br_str *out, const struct br_collected *collected);

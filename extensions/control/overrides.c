@@ -34,8 +34,8 @@ static void control_overrides_drop(struct control_overrides *overrides,
 
 static void control_overrides_on_end(struct br_timer *timer);
 
-/* Frees overrides that have ended, which the workers have ended independently, and sets the
- * timer for the next one. */
+/* Frees the overrides that have ended, and sets the timer for the next override that ends. The
+ * workers end their copies of the overrides independently. */
 static void control_overrides_sweep(struct control_overrides *overrides)
 {
     struct br_host *host = overrides->node->host;

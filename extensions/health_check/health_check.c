@@ -2,7 +2,7 @@
 /*
  * The health_check extension responds with 200 while the service runs, and with 503 from the start
  * of a shutdown. Load balancers then send no new requests while queued data is delivered. Responses
- * are those of the Collector.
+ * have the format of the Collector's.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ struct state {
     struct br_node *node;
     struct br_server *server;
     struct br_hosts hosts;
-    struct br_header *headers; /* of each response */
+    struct br_header *headers; /* headers of each response */
     uint64_t since_ms, since_unix_ns;
     char name[192];
 };
@@ -122,7 +122,7 @@ static bool health_check_has_http(const struct config *settings)
     return settings->use_v2 && settings->http;
 }
 
-/* Replaces the older keys by those of `http`. */
+/* Replaces the values of the older keys by the values in `http`. */
 static void health_check_apply_http(struct config *settings)
 {
     const struct http *http = settings->http;
@@ -134,7 +134,8 @@ static void health_check_apply_http(struct config *settings)
     settings->path = http->status.path;
 }
 
-/* Checks the endpoint and path. `node` and `path` are those of the map that contains them. */
+/* Checks the endpoint and path of a server. `node` and `path` belong to the map that contains
+ * the two keys. */
 static void health_check_check_server(const struct config *settings, const struct br_yaml *node,
                                       const char *path, struct br_errs *errs)
 {
@@ -220,7 +221,8 @@ static void health_check_put_status(const struct state *state, bool healthy, str
     br_str_puts(out, "\"}");
 }
 
-/* Matches like Go's ServeMux: a pattern that ends in a slash includes everything below it. */
+/* Returns true if a path matches a pattern, as in Go's ServeMux: a pattern that ends in a slash
+ * includes all paths below it. */
 static bool health_check_path_matches(const char *pattern, const char *path)
 {
     size_t len = strlen(pattern);
@@ -257,7 +259,7 @@ static void health_check_begin(struct br_handler *self, struct br_request *reque
     br_request_reply(request, &reply);
 }
 
-/* Every request is answered when it begins. */
+/* Does nothing: every request is answered when it begins. */
 static void health_check_body(struct br_handler *self, struct br_request *request)
 {
     (void)self;

@@ -17,9 +17,10 @@ struct average_source {
 
 struct averaging {
     struct query_job *job;
-    struct br_map *profiles; /* by source and time */
-    struct br_map *sources;  /* by source, of struct average_source */
-    uint64_t divisor;        /* only sources with this number of profiles are selected; 0: all */
+    struct br_map *profiles; /* set of the distinct profiles, identified by source and time */
+    struct br_map *sources;  /* map from source to struct average_source */
+    /* selects only the sources that have this number of profiles; 0: all sources */
+    uint64_t divisor;
     int rc;
 };
 
@@ -64,7 +65,7 @@ static int average_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Lists the distinct numbers of profiles per source. */
+/* Lists the distinct values of n_profiles of the sources, and returns the list. */
 static uint64_t *average_divisors(struct averaging *averaging, size_t *ret_count)
 {
     size_t n_sources = br_map_count(averaging->sources), count = 0, len;

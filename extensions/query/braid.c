@@ -10,8 +10,8 @@
 
 #define HOUR_NS UINT64_C(3600000000000)
 #define SERVICES_MAX 1000
-#define OPERATIONS_MAX 10000 /* of one service */
-#define DURATION_MAX 1e18    /* ns: 31 years */
+#define OPERATIONS_MAX 10000 /* most operations of one service */
+#define DURATION_MAX 1e18    /* longest duration in nanoseconds (31 years) */
 
 /* --- Parameters and JSON --------------------------------------------------------------------- */
 
@@ -139,7 +139,7 @@ struct braid_service {
 struct braid_services {
     struct query_job *job;
     struct br_map *map;
-    size_t n_operations; /* of the service that is written */
+    size_t n_operations; /* number of operations of the service that is being written */
     int rc;
 };
 

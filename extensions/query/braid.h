@@ -23,9 +23,9 @@
 #include "extensions/query/selection.h"
 #include "extensions/query/tables.h"
 
-#define BRAID_TRACE_SPANS_MAX 100000 /* spans that are read of one trace */
-#define BRAID_TYPES_MAX 64           /* profile types in one response */
-#define BRAID_SPANS_MAX 1000         /* spans in one response */
+#define BRAID_TRACE_SPANS_MAX 100000 /* most spans that are read of one trace */
+#define BRAID_TYPES_MAX 64           /* most profile types in one response */
+#define BRAID_SPANS_MAX 1000         /* most spans in one response */
 #define BRAID_VALUE_DEPTH_MAX                                                                      \
     64 /* nested lists and maps in an attribute value; deeper values are null */
 #define BRAID_SECOND_NS UINT64_C(1000000000)
@@ -36,12 +36,12 @@
  * after query_job_fail. */
 bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_until);
 
-/* Reads a duration such as "100ms" or "1.5s" as nanoseconds; 0 if it is missing. Returns false
- * after query_job_fail. */
+/* Reads the parameter `name`, a duration such as "100ms" or "1.5s", as nanoseconds; 0 if the
+ * parameter is missing. Returns false after query_job_fail. */
 bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret);
 
-/* Append `"name":"<hex>"` with `before` in front of it. The digits are in the order of the
- * bytes. */
+/* Append `"name":"<hex>"`, preceded by the character `before`. The hex digits are in the order
+ * of the id's bytes. */
 void query_braid_put_trace(struct br_str *out, char before, const char *name,
                            const uint8_t trace_id[16]);
 void query_braid_put_span(struct br_str *out, char before, const char *name, uint64_t span_id);
@@ -51,14 +51,14 @@ void query_braid_end(struct query_job *job, int rc, const struct br_err *err);
 
 /* --- Figures (braid_figures.c) --------------------------------------------------------------- */
 
-/* The sum of some samples. */
+/* The number of some samples, and the sum of their values. */
 struct query_braid_sum {
     uint64_t samples;
     int64_t value;
 };
 
 struct query_braid_figures {
-    /* by index in struct query_braid_types; may be shorter than it */
+    /* sums by index in struct query_braid_types; the array may be shorter than the list of types */
     struct query_braid_sum *types;
     size_t n_types;
 };
@@ -69,19 +69,20 @@ struct query_braid_types {
     size_t count;
 };
 
-/* Finds or adds a type, and returns its index. Returns BRAID_TYPES_MAX if there are too many
- * types or memory runs out. */
+/* Finds or adds a profile type, and returns its index. Returns BRAID_TYPES_MAX if there are too
+ * many types or memory runs out. */
 size_t query_braid_type(struct query_job *job, struct query_braid_types *types, const char *id);
 
 /* Returns true if the type is CPU time in nanoseconds. */
 bool query_braid_is_cpu(const char *type_id);
 
-/* Returns the default type to show: CPU time, otherwise wall time, otherwise the type with the
- * most samples. Returns BRAID_TYPES_MAX without samples. */
+/* Returns the index of the profile type to show by default: CPU time, otherwise wall time,
+ * otherwise the type with the most samples. Returns BRAID_TYPES_MAX if there are no samples. */
 size_t query_braid_main_type(const struct query_braid_types *types,
                              const struct query_braid_figures *figures);
 
-/* Adds samples to the figures of a type. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Adds samples to the figures of the profile type with index `type`. Returns 0, BR_EFULL or
+ * BR_ENOMEM. */
 int query_braid_add(struct query_job *job, struct query_braid_figures *figures, size_t type,
                     uint64_t samples, int64_t value);
 
@@ -94,8 +95,9 @@ void query_braid_put_figures(struct br_str *out, const struct query_braid_types 
 struct query_braid_row {
     struct br_stored_span span;
     struct query_braid_figures self, subtree;
-    uint32_t first_child, next, parent; /* indices of rows; UINT32_MAX: none */
-    int64_t rank;                       /* in a search: larger ranks come first */
+    uint32_t first_child, next, parent; /* indices of other rows; UINT32_MAX: no such row */
+    /* rank of the row in a search: rows with larger ranks come first */
+    int64_t rank;
     bool seen;
 };
 
@@ -104,31 +106,35 @@ struct query_braid_rows {
     struct query_braid_row *rows;
     size_t count, max;
     uint32_t cap;
-    struct br_map *by_id; /* rows of a trace by span id; NULL: not read */
+    /* map from span id to row; NULL: the rows are not a trace that was read */
+    struct br_map *by_id;
     struct query_braid_types types;
     int rc;
 };
 
-/* Adds a span (br_span_fn), up to rows->max. query_braid_rows_release frees the rows. */
+/* query_braid_rows_add adds a row for a span, up to rows->max rows; it is a br_span_fn.
+ * query_braid_rows_release frees the rows. */
 bool query_braid_rows_add(const struct br_stored_span *span, void *rows);
 void query_braid_rows_release(struct query_braid_rows *rows);
 
-/* Reads the spans of a trace and links parents with children. Returns 0, BR_EIO or BR_ENOMEM. */
+/* Reads the spans of a trace as rows, and links parents with children. Returns 0, BR_EIO or
+ * BR_ENOMEM. */
 int query_braid_read_trace(struct query_braid_rows *rows, const uint8_t trace_id[16],
                            struct br_err *err);
 
 /* Returns the row of a span in a trace, or NULL. */
 struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, uint64_t span_id);
 
-/* Adds the span ids of a row's local subtree to `selection`. Returns 0, BR_EINVAL (too many),
- * BR_EFULL or BR_ENOMEM. */
+/* Adds the span ids of a row's local subtree to `selection`. Returns 0, BR_EINVAL (too many
+ * ids), BR_EFULL or BR_ENOMEM. */
 int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
                                struct query_selection *selection);
 
-/* Computes `self` of all rows with a single query. Returns 0, BR_EIO or BR_ENOMEM. */
+/* Computes the figures `self` of all rows with a single query. Returns 0, BR_EIO or BR_ENOMEM. */
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err);
 
-/* Computes `subtree` of all rows of a trace from their `self`. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Computes the figures `subtree` of all rows of a trace from their figures `self`. Returns 0,
+ * BR_EFULL or BR_ENOMEM. */
 int query_braid_sum_subtrees(struct query_braid_rows *rows);
 
 /* The OpenAPI document (openapi.json). */

@@ -94,8 +94,8 @@ static int64_t figures_cpu(const struct query_braid_types *types,
     return sum;
 }
 
-/* Each sample has a value for every type of its profile, so samples are counted for one type
- * only. */
+/* Counts samples of one profile type only, because each sample has a value for every type of its
+ * profile. */
 static uint64_t figures_samples(const struct query_braid_types *types,
                                 const struct query_braid_figures *figures)
 {
@@ -153,7 +153,8 @@ struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, ui
     return rows->by_id ? br_map_get(rows->by_id, &span_id, sizeof span_id) : NULL;
 }
 
-/* Makes a map from span id to row. If ids are equal, the first row is in it. */
+/* Makes a map from span id to row. If several rows have the same span id, the map contains the
+ * first. */
 static int figures_index(const struct query_braid_rows *rows, struct br_map **ret)
 {
     struct br_map *map = br_map_new(rows->count + 1);

@@ -12,13 +12,14 @@
 
 #define SPANS_MAX (4u << 20)
 #define SERVICES_MAX 1000
-#define SKEWS_MAX 100000 /* calls for which the clocks of client and server are compared */
+#define SKEWS_MAX 100000 /* most calls for which the clocks of client and server are compared */
 #define SLACK_NS                                                                                   \
     (60 * BRAID_SECOND_NS) /* extension of the range in which the spans of samples are searched */
 #define SKEW_LARGE_NS 50000000u
 /* five sampling intervals: a span that uses the CPU for so long has samples */
 #define CHILD_LONG_NS 50000000u
-#define CHILDREN_MIN 5u /* such children that are needed before a hint names a cause */
+/* number of children of at least CHILD_LONG_NS that are needed before a hint names a cause */
+#define CHILDREN_MIN 5u
 #define HINT_MAX 320
 
 struct join_tally {
@@ -29,10 +30,12 @@ struct join_service {
     const char *name;
     uint64_t n_spans, n_spans_with_samples;
     struct query_braid_types types;
-    struct query_braid_figures samples;           /* by type */
-    struct join_tally *tallies;                   /* by type, BRAID_TYPES_MAX entries */
-    uint64_t n_children, n_children_with_samples; /* child spans of at least CHILD_LONG_NS */
-    bool has_skew;                                /* at least one pair of clocks was compared */
+    struct query_braid_figures samples; /* figures of the samples, by profile type */
+    /* counts by profile type, BRAID_TYPES_MAX entries */
+    struct join_tally *tallies;
+    /* numbers of child spans of at least CHILD_LONG_NS */
+    uint64_t n_children, n_children_with_samples;
+    bool has_skew; /* at least one pair of clocks was compared */
     uint64_t median_skew_ns;
 };
 
@@ -51,7 +54,7 @@ struct join_skew {
 struct join_report {
     struct query_job *job;
     uint64_t from_ns, until_ns;
-    struct br_map *map; /* service name to an entry of `services` */
+    struct br_map *map; /* map from service name to an entry of `services` */
     struct join_service *services[SERVICES_MAX];
     size_t n_services;
     struct join_span *spans;
@@ -61,8 +64,8 @@ struct join_report {
     int rc;
 };
 
-/* Finds or adds a service and returns its number. Returns SERVICES_MAX if there are too many, or
- * memory runs out (report->rc). */
+/* Finds or adds a service and returns its number. Returns SERVICES_MAX if there are too many
+ * services. Sets report->rc and returns SERVICES_MAX if memory runs out. */
 static uint32_t join_find_service(struct join_report *report, const char *name)
 {
     struct br_arena *arena = &report->job->arena;
@@ -134,7 +137,8 @@ static struct join_span *join_find_span(struct join_report *report, uint64_t spa
                : NULL;
 }
 
-/* If the clocks agree, the span of a server lies within that of its client. */
+/* Compares the clocks of a server and its client. If the clocks agree, the span of the server
+ * lies within the span of the client. */
 static void join_compare_clocks(struct join_report *report, const struct join_span *server,
                                 const struct join_span *client)
 {
@@ -331,7 +335,7 @@ static void join_put(struct join_report *report)
     for (size_t i = 0; i < report->n_services; i++) {
         const struct join_service *service = report->services[i];
         if (!service->n_spans && !service->types.count)
-            continue; /* its spans are outside the range */
+            continue; /* spans of the service are outside the range */
         if (more)
             br_str_putc(&job->out, ',');
         join_put_service(job, service);

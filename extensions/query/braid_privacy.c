@@ -16,10 +16,10 @@
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 
 #define PRIVACY_FINDS_MAX 500
-#define PRIVACY_SEEN_MAX 10000 /* resources */
+#define PRIVACY_SEEN_MAX 10000 /* most resources that are remembered as scanned */
 #define PRIVACY_MATCH_NS UINT64_C(8000000000)
-#define PRIVACY_TEXT_MAX 160 /* bytes of an example */
-#define PRIVACY_BEFORE 40    /* bytes of an example before the first match */
+#define PRIVACY_TEXT_MAX 160 /* most bytes of an example */
+#define PRIVACY_BEFORE 40    /* most bytes of an example that precede the first match */
 #define PRIVACY_KEY_MAX 320
 
 typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
@@ -67,15 +67,17 @@ struct privacy_finding {
 
 struct privacy_report {
     struct query_job *job;
-    struct br_arena arena; /* results; the arena of the job is cleared for each page of spans */
+    /* contains the results, because the arena of the job is cleared for each page of spans */
+    struct br_arena arena;
     struct br_regex regex;
     struct br_regex_time time;
     pcre2_code *patterns[BR_COUNT(kinds)];
-    struct br_map *findings; /* to struct privacy_finding */
-    struct br_map *seen;     /* resources that were scanned, by their bytes */
+    struct br_map *findings; /* map to struct privacy_finding */
+    struct br_map *seen;     /* set of the resources that were scanned, identified by their bytes */
     /* The text being scanned. */
     const char *place, *service;
-    const struct br_stored_span *span; /* NULL: not in a span */
+    /* span that contains the text; NULL: the text is not in a span */
+    const struct br_stored_span *span;
     uint64_t n_spans, n_series, n_functions;
     const char *note;
     int rc;
@@ -191,7 +193,7 @@ static bool privacy_matches(struct privacy_report *report, size_t kind, const ch
     return rc == 1;
 }
 
-/* Scans the text of a key; `key` is "" for texts without a key. */
+/* Scans a text that belongs to the key `key`; `key` is "" for texts without a key. */
 static void privacy_scan_text(struct privacy_report *report, const char *key, const char *text)
 {
     if (!*text || !strcmp(text, privacy_mask))
@@ -271,7 +273,7 @@ static void privacy_scan_message(struct privacy_report *report, const OtlpSpan *
                                 span->links[i]->n_attributes);
 }
 
-/* Messages are unpacked one at a time, so that memory is bounded. */
+/* Unpacks a protobuf message. Messages are unpacked one at a time, so that memory is bounded. */
 static void *privacy_unpack(const ProtobufCMessageDescriptor *desc, struct br_arena *arena,
                             const uint8_t *data, size_t len)
 {

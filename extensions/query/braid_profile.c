@@ -14,8 +14,9 @@
 
 #define LIMIT_DEFAULT 20
 #define LIMIT_MAX 10000
-#define AROUND_NS (60 * BRAID_SECOND_NS) /* before and after a span, for samples of its service */
-#define NESTED_MAX 8192                  /* bytes of a selection that is a parameter */
+/* nanoseconds before and after a span in which samples of its service are searched */
+#define AROUND_NS (60 * BRAID_SECOND_NS)
+#define NESTED_MAX 8192 /* most bytes of a selection that is a parameter */
 #define NESTED_PARAMS_MAX 32
 #define WHY_MAX 400
 
@@ -30,16 +31,16 @@ struct profile_request {
     enum profile_scope scope;
     uint64_t span_id;
     uint8_t trace_id[16];
-    const char *type; /* NULL: not in the request */
+    const char *type; /* profile type of the request; NULL: not in the request */
     struct br_stored_span span;
     bool found; /* the span is stored */
-    /* the topmost ancestor of its service; span_id 0: the span itself */
+    /* the topmost ancestor in the same service; its span_id is 0 if that is the span itself */
     struct br_stored_span root;
     /* the span whose samples explain the empty result; NULL: none */
     const struct br_stored_span *why;
     struct query_braid_types types;
     struct query_braid_figures sums;
-    size_t chosen; /* index of the type shown; BRAID_TYPES_MAX: none */
+    size_t chosen; /* index of the profile type that is shown; BRAID_TYPES_MAX: none */
 };
 
 static bool profile_read_scope(struct query_job *job, struct profile_request *request)
@@ -61,7 +62,8 @@ static bool profile_read_ids(struct query_job *job, const char *trace, const cha
     request->of_span = true;
     if (!profile_read_scope(job, request))
         return false;
-    bool whole = request->scope == SCOPE_TRACE && !*span; /* then the span id may be empty */
+    /* for a whole trace, the span id may be empty */
+    bool whole = request->scope == SCOPE_TRACE && !*span;
     if (!br_id_parse(trace, strlen(trace), request->trace_id, sizeof request->trace_id))
         query_job_fail(job, 400, "invalid trace id: must be 32 hex digits or base64");
     else if (!whole && !br_span_id_parse(span, strlen(span), &request->span_id))
@@ -148,7 +150,8 @@ static bool profile_on_samples(const struct br_stored_samples *samples, void *ar
     return !adder->rc && query_job_may_continue(adder->job);
 }
 
-/* A type id of three parts matches the first type that begins with them. */
+/* Returns the index of the requested profile type. A type id of three parts matches the first
+ * type that begins with these parts. */
 static size_t profile_find_type(const struct profile_request *request)
 {
     size_t len = strlen(request->selection.type.id);
@@ -160,7 +163,7 @@ static size_t profile_find_type(const struct profile_request *request)
     return BRAID_TYPES_MAX;
 }
 
-/* Lists the types of the samples, and chooses the one to show. */
+/* Lists the profile types of the samples, and chooses the type to show. */
 static int profile_choose(struct query_job *job, struct profile_request *request,
                           struct br_err *err)
 {
@@ -232,7 +235,8 @@ static void profile_put_type(struct query_job *job, char before,
 struct profile_near {
     struct query_job *job;
     uint64_t samples, with_span, of_root;
-    uint64_t period_ns; /* greatest common divisor of the CPU times; 0: no CPU samples */
+    /* greatest common divisor of the CPU times of the samples; 0: no CPU samples */
+    uint64_t period_ns;
 };
 
 static uint64_t profile_common_divisor(uint64_t larger, uint64_t smaller)
@@ -302,7 +306,8 @@ static const char *profile_time(char text[32], uint64_t ns)
     return text;
 }
 
-/* A smaller common divisor is not a sampling interval: the values were measured, not sampled. */
+/* Smallest divisor of CPU times, in nanoseconds, that is taken for a sampling interval. If the
+ * divisor is smaller, the values were measured, not sampled. */
 #define PERIOD_MIN_NS 100000
 
 static void profile_explain(const struct profile_request *request, const struct profile_near *near,
@@ -343,7 +348,8 @@ static void profile_explain(const struct profile_request *request, const struct 
                        lasted);
 }
 
-/* Explains an empty result in `*ret`; NULL if there are samples. Returns 0 or an error code. */
+/* Stores in `*ret` a text that explains an empty result; NULL if there are samples. Returns 0 or
+ * an error code. */
 static int profile_why_empty(struct query_job *job, struct profile_request *request,
                              char why[WHY_MAX], const char **ret, struct br_err *err)
 {

@@ -13,7 +13,8 @@ static void slice_release(void *slice)
     br_slice_end(slice);
 }
 
-/* query_timeout does not apply, because the duration of a download depends on the client. */
+/* Returns true if the download must stop. query_timeout does not apply, because the duration of
+ * a download depends on the client. */
 static bool slice_is_stopped(void *arg)
 {
     const struct query_job *job = arg;
@@ -49,7 +50,7 @@ static int slice_begin(struct query_job *job, struct br_err *err)
     return 0;
 }
 
-/* Each call reads one piece. */
+/* Each call appends one piece of the file to the response. */
 void query_braid_slice(struct query_job *job)
 {
     struct br_err err = {0};

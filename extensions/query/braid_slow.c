@@ -12,13 +12,15 @@
 #include "base/sum.h"
 #include "extensions/query/braid.h"
 
-#define SPANS_MAX (4u << 20) /* spans of the operation whose durations are sorted */
-#define SIDE_MAX 50          /* spans per side whose subtrees are read, evenly distributed */
+#define SPANS_MAX (4u << 20) /* most spans of the operation whose durations are sorted */
+/* most spans per side whose subtrees are read; the spans are evenly distributed over the side */
+#define SIDE_MAX 50
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
-#define SPANS_MIN 5 /* minimum for percentiles */
+#define SPANS_MIN 5 /* minimum number of spans for percentiles */
 
-/* Spans with given durations, in ascending order; a second pass finds one span for each. */
+/* Spans with given durations, in ascending order. A second pass over the store finds one span
+ * for each duration. */
 struct slow_list {
     uint64_t durations_ns[SIDE_MAX];
     struct br_stored_span spans[SIDE_MAX];
@@ -28,19 +30,19 @@ struct slow_list {
 
 struct slow_side {
     const char *name;
-    size_t first, count; /* range in report->durations_ns */
+    size_t first, count; /* range of the side's spans in report->durations_ns */
     struct slow_list read, examples;
-    size_t n_read; /* spans whose samples are in the flame */
+    size_t n_read; /* number of spans whose samples are in the flame */
     int64_t cpu_ns;
     struct query_selection selection;
 };
 
 struct slow_report {
     struct query_job *job;
-    uint64_t *durations_ns; /* of all spans, sorted */
+    uint64_t *durations_ns; /* durations of all spans of the operation, sorted */
     size_t count;
     uint32_t cap;
-    struct slow_side sides[BR_FLAME_SIDES]; /* typical, slow */
+    struct slow_side sides[BR_FLAME_SIDES]; /* typical spans, then slow spans */
     struct query_braid_types types;
     struct query_braid_figures sums;
     int rc;
@@ -124,7 +126,7 @@ static bool slow_on_span(const struct br_stored_span *span, void *arg)
     return query_job_may_continue(report->job);
 }
 
-/* Selects the local subtrees of the spans that are read. */
+/* Selects the local subtrees of those spans of a side that are read. */
 static int slow_select_side(struct slow_report *report, struct slow_side *side, struct br_err *err)
 {
     int rc = 0;
@@ -184,7 +186,7 @@ static int64_t slow_per_span(int64_t value, size_t n_spans)
     return value / count + (value % count * 2 >= count);
 }
 
-/* Makes the flame of both sides, with values per span. */
+/* Makes a flame graph of both sides, with values per span. */
 static int slow_flame(struct slow_report *report, const struct br_profile_type *type,
                       struct br_flame *flame, struct br_err *err)
 {

@@ -11,15 +11,16 @@
 #include "query/traceql.h"
 
 #define LIMIT_DEFAULT 100
-#define TAIL_SPANS_MAX 500        /* spans in one event */
-#define TAIL_CANDIDATES_MAX 10000 /* new spans that are matched with a query */
-#define TAIL_LOOK_MAX 20000       /* newest spans in which each call searches for new ones */
+#define TAIL_SPANS_MAX 500        /* most spans in one event */
+#define TAIL_CANDIDATES_MAX 10000 /* most new spans that one call matches with a query */
+/* number of the newest spans among which each call searches for new ones */
+#define TAIL_LOOK_MAX 20000
 #define TAIL_BACK_NS (15 * 60 * BRAID_SECOND_NS)
 #define TAIL_AGAIN_MS 500
-/* distinct names of services and operations in the best spans so far */
+/* most distinct names of services and operations that are kept for the best spans */
 #define TEXTS_MAX (1u << 20)
 #define ARENA_BYTES_MAX (64u << 20)
-#define CPU_SHARE 32u /* bytes of a query's memory per span with samples */
+#define CPU_SHARE 32u /* bytes of a query's memory for each span whose CPU time is added up */
 #define CPU_BEFORE_NS (600 * BRAID_SECOND_NS)
 #define CPU_AFTER_NS (3600 * BRAID_SECOND_NS)
 
@@ -55,18 +56,18 @@ struct spans_request {
     struct br_traceql query;
     bool has_query;
     struct query_braid_rows *rows;
-    /* For a search through all spans: `rows` has room for twice `limit` rows, the best ones so
-     * far. After `limit` rows were found, only rows at or above the floor are added. */
+    /* In a search through all spans, `rows` has room for twice `limit` rows, the best ones so
+     * far. After `limit` rows were found, only rows whose rank is at least `floor` are added. */
     bool has_floor;
     int64_t floor;
-    /* the query and texts of rows; those of the store are freed after each page */
+    /* contains the query and the texts of rows; the store's texts are freed after each page */
     struct br_arena arena;
-    struct br_map *texts; /* texts of rows, each once */
+    struct br_map *texts; /* set of the texts of rows */
     struct spans_cpu *cpu;
     uint32_t n_cpu, cap_cpu, max_cpu;
     const char *note;
-    struct br_index cpu_index; /* by span id */
-    /* series of the last sample; `is_cpu` is true if it is CPU time */
+    struct br_index cpu_index; /* index of `cpu` by span id */
+    /* series of the last sample; `is_cpu` is true if the series is CPU time */
     const struct br_stored_series *series;
     bool is_cpu;
 };
@@ -155,7 +156,8 @@ static int spans_read_query(struct query_job *job, struct spans_request *request
     rc = br_traceql_filter(&request->query, &narrowed);
     if (rc)
         return rc;
-    /* Both conditions must hold. If they differ, the part of the query is checked later. */
+    /* The conditions of the request and of the query must both hold. Where they differ, the
+     * query's condition is checked later. */
     request->filter.needles = narrowed.needles;
     request->filter.n_needles = narrowed.n_needles;
     request->filter.service = request->filter.service ? request->filter.service : narrowed.service;
@@ -171,7 +173,7 @@ static bool spans_on_span(const struct br_stored_span *span, void *arg)
     if (request->has_status && span->status != request->status)
         return query_job_may_continue(request->rows->job);
     if (request->rows->count == request->rows->max)
-        return false; /* a limit in the request does not count as a cut */
+        return false; /* reaching the limit of the request does not count as a cut */
     return query_braid_rows_add(span, request->rows);
 }
 
@@ -285,7 +287,7 @@ static void spans_keep_best(struct spans_request *request)
     }
 }
 
-/* Returns true if a span may be among the best ones. */
+/* Returns true if a span may be among the best spans. */
 static bool spans_may_rank(const struct spans_request *request, const struct br_stored_span *span)
 {
     return !request->has_floor || spans_search_rank(request, span) >= request->floor;
@@ -514,7 +516,7 @@ struct spans_tail {
     struct spans_request request;
     struct query_braid_rows rows;
     struct spans_place last, most;
-    bool first; /* in the first call, only the current end is determined */
+    bool first; /* true in the first call, which only determines the newest location */
 };
 
 static bool spans_is_after(const struct spans_place *place, const struct spans_place *other)

@@ -130,7 +130,7 @@ void query_braid_timeline(struct query_job *job)
         return;
     points = points ? points : POINTS_DEFAULT;
     uint64_t range_ns = timeline.until_ns - timeline.from_ns;
-    range_ns -= range_ns > 1; /* the end itself belongs to the last step */
+    range_ns -= range_ns > 1; /* the end of the range belongs to the last step */
     timeline.step_ns = range_ns / points + (range_ns % points != 0);
     timeline.n_buckets = (size_t)(range_ns / timeline.step_ns + (range_ns % timeline.step_ns != 0));
     timeline.cpu_ns = br_arena_calloc(&job->arena, timeline.n_buckets, sizeof *timeline.cpu_ns);

@@ -18,7 +18,7 @@ typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
 
 static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth);
 
-/* Appends an integer; as text if JavaScript would round it. */
+/* Appends an integer. The integer is appended as text if JavaScript would round it. */
 static void trace_put_int(struct br_str *out, int64_t value)
 {
     const int64_t exact = INT64_C(1) << 53;
@@ -109,10 +109,10 @@ static void trace_put_attributes(struct br_str *out, KeyValue *const *pairs, siz
 struct trace_response {
     struct query_job *job;
     struct query_braid_rows rows;
-    struct br_map *resources; /* resource bytes to number */
+    struct br_map *resources; /* map from the bytes of a resource to its number in the response */
     struct br_str resources_out;
-    const uint32_t **resource_of; /* by row */
-    struct br_span_bytes *bytes;  /* by row */
+    const uint32_t **resource_of; /* by row: the number of the row's resource */
+    struct br_span_bytes *bytes;  /* by row: the OTLP bytes of the row's span */
 };
 
 static void *trace_unpack(struct br_arena *arena, const ProtobufCMessageDescriptor *desc,
@@ -211,8 +211,8 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
     br_str_putc(out, ']');
 }
 
-/* Appends the fields of a span that are not in its row. If the span cannot be read, they are
- * empty. */
+/* Appends the fields of a span that are not in its row. If the span cannot be read, these fields
+ * are empty. */
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;

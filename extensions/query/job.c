@@ -107,7 +107,8 @@ static int query_job_copy_request(struct query_job *job, const struct br_request
     return job_copy_params(job, request->query);
 }
 
-/* RFC 9110 section 12.5.3, for this coding only: it must be named, and not with q=0. */
+/* Returns true if the client accepts gzip (RFC 9110 section 12.5.3). Accept-Encoding must name
+ * gzip, and not with q=0. */
 static bool job_accepts_gzip(const struct br_request *request)
 {
     const char *value = br_request_header(request, "accept-encoding");
@@ -328,7 +329,7 @@ static void job_start_call(struct query_job *job)
     struct query *query = job->query;
     uint64_t generation = job->route->stream ? br_store_generation(query->store) : 0;
     uint64_t now_ms = br_host_mono_ms(query->node->host);
-    if (job->packed) { /* a piece that the client had no room for */
+    if (job->packed) { /* send the piece for which the client had no room */
         query_job_reply(job);
         job_schedule_next(job);
         return;
@@ -452,8 +453,8 @@ size_t query_jobs_on(const struct query *query, const struct br_conn *conn)
     return n;
 }
 
-/* Ends the first stream that `fn` selects and no thread is working on. Returns false if none was
- * ended. */
+/* Ends the first stream that `fn` selects and that no thread is running. Returns true if a
+ * stream was ended. */
 static bool jobs_end_first(struct query *query, bool (*fn)(const struct query_job *job))
 {
     for (struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {

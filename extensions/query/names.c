@@ -43,7 +43,7 @@ bool query_names_label(const struct br_stored_series *series, size_t index,
     return index == series->n_labels;
 }
 
-/* Returns the part of a profile type that Pyroscope stores under this label, or NULL. */
+/* Returns the part of a profile type that Pyroscope stores under the label `label`, or NULL. */
 static const char *names_type_part(struct query_job *job, const char *type, const char *label)
 {
     struct br_profile_type parsed;

@@ -4,7 +4,7 @@
 
 #include "extensions/query/selection.h"
 
-#define QUERY_NAMES_MAX 100000 /* names in one response */
+#define QUERY_NAMES_MAX 100000 /* most names in one response */
 
 enum query_names_of { QUERY_TYPES, QUERY_LABEL_NAMES, QUERY_LABEL_VALUES };
 
@@ -14,18 +14,18 @@ struct query_names_params {
     const char *label;
     bool plain_only; /* for QUERY_LABEL_NAMES: omit names that need quotes in a selector */
     uint64_t from_ns, until_ns;
-    char *const *selectors; /* a series must match all of them */
+    char *const *selectors; /* label selectors; a series must match all of them */
     size_t n_selectors;
 };
 
 /* Reads label `index` of a series as Pyroscope shows it: without __session_id__, and with
  * __service_name__, a copy of service_name, at the end. `ret->name` is NULL if the label is not
- * shown. Returns false after the last one. */
+ * shown. Returns false if `index` is beyond the last label. */
 bool query_names_label(const struct br_stored_series *series, size_t index,
                        struct br_series_label *ret);
 
-/* Lists the distinct names, sorted, in the job's arena. Returns 0; BR_EINVAL for an invalid
- * selector, with a message; BR_EFULL, BR_ENOMEM or BR_EIO. */
+/* Lists the distinct names, sorted. The list is in the job's arena. Returns 0; BR_EINVAL for an
+ * invalid selector, with a message; BR_EFULL, BR_ENOMEM or BR_EIO. */
 int query_names_gather(struct query_job *job, const struct query_names_params *params, char ***ret,
                        size_t *ret_n, struct br_err *err);
 

@@ -11,7 +11,8 @@
 #include "extensions/query/tables.h"
 #include "wire/compression.h"
 
-/* Allows nothing from other servers, nothing inline, and no text that becomes code. */
+/* Content security policy: allows nothing from other servers, nothing inline, and no text that
+ * becomes code. */
 #define PAGE_POLICY                                                                                \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "              \
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "                   \
@@ -38,7 +39,7 @@ static void page_set_headers(struct query_job *job, const struct query_page_file
     query_job_header(job, "vary", "accept-encoding");
 }
 
-/* Responds without compression, for clients that accept neither coding. */
+/* Responds without compression, for clients that accept neither Brotli nor gzip. */
 static void page_put_plain(struct query_job *job, const struct query_page_file *file)
 {
     struct br_err err = {0};

@@ -9,9 +9,10 @@
 #include <stddef.h>
 
 struct query_page_file {
-    const char *path; /* below "/"; "" is the page itself; NULL ends the list */
+    /* path of the file below "/"; "" is the page itself; NULL ends the list of files */
+    const char *path;
     const char *type;
-    const char *etag; /* weak, because all codings share it */
+    const char *etag; /* weak ETag, because all codings of the file share it */
     bool is_fixed;    /* the name contains a hash, so the file never changes */
     const unsigned char *gzip, *brotli;
     size_t gzip_len, brotli_len, plain_len;
@@ -19,5 +20,6 @@ struct query_page_file {
 
 extern const struct query_page_file query_page_files[];
 
-/* The reason why the page is missing. "" if it is there, or the build disabled it. */
+/* Text that explains why the page is missing. "" if the page is present, or the build disabled
+ * it. */
 extern const char query_page_why_absent[];

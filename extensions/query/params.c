@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "extensions/query/query.h"
 
-#define SHOWN_MAX 64 /* bytes of an invalid value that an error message repeats */
+#define SHOWN_MAX 64 /* most bytes of an invalid value that an error message repeats */
 
 const char *query_job_param(const struct query_job *job, const char *name)
 {

@@ -123,7 +123,8 @@ static int answer_pprof(struct query_job *job, const struct query_selection *sel
     return rc ? rc : answer_compress(job);
 }
 
-/* Sets the file name: the profile type and, if a single span is selected, its id. */
+/* Sets the file name of the response: the profile type and, if a single span is selected, its
+ * id. */
 static void answer_name_file(struct query_job *job, const struct query_selection *selection,
                              const char *extension)
 {

@@ -14,7 +14,7 @@ void query_put_average(struct query_job *job, const struct query_selection *sele
 void query_respond_functions(struct query_job *job, const struct query_selection *selection,
                              uint32_t limit, enum br_function_order order);
 
-/* Appends a flame graph as pprof; the range of the profile ends at `until_ns`. Returns 0 or
+/* Appends a flame graph as pprof. The time range of the pprof ends at `until_ns`. Returns 0 or
  * BR_ENOMEM. */
 int query_put_pprof(struct query_job *job, const struct query_selection *selection,
                     uint64_t until_ns, const struct br_flame *flame);
@@ -30,5 +30,5 @@ void query_respond_file(struct query_job *job, const struct query_selection *sel
 /* Appends `,"cut":` and the reason why the response is incomplete, or null. */
 void query_put_cut(struct query_job *job);
 
-/* Appends `"name":` and a text, with `before` in front of it, which is "," or "{". */
+/* Appends `"name":` and the text, preceded by the character `before`, which is "," or "{". */
 void query_put_text(struct br_str *out, char before, const char *name, const char *text);

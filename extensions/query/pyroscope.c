@@ -206,7 +206,7 @@ static void pyroscope_label_values(struct query_job *job)
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
 
-/* Determines the maximum number of nodes. Returns false after query_job_fail. */
+/* Determines the maximum number of nodes of a flame graph. Returns false after query_job_fail. */
 static bool pyroscope_max_nodes(struct query_job *job, int64_t nodes_param, uint32_t *ret)
 {
     if (nodes_param > QUERY_FLAMEBEARER_NODES_TOP) {
@@ -218,8 +218,8 @@ static bool pyroscope_max_nodes(struct query_job *job, int64_t nodes_param, uint
     return true;
 }
 
-/* Adds the selected stacks to an empty flame, with files, for a pprof file. Profiles for Go's
- * PGO contain only the innermost frames. */
+/* Adds the selected stacks to an empty flame for a pprof file; functions with different files
+ * are kept apart. Profiles for Go's PGO contain only the innermost frames. */
 static int pyroscope_add_pprof(struct query_job *job, const struct query_selection *selection,
                                const MESSAGE(StackTraceSelector) * stacks, struct br_flame *flame,
                                struct br_err *err)

@@ -6,8 +6,8 @@
 #include "extensions/query/selection.h"
 #include "querier/v1/querier.pb-c.h"
 
-/* Sets the range of `selection`: Unix milliseconds, both inclusive; an `end` of 0 means no end.
- * Returns false after query_job_fail (400). */
+/* Sets the range of `selection`. `start` and `end` are Unix milliseconds, both inclusive; an
+ * `end` of 0 means no end. Returns false after query_job_fail (400). */
 bool query_pyroscope_range(struct query_job *job, int64_t start, int64_t end,
                            struct query_selection *selection);
 
@@ -24,7 +24,7 @@ bool query_pyroscope_stacks(struct query_job *job, const Querier__V1__StackTrace
  * `allow-utf8-labelnames=true` in Accept includes them. */
 bool query_pyroscope_plain_labels_only(const struct query_job *job);
 
-/* Handlers, in pyroscope_series.c. */
+/* Handlers that pyroscope_series.c implements. */
 void query_pyroscope_series(struct query_job *job);
 void query_pyroscope_select_series(struct query_job *job);
 void query_pyroscope_select_heatmap(struct query_job *job);

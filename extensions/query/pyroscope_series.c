@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's methods about series: Series, SelectSeries and SelectHeatmap. A point or slot covers
- * the step that ends with its time. Source: grafana/pyroscope pkg/model/timeseries and
- * pkg/model/heatmap.
+ * Pyroscope's methods about series: Series, SelectSeries and SelectHeatmap. A point of a series, or
+ * a slot of a heatmap, covers the step that ends with its time. Source: grafana/pyroscope
+ * pkg/model/timeseries and pkg/model/heatmap.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 #include "querier/v1/querier.pb-c.h"
 
 #define MESSAGE(name) Querier__V1__##name
-#define SETS_MAX 100000 /* series in one response */
-#define STEPS_MAX 11000 /* steps of a series, as in Prometheus */
+#define SETS_MAX 100000 /* most series in one response */
+#define STEPS_MAX 11000 /* most steps of a series, as in Prometheus */
 #define PROFILES_MAX (4u << 20)
 #define MS UINT64_C(1000000)
 #define EXEMPLARS(type) QUERIER__V1__EXEMPLAR_TYPE__EXEMPLAR_TYPE_##type
@@ -29,25 +29,27 @@
 /* Distinct label sets, in order of appearance. */
 struct pyroscope_sets {
     struct query_job *job;
-    struct br_map *map; /* label names and values, to struct pyroscope_set */
-    char *const *only;  /* includes only these labels; none: see `grouping` */
+    struct br_map *map; /* map from label names and values to struct pyroscope_set */
+    char *const *only;  /* labels that the sets include; if the list is empty, `grouping` decides */
     size_t n_only;
     bool plain;    /* omit label names that need quotes in a selector */
-    bool grouping; /* if `only` is empty, sets have no labels instead of all */
+    bool grouping; /* if `only` is empty: true: sets have no labels; false: sets have all labels */
     uint64_t from_ns, step_ns;
     size_t n_steps;
-    bool averages;                /* values are averages; otherwise sums */
-    bool heatmap;                 /* sets have slots instead of sums */
-    bool profiles;                /* exemplars are profiles; otherwise spans */
-    struct pyroscope_sets *every; /* all labels of each series, for exemplars; NULL: no exemplars */
+    bool averages; /* true: values are averages; false: sums */
+    bool heatmap;  /* sets have slots instead of sums */
+    bool profiles; /* true: exemplars are profiles; false: spans */
+    /* sets with all labels of each series, for exemplars; NULL: no exemplars */
+    struct pyroscope_sets *every;
     struct br_map
-        *map_profiles; /* to struct pyroscope_profile; NULL: samples are not added up by profile */
+        /* map to struct pyroscope_profile; NULL: samples are not added up by profile */
+        *map_profiles;
     int rc;
 };
 
-/* A span, with the sum of its samples in one step, or a profile. */
+/* An exemplar: a span with the sum of its samples in one step, or a profile. */
 struct pyroscope_exemplar {
-    /* labels of its series, or those that its series share; NULL: none */
+    /* labels of the exemplar's series, or the labels that its several series share; NULL: none */
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
     uint64_t source, time_ns, span_id;
@@ -59,7 +61,7 @@ struct pyroscope_exemplar {
  * several series. */
 struct pyroscope_profile {
     struct pyroscope_set *set;
-    const struct pyroscope_set *labels; /* labels of its first series */
+    const struct pyroscope_set *labels; /* set with the labels of the profile's first series */
     bool shared;                        /* exemplar.pairs is a copy that belongs to this profile */
     struct pyroscope_exemplar exemplar;
 };
@@ -67,11 +69,14 @@ struct pyroscope_profile {
 struct pyroscope_set {
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
-    double *sums;                         /* by step; NAN: no samples */
-    uint64_t *counts;                     /* profiles of each step; NULL: not counted */
-    struct pyroscope_exemplar *exemplars; /* the largest of each step; NULL: no exemplars */
-    struct pyroscope_slot **slots;        /* of a heatmap, by step; NULL: empty */
-    uint64_t n_points;                    /* of a heatmap */
+    /* sum of the samples of each step; NAN: the step has no samples */
+    double *sums;
+    /* number of profiles of each step; NULL: profiles are not counted */
+    uint64_t *counts;
+    /* the largest exemplar of each step; NULL: no exemplars */
+    struct pyroscope_exemplar *exemplars;
+    struct pyroscope_slot **slots; /* slots of a heatmap, by step; NULL: the slot is empty */
+    uint64_t n_points;             /* number of values that were counted in a heatmap */
     double total;
     const char *key;
 };
@@ -204,7 +209,7 @@ void query_pyroscope_series(struct query_job *job)
 
 /* --- Exemplars ------------------------------------------------------------------------------- */
 
-/* Replaces an exemplar if the new one is larger. */
+/* Replaces an exemplar by a new one if the new one is larger. */
 static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
                                     struct pyroscope_exemplar *kept)
 {
@@ -212,8 +217,8 @@ static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
         *kept = *exemplar;
 }
 
-/* Makes an exemplar of samples: of a span, or of the first series of a profile. On failure
- * returns false and sets sets->rc. */
+/* Makes an exemplar from samples: the exemplar is a span, or the first series of a profile. On
+ * failure returns false and sets sets->rc. */
 static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
                                   const struct br_stored_samples *samples,
                                   struct pyroscope_exemplar *ret)
@@ -233,8 +238,8 @@ static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
     return true;
 }
 
-/* Keeps the span of samples as an exemplar if it is larger. On failure returns false and sets
- * sets->rc. */
+/* Makes an exemplar of the samples' span, and keeps it if it is larger than the present one. On
+ * failure returns false and sets sets->rc. */
 static bool pyroscope_exemplar_keep_span(struct pyroscope_sets *sets,
                                          const struct br_stored_samples *samples,
                                          struct pyroscope_exemplar *kept)
@@ -305,7 +310,7 @@ static bool pyroscope_set_has_pair(const struct pyroscope_set *set, const Push__
     return false;
 }
 
-/* Removes the labels of a profile that another of its series does not have. */
+/* Removes the labels of a profile's exemplar that another series of the profile does not have. */
 static int pyroscope_profile_share(struct pyroscope_sets *sets, struct pyroscope_profile *profile,
                                    const struct pyroscope_set *labels)
 {
@@ -347,7 +352,7 @@ static struct pyroscope_profile *pyroscope_profile_new(struct pyroscope_sets *se
     return profile;
 }
 
-/* Adds samples, which the store summed by series and time, to their profile. */
+/* Adds samples to their profile. The store has summed the samples by series and time. */
 static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_sets *sets = arg;
@@ -375,7 +380,8 @@ static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *
 
 /* --- Time series ----------------------------------------------------------------------------- */
 
-/* Returns the number of a step; n_steps or more if the time is out of range. */
+/* Returns the index of the step that contains a time; n_steps or more if the time is out of
+ * range. */
 static size_t pyroscope_sets_step(const struct pyroscope_sets *sets, uint64_t time_ns)
 {
     return time_ns < sets->from_ns ? sets->n_steps
@@ -496,8 +502,8 @@ static void pyroscope_respond_series(struct pyroscope_sets *sets, int64_t start_
         query_connect_respond(job, &response.base);
 }
 
-/* Sets the steps. Each ends with its timestamp, the first one with the start of the range.
- * Returns false after query_job_fail (400). */
+/* Sets the time steps. Each step ends with its timestamp, and the first step ends with the start
+ * of the range. Returns false after query_job_fail (400). */
 static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64_t start,
                                  int64_t end, struct query_selection *selection)
 {
@@ -515,7 +521,7 @@ static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64
         sets->from_ns = selection->from_ns + 1 -
                         (sets->step_ns < selection->from_ns ? sets->step_ns : selection->from_ns);
         selection->from_ns = sets->from_ns;
-        /* the end itself is included, but not the rest of its millisecond */
+        /* the end of the range is included, but not the rest of its millisecond */
         selection->until_ns -= MS - 1;
         return true;
     }
@@ -568,9 +574,9 @@ void query_pyroscope_select_series(struct query_job *job)
 
 /* --- Heatmaps -------------------------------------------------------------------------------- */
 
-#define HEATMAP_ROWS 20 /* as in Pyroscope */
+#define HEATMAP_ROWS 20 /* number of rows of a heatmap, as in Pyroscope */
 
-/* A column of a heatmap. */
+/* A column of a heatmap, for one time step. */
 struct pyroscope_slot {
     int32_t counts[HEATMAP_ROWS];
     struct pyroscope_exemplar exemplars[HEATMAP_ROWS];
@@ -580,7 +586,7 @@ struct pyroscope_heatmap {
     struct pyroscope_sets sets;
     int64_t min, max;
     bool any, with_exemplars;
-    double lower[HEATMAP_ROWS]; /* lower bound of each row */
+    double lower[HEATMAP_ROWS]; /* lowest value of each row */
 };
 
 static void pyroscope_heatmap_widen(struct pyroscope_heatmap *heatmap, uint64_t time_ns,
@@ -659,8 +665,8 @@ static bool pyroscope_heatmap_on_span(const struct br_stored_samples *samples, v
     return !sets->rc && query_job_may_continue(sets->job);
 }
 
-/* Reads the spans twice: the first pass finds the range of values, so memory grows with steps
- * and series, not with spans. */
+/* Reads the spans for a heatmap twice. The first pass finds the range of values, so memory grows
+ * with steps and series, not with spans. */
 static int pyroscope_heatmap_read_spans(struct pyroscope_heatmap *heatmap,
                                         struct query_selection *selection, struct br_err *err)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The query extension: its configuration, listener and access control. Pages of other origins are
- * rejected unless `cors` lists them, as are requests under a foreign host name (net/hosts.h).
+ * The query extension: its configuration, listener and access control. Requests from web pages of
+ * other origins are rejected unless `cors` lists the origin. Requests under a foreign host name are
+ * rejected too (net/hosts.h).
  */
 #include "extensions/query/query.h"
 
@@ -133,7 +134,7 @@ static void query_begin(struct br_handler *self, struct br_request *request)
 {
     struct query *query = br_container_of(self, struct query, service);
     const struct query_config *config = query->node->config;
-    enum br_encoding encoding; /* parsed again when the body is complete */
+    enum br_encoding encoding; /* the encoding is parsed again when the body is complete */
     request->user = NULL;
     request->max_body = 0;
     request->leaves_at_eof = true;

@@ -29,20 +29,25 @@
 #include "pipeline/component.h"
 #include "storage/store.h"
 
-#define QUERY_BODY_MAX (1u << 20) /* bytes of a POST, before and after decompression */
-#define QUERY_PARTS_MAX 4         /* `*` segments in the path of a route */
-#define QUERY_PARAMS_MAX 256      /* parameters of a request */
+/* most bytes of the body of a POST, before and after decompression */
+#define QUERY_BODY_MAX (1u << 20)
+#define QUERY_PARTS_MAX 4    /* most `*` segments in the path of a route */
+#define QUERY_PARAMS_MAX 256 /* most parameters of a request */
 #define QUERY_HEADERS_MAX BR_HTTP_ANSWER_HEADERS
-#define QUERY_GZIP_MIN 1024         /* minimum size in bytes of a compressed response */
-#define QUERY_JOBS_MAX 1024         /* upper limit of max_concurrent */
-#define QUERY_CONNECTION_SHARE 2    /* one connection may use max_concurrent divided by this */
-#define QUERY_PIECES_MAX (1u << 20) /* bytes of a stream that a client has not read yet */
-#define QUERY_KEEPALIVE_MS 15000    /* idle time after which an event stream sends a comment */
-/* delay before a download checks again that its client has read */
+#define QUERY_GZIP_MIN 1024 /* minimum size in bytes of a compressed response */
+#define QUERY_JOBS_MAX 1024 /* largest value of the option max_concurrent */
+/* one connection may run at most max_concurrent divided by this many queries */
+#define QUERY_CONNECTION_SHARE 2
+#define QUERY_PIECES_MAX (1u << 20) /* most bytes of a stream that a client has not read yet */
+/* milliseconds without data after which an event stream sends a comment */
+#define QUERY_KEEPALIVE_MS 15000
+/* milliseconds before a download checks again that its client has read */
 #define QUERY_UNREAD_MS 20
-#define QUERY_DOWNLOADS_MAX 1       /* concurrent downloads of a worker */
-#define QUERY_DOWNLOAD_RATE 65536   /* bytes per second; a slower download makes room for another */
-#define QUERY_DOWNLOAD_MIN_MS 10000 /* but only after this time */
+#define QUERY_DOWNLOADS_MAX 1 /* most concurrent downloads of a worker */
+/* bytes per second; a slower download may be ended to make room for another download */
+#define QUERY_DOWNLOAD_RATE 65536
+/* milliseconds that a slow download may run before it is ended */
+#define QUERY_DOWNLOAD_MIN_MS 10000
 
 struct query_config {
     struct br_http_config http; /* must be first */
@@ -59,80 +64,82 @@ struct query {
     struct br_store *store;
     struct br_masked *masked;
     struct br_server *server;
-    struct br_list jobs; /* of struct query_job */
-    unsigned n_jobs;     /* jobs that are not tails */
+    struct br_list jobs; /* list of struct query_job */
+    unsigned n_jobs;     /* number of jobs that are not tails */
     unsigned n_tails, n_downloads;
     struct br_pool *responses; /* pool that owns the buffers of `sending` */
-    struct br_list sending;    /* of struct query_sending: responses being sent */
-    unsigned n_sending;        /* entries of `sending` that were not cut off */
+    struct br_list sending;    /* list of struct query_sending, each a response being sent */
+    unsigned n_sending;        /* number of entries of `sending` that were not cut off */
     size_t sending_bytes;
     double *requests, *refused, *cut, *cut_off;
-    uint64_t started_ns; /* Unix time */
+    uint64_t started_ns; /* Unix time in nanoseconds at which the extension started */
     char name[160];
 };
 
 struct query_job;
 
-enum query_method { QUERY_GET = 1, QUERY_POST = 2 }; /* GET includes HEAD */
+enum query_method { QUERY_GET = 1, QUERY_POST = 2 }; /* methods of a route; GET includes HEAD */
 
-/* Format of an error. */
+/* Format of an error response. */
 enum query_errors {
-    QUERY_TEXT,    /* text/plain, the message only: Tempo's */
-    QUERY_JSON,    /* {"error":"..."}: Braid's own */
-    QUERY_CONNECT, /* {"code":"invalid_argument","message":"..."}: the Connect protocol's */
-    /* a status and its message; the body and the response of the route are gRPC messages */
+    QUERY_TEXT, /* text/plain with the message only, as in Tempo */
+    QUERY_JSON, /* {"error":"..."}, the format of Braid's own API */
+    /* {"code":"invalid_argument","message":"..."}, the format of the Connect protocol */
+    QUERY_CONNECT,
+    /* a gRPC status and its message; the body and the response of the route are gRPC messages */
     QUERY_GRPC,
 };
 
 /* A path and its handler. In the path, `*` matches one segment, and `**` at the end matches the
  * remaining ones. job->parts contains the decoded matches. */
 struct query_route {
-    unsigned methods; /* of enum query_method */
+    unsigned methods; /* bits of enum query_method */
     const char *path;
     void (*handle)(struct query_job *job);
     enum query_errors errors;
-    bool on_loop;  /* a short handler without a store, which runs on the loop */
-    bool no_store; /* runs in a thread, but job->store is NULL */
-    /* The response is a stream: `handle` is called repeatedly, `again_ms` after the end of each
-     * call, and appends a piece to `out`. It is not called while nothing new is in the store.
+    bool on_loop;  /* the handler is short and needs no store, so it runs on the loop */
+    bool no_store; /* the handler runs in a thread, but job->store is NULL */
+    /* The response is a stream. `handle` is called repeatedly, `again_ms` after the end of each
+     * call, and appends a piece to `out`. It is not called while the store has no new data.
      * Status and headers are those of the first call. */
     bool stream;
-    /* A stream of existing data: `handle` is called again immediately, as fast as the client
-     * reads. If a later call fails, or the server stops, the transfer is broken off. A worker
-     * runs at most QUERY_DOWNLOADS_MAX of them. */
+    /* The response is a stream of existing data. `handle` is called again immediately, as fast
+     * as the client reads. If a later call fails, or the server stops, the transfer is broken
+     * off. A worker runs at most QUERY_DOWNLOADS_MAX downloads. */
     bool download;
 };
 
-/* Returns true for a stream that waits for new data. These are counted separately. */
+/* Returns true for a route whose stream waits for new data. Jobs of such routes (tails) are
+ * counted separately. */
 static inline bool query_is_tail(const struct query_route *route)
 {
     return route->stream && !route->download;
 }
 
 struct query_param {
-    const char *name, *value; /* NUL-terminated, decoded */
+    const char *name, *value; /* decoded and NUL-terminated */
     size_t len;               /* length of the value */
 };
 
-/* A request being processed. During `handle`, the fields below "used by the handler" belong to
- * it. */
+/* A request being processed. While `handle` runs, the fields below "used by the handler" belong
+ * to the handler. */
 struct query_job {
     struct br_task task;
-    struct br_list link; /* in query->jobs */
+    struct br_list link; /* link in query->jobs */
     struct query *query;
     struct br_request *request; /* used by the loop only; NULL: the client disconnected */
     struct br_buf *packed;      /* the response to be sent, allocated in the task's pool */
     struct br_buf *body_buf;
-    struct br_arena head; /* the copied request; valid as long as the job */
+    struct br_arena head; /* contains the copied request; valid as long as the job */
     struct br_timer timer;
-    uint64_t deadline_ms; /* CLOCK_MONOTONIC */
-    /* of a stream: the store generation it has seen, and when it last sent something */
+    uint64_t deadline_ms; /* time on CLOCK_MONOTONIC at which the query is cut, in milliseconds */
+    /* for a stream: the store generation that was read, and when the stream last sent something */
     uint64_t generation, idle_since_ms;
-    /* of a stream: when its head was sent, and the bytes of its pieces */
+    /* for a stream: when its head was sent, and the number of bytes of its pieces */
     uint64_t started_ms, sent;
-    bool running, started; /* a thread runs it; the head of the stream was sent */
+    bool running, started; /* a thread runs the job; the head of the stream was sent */
     bool head_only, accepts_gzip;
-    enum br_encoding encoding; /* of the body */
+    enum br_encoding encoding; /* content coding of the request body */
 
     /* --- used by the handler --- */
     const struct query_route *route;
@@ -141,25 +148,27 @@ struct query_job {
     const char *path;
     const char *parts[QUERY_PARTS_MAX]; /* decoded match of each `*` in the route */
     size_t n_parts;
-    const struct query_param *params; /* in the order of the query */
+    const struct query_param *params; /* parameters in the order of the query string */
     size_t n_params;
-    const char *accept, *content_type; /* "" if the header is missing */
+    const char *accept, *content_type; /* values of headers; "" if the header is missing */
     const char *accept_encoding, *if_none_match;
-    const uint8_t *body; /* of a POST, decompressed */
+    const uint8_t *body; /* body of a POST, decompressed */
     size_t body_len;
-    uint64_t now_ns;       /* time of the request; of a stream, time of the call */
+    uint64_t now_ns;       /* Unix time of the request; for a stream, Unix time of the call */
     struct br_arena arena; /* for temporary data; empty at each call, limited by `scope` */
     /* an open query whose data is in `arena`; NULL for no_store and on_loop */
     struct br_store_query *store;
-    uint64_t n_calls; /* of a stream: calls before this one */
-    /* of a stream: state that the handler keeps between calls; 0 at first */
+    uint64_t n_calls; /* for a stream: number of calls before this one */
+    /* for a stream: numbers that the handler keeps between calls; 0 at first */
     uint64_t cursor[8];
-    void *state;                  /* the same, as a pointer */
-    void (*release)(void *state); /* frees `state` on the loop, with the job */
-    unsigned again_ms;            /* of a stream: delay before the next call; 0: the stream ends */
+    /* for a stream: pointer that the handler keeps between calls; NULL at first */
+    void *state;
+    void (*release)(void *state); /* frees `state`; called on the loop when the job is freed */
+    /* for a stream: milliseconds before the next call; 0: the stream ends */
+    unsigned again_ms;
     /* The response. */
-    unsigned status;  /* 200 by default */
-    const char *type; /* "application/json" by default; a constant */
+    unsigned status;  /* HTTP status; 200 by default */
+    const char *type; /* content type, a constant; "application/json" by default */
     bool is_packed;   /* `out` is already compressed, with the coding named in a header, and is sent
                          unchanged */
     struct br_str out;
@@ -170,11 +179,11 @@ struct query_job {
 
 /* --- For handlers (params.c, reply.c) -------------------------------------------------------- */
 
-/* Returns the first parameter with this name, or NULL. */
+/* Returns the value of the first parameter with this name, or NULL. */
 const char *query_job_param(const struct query_job *job, const char *name);
 
-/* Reads a parameter as an integer from 0 to `max`. Uses `fallback` if it is missing or empty.
- * Returns false after query_job_fail (400). */
+/* Reads a parameter as an integer from 0 to `max`. Uses `fallback` if the parameter is missing
+ * or empty. Returns false after query_job_fail (400). */
 bool query_job_number(struct query_job *job, const char *name, uint64_t fallback, uint64_t max,
                       uint64_t *ret);
 
@@ -183,8 +192,8 @@ bool query_job_number(struct query_job *job, const char *name, uint64_t fallback
  * is missing or empty. Returns false after query_job_fail (400). */
 bool query_job_time(struct query_job *job, const char *name, uint64_t fallback, uint64_t *ret);
 
-/* Returns true if the client is gone or the time is up. The handler should then end soon, with
- * its partial result. The call is cheap. */
+/* Returns true if the client is gone or the time of the query is up. The handler should then end
+ * soon, with its partial result. The call is cheap. */
 bool query_job_is_stopped(const struct query_job *job);
 
 /* Responds with an error and discards `out`. A 404 of a query that was cut becomes a 503,
@@ -218,8 +227,8 @@ const struct query_route *query_route_find(const char *path, unsigned method,
                                            struct query_part ret_parts[QUERY_PARTS_MAX],
                                            size_t *ret_n_parts, unsigned *ret_methods);
 
-/* Makes a job of a request whose head has arrived. On failure returns NULL without responding,
- * and `*ret_rc` is BR_ENOMEM, or BR_EINVAL for a malformed escape or too many parameters. */
+/* Makes a job for a request whose head has arrived. On failure returns NULL without responding.
+ * `*ret_rc` is then BR_ENOMEM, or BR_EINVAL for a malformed escape or too many parameters. */
 struct query_job *query_job_new(struct query *query, struct br_request *request,
                                 const struct query_route *route, const struct query_part *parts,
                                 size_t n_parts, int *ret_rc);
@@ -227,14 +236,14 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
 /* Runs a job whose body is complete. */
 void query_job_start(struct query_job *job);
 
-/* Handles that the client disconnected. */
+/* Must be called when the client of a job has disconnected. */
 void query_job_gone(struct query_job *job);
 
 /* Returns how many jobs and unsent responses a connection has. */
 size_t query_jobs_on(const struct query *query, const struct br_conn *conn);
 
-/* End the tail that has been open for the longest, or a download that is read too slowly. Return
- * true if there was one. */
+/* query_jobs_end_tail ends the tail that has been open for the longest. query_jobs_end_download
+ * ends a download that is read too slowly. Both return true if they ended a job. */
 bool query_jobs_end_tail(struct query *query);
 bool query_jobs_end_download(struct query *query);
 
@@ -246,18 +255,19 @@ void query_jobs_release(struct query *query);
 
 /* --- Responses being sent (sending.c) -------------------------------------------------------- */
 
-/* Creates query->responses, whose buffers are watched until sent. Returns 0 or BR_ENOMEM. */
+/* Creates query->responses, a pool whose buffers are watched until they are sent. Returns 0 or
+ * BR_ENOMEM. */
 int query_sending_init(struct query *query);
 
-/* Releases the pool. Called when the connections of the server are closed. */
+/* Releases the pool query->responses. Called when the connections of the server are closed. */
 void query_sending_release(struct query *query);
 
 /* Counts a response that is about to be sent on `conn`, until its buffer is released. Returns
- * false if the responses hold too much memory, or memory runs out. */
+ * false if the responses hold too much memory, or if memory runs out. */
 bool query_sending_add(struct query *query, const struct br_buf *buf, struct br_conn *conn);
 
-/* Cuts off the client that has been reading a response for the longest. Returns false if none
- * has been reading for more than a second. */
+/* Cuts off the client that has been reading a response for the longest. Returns false if no
+ * client has been reading for more than a second. */
 bool query_sending_make_room(struct query *query);
 
 /* Returns how many responses are being sent on a connection. */
@@ -276,5 +286,5 @@ void query_job_reply(struct query_job *job);
  * pieces. */
 bool query_job_send_keepalive(struct query_job *job);
 
-/* Ends a stream that has begun. An incomplete download is broken off. */
+/* Ends a stream whose head was sent. An incomplete download is broken off. */
 void query_job_end_stream(struct query_job *job);

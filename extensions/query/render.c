@@ -23,7 +23,7 @@
 #define HOUR_NS UINT64_C(3600000000000)
 #define SECOND_NS UINT64_C(1000000000)
 #define STEP_MIN_S 15
-#define GROUPS_MAX 10000 /* groups in one response */
+#define GROUPS_MAX 10000 /* most groups in one response */
 #define STEPS_AIM 1500
 #define TOP_MAX 10000
 
@@ -46,7 +46,7 @@ static bool render_read_range(struct query_job *job, const struct render_names *
         query_job_fail(job, 400, "invalid %s: must not be before %s", names->until, names->from);
         return false;
     }
-    selection->until_ns += 1; /* the end is included */
+    selection->until_ns += 1; /* `until` of the request is included in the range */
     return true;
 }
 
@@ -71,7 +71,7 @@ static bool render_read(struct query_job *job, const struct render_names *names,
     return !rc;
 }
 
-/* Reads the maximum number of nodes; 0 means the default. */
+/* Reads the maximum number of nodes of a flame graph from the request; 0 means the default. */
 static bool render_max_nodes(struct query_job *job, uint32_t *ret)
 {
     uint64_t nodes = 0, other = 0;
@@ -89,16 +89,16 @@ static bool render_max_nodes(struct query_job *job, uint32_t *ret)
 struct render_line {
     const char *group;
     double *values;
-    uint64_t *profiles; /* number of profiles per value, for averages; NULL: values are sums */
+    uint64_t *profiles; /* by value: number of profiles, for averages; NULL: values are sums */
 };
 
 struct render_lines {
     struct query_job *job;
     uint64_t from_ns, step_ns;
     size_t n_values;
-    const char *group_by; /* a label; NULL: a single group */
+    const char *group_by; /* label by whose value series are grouped; NULL: there is one group */
     bool averages;
-    struct br_map *map; /* group name to struct render_line */
+    struct br_map *map; /* map from group name to struct render_line */
     int rc;
 };
 
@@ -150,7 +150,7 @@ static bool render_on_samples(const struct br_stored_samples *samples, void *arg
     return query_job_may_continue(lines->job);
 }
 
-/* Appends a timeline. If `line` is NULL, all its values are 0. */
+/* Appends the timeline of a group. If `line` is NULL, all values are 0. */
 static void render_put_line(const struct render_lines *lines, const struct render_line *line)
 {
     struct br_str *out = &lines->job->out;
@@ -165,8 +165,8 @@ static void render_put_line(const struct render_lines *lines, const struct rende
                   lines->step_ns / SECOND_NS);
 }
 
-/* Appends the timeline of the only group, and then the groups. With several groups the first
- * timeline has no values, as in Pyroscope. */
+/* Appends a first timeline, and then the timelines of the groups. The first timeline has the
+ * values of the only group. With several groups it has no values, as in Pyroscope. */
 static void render_put_lines(const struct render_lines *lines)
 {
     struct br_str *out = &lines->job->out;
@@ -356,7 +356,8 @@ static void render_label_values(struct query_job *job)
 {
     const char *label = query_job_param(job, "label");
     if (label && !strcmp(label, "__name__"))
-        render_names_of(job, QUERY_TYPES, NULL); /* as in Pyroscope */
+        /* the route lists profile types, as in Pyroscope */
+        render_names_of(job, QUERY_TYPES, NULL);
     else if (label && *label)
         render_names_of(job, QUERY_LABEL_VALUES, label);
     else
@@ -390,8 +391,8 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
     return copy ? copy : "";
 }
 
-/* `sum(shop.cpu)` would otherwise be taken for an application of that name, and the
- * result would be empty. */
+/* Returns true if a query is a function call. `sum(shop.cpu)` would otherwise be taken for an
+ * application of that name, and the result would be empty. */
 static bool render_is_call(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -427,7 +428,7 @@ static void render_query(struct query_job *job)
         query_respond_functions(job, &selection, (uint32_t)limit, BR_FUNCTIONS_BY_SELF);
 }
 
-/* Adds the ids that older documentation uses as parameters. */
+/* Adds the ids in the parameters that older documentation uses. */
 static int render_add_ids(struct query_job *job, struct query_selection *selection,
                           struct br_err *err)
 {

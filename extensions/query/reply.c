@@ -11,7 +11,8 @@
 
 /* --- Errors ---------------------------------------------------------------------------------- */
 
-/* Returns the code for an HTTP status (connectrpc.com/docs/protocol, "Error codes"). */
+/* Returns the Connect error code for an HTTP status (connectrpc.com/docs/protocol, "Error
+ * codes"). */
 static const char *reply_connect_code(unsigned status)
 {
     switch (status) {
@@ -100,7 +101,8 @@ void query_respond_error(struct query *query, struct br_request *request, unsign
     br_str_release(&out);
 }
 
-/* After a cut, the missing data may exist, so a 404 would be wrong. */
+/* Sets the error response. A 404 for a query that was cut becomes a 503, because the missing
+ * data may exist. */
 static void reply_set_error(struct query_job *job, unsigned status, const char *text)
 {
     bool unknown = status == 404 && br_store_query_remark(&job->store_query);
@@ -180,8 +182,8 @@ static void reply_grpc(struct query_job *job, struct br_request *request)
                                                     .body = status == 200 ? job->packed : NULL});
 }
 
-/* Sends a complete response. This also ends a stream whose first call failed or returned
- * everything. */
+/* Sends a complete response. This also ends a stream whose first call failed or returned all
+ * data. */
 static void reply_whole(struct query_job *job)
 {
     struct br_request *request = job->request;

@@ -21,7 +21,7 @@ bool query_job_may_continue(struct query_job *job)
     return false;
 }
 
-/* Makes room for one more entry, in the arena. */
+/* Makes room for one more entry in an array in the job's arena. */
 static int selection_grow(struct query_job *job, void *items, size_t *cap, size_t count,
                           size_t size, size_t max)
 {
@@ -196,7 +196,7 @@ int query_selection_add_query(struct query_job *job, struct query_selection *sel
     return rc;
 }
 
-/* Makes a matcher for a type of three parts, with any period. */
+/* Makes a matcher for a profile type of three parts, which matches any period. */
 static int selection_match_type(struct query_job *job, const char *id, struct br_matcher *ret)
 {
     char *pattern = br_arena_alloc(&job->arena, 2 * strlen(id) + sizeof ":.*");
@@ -220,8 +220,8 @@ static bool selection_on_series(const struct br_stored_series *series, void *arg
     return false;
 }
 
-/* SDKs write the label `span_name`, and the join writes `span.name`. If no series has the first,
- * a matcher of it applies to the second. */
+/* Applies matchers of the label `span_name` to `span.name` if no series has the label
+ * `span_name`. SDKs write the label `span_name`, and the join writes `span.name`. */
 static int selection_name_spans(struct query_job *job, const struct br_sample_filter *filter,
                                 struct br_matcher *matchers)
 {

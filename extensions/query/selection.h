@@ -23,36 +23,37 @@
 
 #define QUERY_NO_STACK "(no stack)"
 
-#define QUERY_IDS_MAX 65536 /* span ids, or trace ids, of one query */
+#define QUERY_IDS_MAX 65536 /* most span ids, and most trace ids, of one query */
 
 /* A profile: the samples of one source (struct br_stored_series) with the same time. The store
  * has no profile ids. */
 struct query_profile {
     uint64_t source, time_ns;
 };
-#define QUERY_PROFILE_ID 37 /* bytes of its text, a UUID, including the NUL */
+#define QUERY_PROFILE_ID 37 /* bytes of the text of a profile id, a UUID, including the NUL */
 
 struct query_selection {
-    uint64_t from_ns, until_ns; /* until 0: no end */
+    uint64_t from_ns, until_ns; /* Unix nanoseconds; an `until_ns` of 0 means no end */
     bool spans_together;        /* for query_selection_samples: as in struct br_sample_filter */
     /* for query_selection_flame: leaves out samples without a stack, and adds up gauges instead
      * of averaging them over time */
     bool as_pyroscope;
-    struct br_profile_type type; /* id NULL: any */
+    struct br_profile_type type; /* profile type; if its id is NULL, any type */
     struct br_matcher *matchers;
     size_t n_matchers, cap_matchers;
     uint64_t *span_ids;
     size_t n_span_ids, cap_span_ids;
     uint8_t (*trace_ids)[16];
     size_t n_trace_ids, cap_trace_ids;
-    struct query_profile *profiles; /* for query_selection_flame: only these profiles; none: all */
+    /* for query_selection_flame: selects only these profiles; if the list is empty, all */
+    struct query_profile *profiles;
     size_t n_profiles, cap_profiles;
-    const char *const *call_site; /* as in struct br_sample_filter */
+    const char *const *call_site; /* function names, as in struct br_sample_filter */
     size_t n_call_site;
 };
 
-/* Returns false if a query has to end: its client is gone, or its time is up. In the second
- * case, job->store->cut gives the reason. */
+/* Returns true if a query may continue. Returns false if its client is gone or its time is up;
+ * if the time is up, job->store->cut gives the reason. */
 bool query_job_may_continue(struct query_job *job);
 
 /* Add conditions to a selection. A matcher of `span_id`, `profile_id` or `trace_id` adds ids in
@@ -83,8 +84,8 @@ int query_selection_add_query(struct query_job *job, struct query_selection *sel
 /* Writes the id of a profile in the form that query_selection_add_profile_text reads. */
 void query_profile_print(const struct query_profile *profile, char ret[QUERY_PROFILE_ID]);
 
-/* Makes the filter for the store. A matcher of `span_name` becomes one of `span.name` if no
- * series has the label `span_name`. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
+/* Makes the store's filter for a selection. A matcher of `span_name` becomes a matcher of
+ * `span.name` if no series has the label `span_name`. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
 int query_selection_filter(struct query_job *job, const struct query_selection *selection,
                            struct br_sample_filter *ret);
 

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Responses being sent. A client that reads slowly occupies memory and a place at no cost to
- * itself. Therefore responses count for max_concurrent until they are sent, and together may hold
- * only a part of the memory limit. If another response needs the room, the oldest one is cut off.
+ * itself. Therefore responses count for max_concurrent until they are sent, and all of them
+ * together may hold only a part of the memory limit. If another response needs the room, the oldest
+ * response is cut off.
  */
 #include "base/mem.h"
 #include "extensions/query/query.h"
 
-#define SENDING_SHARE 4     /* responses may hold the memory limit divided by this */
-#define SENDING_MIN_MS 1000 /* minimum time before a response is cut off */
+#define SENDING_SHARE 4     /* the responses may hold at most the memory limit divided by this */
+#define SENDING_MIN_MS 1000 /* minimum time in milliseconds before a response is cut off */
 
 struct query_sending {
-    struct br_list link; /* in query->sending, the oldest first */
+    struct br_list link; /* link in query->sending, which begins with the oldest response */
     const struct br_buf *buf;
-    struct br_conn *conn; /* valid as long as the buffer; NULL: the client cannot be cut off */
+    /* connection of the client, valid as long as the buffer; NULL: the client cannot be cut off */
+    struct br_conn *conn;
     uint64_t since_ms;
     size_t bytes;
     bool cut;

@@ -60,7 +60,7 @@ bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64
 /* --- Names ----------------------------------------------------------------------------------- */
 
 /* Returns the type of a value, which the store keeps as text. Text that reads as a number or
- * boolean most likely is one, and clients do not quote these types. */
+ * boolean most likely was one, and clients do not quote values of these types. */
 static const char *tempo_type_of(const struct query_tempo_names *names, const char *value)
 {
     size_t len = strlen(value);
@@ -212,7 +212,7 @@ void query_tempo_tags_v1(struct query_job *job)
         br_str_puts(&job->out, "],\"metrics\":{}}");
 }
 
-/* Begins the list of a scope. Returns false if the request excludes the scope. */
+/* Begins the list of the tags of a scope. Returns false if the request excludes the scope. */
 static bool tempo_begin_scope(struct query_tempo_names *names, const char *scope)
 {
     struct query_job *job = names->job;

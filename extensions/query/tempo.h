@@ -33,8 +33,8 @@ void query_tempo_values_v2(struct query_job *job);
 void query_tempo_range(struct query_job *job);
 void query_tempo_instant(struct query_job *job);
 
-/* Reads `start` and `end` of the request, as [from, until); 0 if they are missing. An `end` in
- * whole seconds includes that second. Returns false after query_job_fail. */
+/* Reads `start` and `end` of the request as the range [from, until); a missing bound becomes 0.
+ * An `end` in whole seconds includes that second. Returns false after query_job_fail. */
 bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64_t *ret_until_ns);
 
 /* Appends `{"key":...,"value":{...}}` with the value as a JSON AnyValue. */
@@ -43,19 +43,20 @@ void query_tempo_put_attribute(struct br_str *out, const char *key,
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* A list of distinct names. */
+/* A list of distinct names, appended to the response. */
 struct query_tempo_names {
     struct query_job *job;
-    struct br_map *seen; /* names in the list; NULL: duplicates cannot occur */
-    const char *type;    /* type of the values, such as "string"; NULL: names without a type */
-    bool guess_type;     /* derive the type from the text of a value */
+    struct br_map *seen; /* set of the names in the list; NULL: duplicates cannot occur */
+    /* type of the listed values, such as "string"; NULL: the list contains names without a type */
+    const char *type;
+    bool guess_type; /* derive the type of each value from its text */
     uint64_t left;
     bool any;
     struct br_err err;
     int rc;
 };
 
-/* The intrinsics that are listed to clients. */
+/* Number of intrinsics that are listed to clients. */
 #define QUERY_TEMPO_INTRINSICS 25
 extern const char *const query_tempo_intrinsics[QUERY_TEMPO_INTRINSICS];
 
@@ -64,11 +65,12 @@ extern const char *const query_tempo_intrinsics[QUERY_TEMPO_INTRINSICS];
 bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *job, bool once,
                              uint64_t *from, uint64_t *until);
 
-/* Appends a name unless the list contains `key`. `name` is the end of `key`. Returns false if
- * the list is full or, with `rc` set, after a failure. */
+/* Appends a name unless the list contains `key`. The name is the last part of `key`. Returns
+ * false if the list is full. After a failure, sets `rc` and returns false. */
 bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t key_len,
                      const char *name, const char *type);
-bool query_tempo_put_name(const char *name, uint64_t count, void *arg); /* br_name_fn */
+/* Appends a name; it is a br_name_fn. */
+bool query_tempo_put_name(const char *name, uint64_t count, void *arg);
 void query_tempo_put_names(struct query_tempo_names *names, const char *const *list, size_t count);
 
 /* Ends a list and frees its map. Returns false after query_job_fail. */
@@ -77,27 +79,27 @@ bool query_tempo_names_end(struct query_tempo_names *names, int rc);
 /* --- Scans ----------------------------------------------------------------------------------- */
 
 /* A query over a time range, newest spans first. The store's query is restarted for each page of
- * spans, so its memory is bounded. Between two calls of `on_trace`, `store` changes and
- * everything it returned becomes invalid. */
+ * spans, so its memory is bounded. Between two calls of `on_trace`, the job's `store` is
+ * restarted, and all data that it returned becomes invalid. */
 struct query_tempo_scan {
     struct query_job *job;
     struct br_traceql *query;
-    uint64_t from_ns, until_ns; /* until 0: no end */
-    /* NULL: made from `query`. Otherwise a filter that br_traceql_filter has narrowed; its limit
-     * is ignored */
+    uint64_t from_ns, until_ns; /* Unix nanoseconds; an `until_ns` of 0 means no end */
+    /* A filter that br_traceql_filter has narrowed; its limit is ignored. NULL: the filter is
+     * made from `query` */
     const struct br_span_filter *filter;
-    /* calls `on_trace` with whole traces; otherwise with a trace of one span if the query can be
-     * evaluated on single spans */
+    /* true: `on_trace` receives whole traces. false: it receives traces of one span if the query
+     * can be evaluated on single spans */
     bool whole_traces;
-    /* Receives a trace, of which the spans with `in` match. Returns false to end the scan; sets
-     * `rc` on failure. */
+    /* Receives a trace, in which the matching spans are marked with `in`. Returns false to end
+     * the scan; on failure also sets `rc`. */
     bool (*on_trace)(struct query_tempo_scan *scan, struct br_traceql_trace *trace);
     void *arg;
     int rc;
     struct br_err err;
     const char *cut;     /* why the result is incomplete; NULL: it is complete */
-    uint64_t n_spans;    /* spans that were read */
-    struct br_map *seen; /* traces that were evaluated as a whole */
+    uint64_t n_spans;    /* number of spans that were read */
+    struct br_map *seen; /* set of the traces that were evaluated as a whole */
 };
 
 /* Runs a scan and sets `rc`, `err` and `cut`. */

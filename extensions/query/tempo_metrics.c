@@ -239,7 +239,7 @@ static int tempo_metrics_respond(struct query_job *job, const struct br_traceql_
 
 /* --- The request ----------------------------------------------------------------------------- */
 
-/* Reads the step, which is a duration or a number of seconds. */
+/* Reads the time step, which is a duration or a number of seconds. */
 static bool tempo_metrics_read_step(struct query_job *job, uint64_t fallback, uint64_t *ret)
 {
     const char *text = query_job_param(job, "step");
@@ -259,8 +259,9 @@ static bool tempo_metrics_read_step(struct query_job *job, uint64_t fallback, ui
     return true;
 }
 
-/* Reads the range, aligned to steps since the epoch. As in Tempo, a step ends with its
- * timestamp, and the first one with the start. For an instant query, both ends are included. */
+/* Reads the time range, aligned to steps since the epoch. As in Tempo, a step ends with its
+ * timestamp, and the first step ends with the start of the range. For an instant query, both
+ * ends of the range are included. */
 static bool tempo_metrics_read_range(struct query_job *job, bool instant,
                                      struct br_traceql_metrics *metrics)
 {
@@ -274,7 +275,8 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
         return false;
     }
     if (until > job->now_ns && from < job->now_ns)
-        until = job->now_ns; /* as in Tempo, so that rates cover only the time that has passed */
+        /* the range ends now, as in Tempo, so that rates do not cover time in the future */
+        until = job->now_ns;
     metrics->max_exemplars = 0;
     metrics->start_ns = from;
     metrics->step_ns = until - from + 1;

@@ -5,12 +5,13 @@
 #include "base/mem.h"
 #include "extensions/query/tempo.h"
 
-#define PAGE_SPANS 512u /* spans in the first page; later pages are larger */
+#define PAGE_SPANS 512u /* number of spans in the first page; later pages are larger */
 #define PAGE_SPANS_MAX 32768u
-#define PAGE_SHARE 16          /* the rows of a page may use a query's memory divided by this */
-#define SCRATCH_SPANS 1024u    /* spans after which the memory of their values is released */
-#define SEEN_MAX (1u << 20)    /* traces that a query evaluates */
-#define TRACE_SPANS_MAX 65536u /* spans that are read of one trace */
+#define PAGE_SHARE 16 /* the rows of a page may use a query's memory divided by this */
+/* number of spans after which the memory of their values is released */
+#define SCRATCH_SPANS 1024u
+#define SEEN_MAX (1u << 20)    /* most traces that a query evaluates as a whole */
+#define TRACE_SPANS_MAX 65536u /* most spans that are read of one trace */
 
 struct page {
     struct br_stored_span *rows;
@@ -41,8 +42,8 @@ static void tempo_scan_mark_seen(struct query_tempo_scan *scan, const uint8_t tr
         scan->rc = rc;
 }
 
-/* Evaluates the query on a whole trace, and passes it on if it matches. Returns false to end the
- * scan. */
+/* Evaluates the query on a whole trace, and passes the trace on if it matches. Returns false to
+ * end the scan. */
 static bool tempo_scan_trace(struct query_tempo_scan *scan, const uint8_t trace_id[16])
 {
     struct br_traceql_trace trace;
@@ -98,7 +99,7 @@ static uint32_t tempo_scan_page_max(const struct query_tempo_scan *scan)
 }
 
 /* Reads the newest spans before `until`. If the page is full, spans that start at the same time
- * as the last one are left for the next page. */
+ * as its last span are left for the next page. */
 static int tempo_scan_read_page(struct query_tempo_scan *scan, struct br_span_filter *filter,
                                 struct page *page, bool *ret_last)
 {

@@ -14,10 +14,11 @@
 
 #define TRACES_DEFAULT 20
 #define TRACES_MAX 10000
-#define SPANS_DEFAULT 3 /* spans per set, the parameter `spss` */
+#define SPANS_DEFAULT 3 /* default number of spans per span set, the parameter `spss` */
 #define SPANS_MAX 1000
-#define SERVICES_MAX 1000                    /* services in serviceStats */
-#define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX) /* more than the quoted tags of any request need */
+#define SERVICES_MAX 1000 /* most services in serviceStats */
+/* most bytes of quoted tags; no request needs so many */
+#define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX)
 #define NO_ROOT "<root span not yet received>"
 
 struct search {
@@ -48,7 +49,7 @@ static void tempo_search_put_time(struct br_str *out, int64_t ns)
 {
     static const struct {
         uint64_t ns;
-        int digits; /* after the point */
+        int digits; /* number of digits after the decimal point */
         const char *name;
     } small[] = {{1000000, 6, "ms"}, {1000, 3, "\u00b5s"}, {1, 0, "ns"}};
     uint64_t magnitude = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
@@ -109,7 +110,8 @@ static void tempo_search_put_value(struct br_str *out, const struct br_traceql_v
         for (size_t i = 0; i < value->n_items; i++) {
             if (i)
                 br_str_putc(out, ',');
-            tempo_search_put_value(out, &value->items[i]); /* an item is not a list */
+            /* recursion ends here, because an item of a list is not a list */
+            tempo_search_put_value(out, &value->items[i]);
         }
         br_str_puts(out, "]}");
         break;
@@ -183,7 +185,8 @@ static void tempo_search_put_span(struct br_str *out, const struct br_traceql *q
     br_str_puts(out, first ? "}" : "]}");
 }
 
-/* Appends the results of the stages for a set, in the order of the stages. */
+/* Appends the results that the stages of the query have for a span set, in the order of the
+ * stages. */
 static void tempo_search_put_labels(struct br_str *out, const struct br_traceql_label *label)
 {
     if (label->before) {
@@ -222,8 +225,8 @@ struct service {
     uint64_t spans, errors;
 };
 
-/* Appends an object by service. With `entries`, appends a list of keys and values, which is how
- * protobuf encodes a map. */
+/* Appends the statistics of each service as an object. With `entries`, appends a list of keys
+ * and values, which is how protobuf encodes a map. */
 static void tempo_search_put_services(struct br_str *out, const struct br_traceql_trace *trace,
                                       struct service *services, bool entries)
 {
@@ -276,7 +279,7 @@ static bool tempo_search_on_trace(struct query_tempo_scan *scan, struct br_trace
     br_str_printf(out, ",\"startTimeUnixNano\":\"%" PRIu64 "\"", trace->start_ns);
     br_str_printf(out, ",\"durationMs\":%" PRIu32,
                   (uint32_t)((trace->end_ns - trace->start_ns) / 1000000));
-    /* The older field contains the first set; clients read one or the other. */
+    /* The older field `spanSet` contains the first set; clients read `spanSet` or `spanSets`. */
     br_str_puts(out, ",\"spanSet\":");
     tempo_search_put_set(scan, trace, &trace->sets[0]);
     br_str_puts(out, ",\"spanSets\":[");
@@ -309,7 +312,8 @@ static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t
     br_str_putc(out, '"');
 }
 
-/* Returns true for a number or boolean, which is compared as such as well. */
+/* Returns true for the text of a number or boolean, which is also compared as a number or
+ * boolean. */
 static bool tempo_search_is_literal(const char *text, size_t len)
 {
     if (br_bytes_are(text, len, "true") || br_bytes_are(text, len, "false"))
@@ -318,7 +322,7 @@ static bool tempo_search_is_literal(const char *text, size_t len)
            br_number_scan(text, len) == len;
 }
 
-/* Returns the intrinsic for a tag name from the time before TraceQL, or NULL. */
+/* Returns the TraceQL intrinsic for a tag name from the time before TraceQL, or NULL. */
 static const char *tempo_search_intrinsic(const char *key, size_t len)
 {
     static const char *const names[][2] = {
@@ -348,7 +352,8 @@ static void tempo_search_put_tag(struct br_str *out, const char *key, size_t key
     br_str_putc(out, ')');
 }
 
-/* Converts logfmt tags such as key=value key="a value". Returns false if they are malformed. */
+/* Converts logfmt tags such as key=value key="a value" to TraceQL. Returns false if the tags are
+ * malformed. */
 static bool tempo_search_put_tags(struct br_str *out, const char *tags)
 {
     for (const char *p = tags; *(p += strspn(p, " \t"));) {
@@ -392,8 +397,8 @@ static bool tempo_search_put_duration(struct query_job *job, const char *name, c
     return true;
 }
 
-/* Returns the query, or converts tags and durations to one in the job's head. Returns NULL after
- * query_job_fail. */
+/* Returns the TraceQL query of the request. A request without a query has tags and durations,
+ * which are converted to a query in the job's head. Returns NULL after query_job_fail. */
 static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
 {
     const char *text = query_job_param(job, "q"), *tags = query_job_param(job, "tags");

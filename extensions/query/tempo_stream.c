@@ -36,7 +36,7 @@ static void tempo_params_text(struct tempo_params *params, const char *name, con
         params->list[job->n_params++] = (struct query_param){name, copy, strlen(copy)};
 }
 
-/* Zero means that the client did not set the field. */
+/* Sets a parameter to a number. Zero means that the client did not set the field. */
 static void tempo_params_number(struct tempo_params *params, const char *name, uint64_t number,
                                 const char *unit)
 {
@@ -132,7 +132,7 @@ static const struct tempo_call {
      &tempopb__query_instant_response__descriptor, tempo_params_instant, query_tempo_instant},
 };
 
-/* Reads the message, and sets the job's parameters. Returns false after query_job_fail. */
+/* Reads the request message, and sets the job's parameters. Returns false after query_job_fail. */
 static bool tempo_stream_read(struct query_job *job, const struct tempo_call *call)
 {
     struct tempo_params params = {
@@ -153,7 +153,7 @@ static bool tempo_stream_read(struct query_job *job, const struct tempo_call *ca
     return false;
 }
 
-/* Replaces the JSON response by the message. */
+/* Replaces the JSON response by the encoded gRPC message. */
 static void tempo_stream_translate(struct query_job *job, const struct tempo_call *call)
 {
     struct br_buf *made = NULL;

@@ -17,7 +17,7 @@
 #include "wire/protobuf.h"
 
 #define GROUPS_MAX 65536u
-#define HEAD_MAX 64 /* bytes of a tag and a length before a message */
+#define HEAD_MAX 64 /* most bytes of the tags and lengths before a message */
 
 /* Field numbers and values of TraceByIDResponse. */
 enum { RESPONSE_TRACE = 1, RESPONSE_STATUS = 3, RESPONSE_MESSAGE = 4 };
@@ -40,7 +40,7 @@ struct group {
 
 struct assembly {
     struct query_job *job;
-    struct br_map *by_head; /* bytes of resource and scope, to struct group */
+    struct br_map *by_head; /* map from the bytes of resource and scope to struct group */
     struct group *first, **last;
     struct br_err err;
     int rc;
@@ -125,7 +125,7 @@ static size_t tempo_trace_resource_spans_len(const struct group *group)
            br_len_size(BR_RESOURCES_SCOPES, tempo_trace_scope_spans_len(group));
 }
 
-/* Appends a ResourceSpans without its tag. */
+/* Appends a ResourceSpans message without its tag. */
 static void tempo_trace_put_group(struct br_str *out, const struct group *group)
 {
     tempo_trace_put_field(out, BR_RESOURCES_RESOURCE, group->resource, group->resource_len);
@@ -195,8 +195,8 @@ static void tempo_trace_respond_v1(struct assembly *assembly)
     }
 }
 
-/* The field `trace` is present even if the trace is empty, because Grafana's data source fails
- * without it. */
+/* Responds with a TraceByIDResponse. The field `trace` is present even if the trace is empty,
+ * because Grafana's data source fails without it. */
 static void tempo_trace_respond_v2(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
@@ -225,7 +225,8 @@ static void tempo_trace_respond_v2(struct assembly *assembly)
     br_str_putc(&job->out, '}');
 }
 
-/* OTLP has no field for an incomplete trace, so the file name is marked "-partial". */
+/* Responds with a file of OTLP/JSON. OTLP has no field for an incomplete trace, so the file name
+ * is marked "-partial". */
 static void tempo_trace_respond_otlp(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;

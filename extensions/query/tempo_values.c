@@ -21,9 +21,9 @@ enum tag {
     TAG_NAME,
     TAG_STATUS,
     TAG_KIND,
-    TAG_READ, /* values are read from spans */
-    TAG_TEXT, /* the same; a span without the tag has an empty text */
-    TAG_NONE, /* not listed: ids, durations */
+    TAG_READ, /* a tag whose values are read from spans */
+    TAG_TEXT, /* like TAG_READ, but a span without the tag has an empty text */
+    TAG_NONE, /* a tag whose values are not listed: ids, durations */
 };
 
 static enum tag tempo_tag_of(const char *text, const char **ret_name)
@@ -31,7 +31,7 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     static const struct {
         const char *name;
         enum tag tag;
-        const char *query; /* name in a query; NULL: the same */
+        const char *query; /* name of the tag in a query; NULL: equal to `name` */
     } known[] = {
         {"name", TAG_NAME, NULL},
         {"span:name", TAG_NAME, NULL},
@@ -148,7 +148,7 @@ static int tempo_put_attributes(struct query_tempo_names *names, enum tag kind, 
 struct values {
     struct query_tempo_names *names;
     uint32_t attribute;
-    bool text; /* a missing value counts as an empty text */
+    bool text; /* true: a missing value counts as an empty text */
 };
 
 static const char *tempo_value_type(enum br_traceql_type type)
@@ -187,7 +187,8 @@ static bool tempo_put_value(struct query_tempo_names *names, const struct br_tra
     bool may_continue = true;
     if (value->type == BR_TRACEQL_LIST)
         for (size_t i = 0; i < value->n_items && may_continue; i++)
-            may_continue = tempo_put_value(names, &value->items[i]); /* an item is not a list */
+            /* recursion ends here, because an item of a list is not a list */
+            may_continue = tempo_put_value(names, &value->items[i]);
     if (!type)
         return may_continue;
     br_str_puts(&key, type);
@@ -252,8 +253,8 @@ static bool tempo_put_span_values(struct query_tempo_names *names, const char *t
     return true;
 }
 
-/* Returns the tag as a query names it: without a scope it begins with a dot. Returns NULL if
- * memory runs out. */
+/* Returns the name of a tag as it is written in a query: a name without a scope begins with a
+ * dot. Returns NULL if memory runs out. */
 static const char *tempo_tag_text(struct query_job *job, enum tag kind, const char *tag)
 {
     return kind == TAG_UNSCOPED && *tag != '.' ? br_arena_printf(&job->head, ".%s", tag) : tag;
@@ -268,7 +269,7 @@ static bool tempo_is_name_char(char letter)
     return letter && !strchr(" \t\n\r{}()&|=!<>~\"`", letter);
 }
 
-/* Returns the length of a comparison operator, or 0. */
+/* Returns the length of the comparison operator at `text`; 0 if no operator begins there. */
 static size_t tempo_operator(const char *text)
 {
     static const char *const operators[] = {"=~", "!~", "!=", ">=", "<=", "=", ">", "<"};
@@ -278,7 +279,7 @@ static size_t tempo_operator(const char *text)
     return 0;
 }
 
-/* Returns true if no value follows. */
+/* Returns true if no value begins at `text`. */
 static bool tempo_ends_value(const char *text)
 {
     text += strspn(text, " \t\n\r");
@@ -332,8 +333,9 @@ static const char *tempo_complete_query(struct query_job *job, const char *text)
     return ret;
 }
 
-/* Applies `q` of the request. A client may send it while it is being typed, so comparisons
- * without a value are left out. If the query is still invalid, it is ignored, as in Tempo. */
+/* Applies the query `q` of the request. A client may send the query while a user is typing it,
+ * so comparisons without a value are left out. If the query is still invalid, it is ignored, as
+ * in Tempo. */
 static bool tempo_put_filtered(struct query_tempo_names *names, enum tag kind, const char *tag,
                                uint64_t from, uint64_t until)
 {
