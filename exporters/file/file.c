@@ -17,8 +17,7 @@
 #define MEGABYTE 1048576u /* bytes of a megabyte in the configuration, as in the Collector */
 #define RETRY_MS 1000
 #define TEXT_MAX (1u << 30)
-#define TEXT_KEPT_MAX (1u << 20) /* most bytes of the text buffer that are kept between requests   \
-                                  */
+#define TEXT_KEPT_MAX (1u << 20) /* most bytes of the text buffer kept between requests */
 /* most bytes of a request that is written as JSON; its line is up to 14 times as long */
 #define JSON_SIZE_MAX (32u << 20)
 #define WAITING_BYTES (64u << 20) /* most bytes of the items queued in one worker */

@@ -10,8 +10,7 @@
 /* a partition is sealed when its size reaches max_bytes divided by this number */
 #define PARTITIONS_LEAST 8u
 #define TRIES_MAX 3
-#define FAILURES_MAX 8 /* number of consecutive failures after which the next partition is tried   \
-                        */
+#define FAILURES_MAX 8 /* consecutive failures after which the next partition is tried */
 
 struct br_store_writer {
     struct br_store *store;
