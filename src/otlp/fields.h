@@ -6,7 +6,9 @@
  */
 #pragma once
 
-#include "core/item.h" /* fields of the request, and the Resource field of ResourceSpans */
+/* for the field numbers of the request, and of the Resource in ResourceSpans and
+ * ResourceProfiles */
+#include "core/item.h"
 
 /* ExportTraceServiceResponse, ExportProfilesServiceResponse, and the partial success in them. */
 enum { BR_RESPONSE_PARTIAL_SUCCESS = 1 };

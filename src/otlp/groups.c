@@ -4,8 +4,8 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* At every level field 2 contains the children, and field 1 of a ScopeSpans or ScopeProfiles its
- * scope. */
+/* INWARD is the tag of the children at every level. SCOPE is the tag of the InstrumentationScope
+ * of a ScopeSpans or ScopeProfiles. */
 #define INWARD BR_SCAN_LEN(BR_INWARD)
 #define SCOPE BR_SCAN_LEN(BR_SCOPES_SCOPE)
 
@@ -31,7 +31,8 @@ static uint32_t groups_scan(struct br_groups *groups, const uint8_t *p, const ui
     return n;
 }
 
-/* Reads the next child between `*p` and `end`. */
+/* Reads the next child of a message, of which the bytes between `*p` and `end` have not been
+ * read. Advances `*p` past the child. Returns false at the end of the message. */
 static bool groups_next_child(const uint8_t **p, const uint8_t *end, struct br_field *ret)
 {
     while (*p && *p < end) {
@@ -56,7 +57,7 @@ static bool groups_next_part(struct br_groups *groups)
     return false;
 }
 
-/* Moves to the next ScopeSpans or ScopeProfiles. */
+/* Moves to the next ScopeSpans or ScopeProfiles of the item. */
 static bool groups_next_scope(struct br_groups *groups, struct br_field *ret)
 {
     while (!groups_next_child(&groups->p, groups->end, ret))

@@ -14,23 +14,28 @@
 struct br_groups {
     const struct br_item *item;
     /* The current group: a ScopeSpans or a Profile. */
-    uint32_t part;        /* index of the part in the item */
+    uint32_t part;        /* index in the item of the part that contains the group */
     uint32_t n_records;   /* number of spans or samples in the group */
-    const uint8_t *scope; /* its InstrumentationScope; NULL: none */
+    const uint8_t *scope; /* the group's InstrumentationScope; NULL: none */
     const uint8_t *body;  /* body of the ScopeSpans or the Profile */
     uint32_t scope_len, body_len;
-    /* Position of the walk. */
-    uint32_t n_groups, n_before; /* groups up to and including this one; records before it */
+    /* Position of the walk in the item. */
+    /* number of groups up to and including the current one; number of records before the current
+     * one */
+    uint32_t n_groups, n_before;
     uint32_t next_part;
     const uint8_t *p, *end;             /* rest of the current part */
     const uint8_t *inner_p, *inner_end; /* rest of the current ScopeProfiles */
 };
 
-/* Begins before the first group of an item that a walk has accepted. The item is borrowed while
- * the groups are used. */
+/* Initialises a walk before the first group of `item`, which a walk has accepted. The item is
+ * borrowed while `groups` is used. */
 void br_groups_init(struct br_groups *groups, const struct br_item *item);
 
-/* Move forward to the group that contains the span or sample number `index`, or to the Profile
- * number `index`. Both are counted over the whole item. Return true if the group has changed. */
+/* Moves forward to the group that contains the span or sample number `index`, counted over the
+ * whole item. Returns true if the group has changed. */
 bool br_groups_at_item(struct br_groups *groups, uint32_t index);
+
+/* Moves forward to the Profile number `index`, counted over the whole item. Returns true if the
+ * group has changed. */
 bool br_groups_at_profile(struct br_groups *groups, uint32_t index);

@@ -3,7 +3,7 @@
 
 #include "otlp/scan.h"
 
-/* Returns true if the field is one of AnyValue with its wire type. */
+/* Returns true if the field is a field of AnyValue and has the right wire type. */
 static bool keyvalue_type_fits(const struct br_field *field)
 {
     static const uint8_t wires[] = {0,

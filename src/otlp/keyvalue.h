@@ -21,7 +21,7 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-/* The bytes of an AnyValue; NULL if it is absent. */
+/* The bytes of an AnyValue; `data` is NULL if the AnyValue is absent. */
 struct br_value {
     const uint8_t *data;
     size_t len;
@@ -30,31 +30,35 @@ struct br_value {
 /* A decoded AnyValue. */
 struct br_any {
     enum br_value_type type;
-    uint64_t number;     /* BOOL, INT, DOUBLE: the bits of the value */
-    const uint8_t *data; /* STRING, LIST, MAP, BYTES: the content */
+    uint64_t number;     /* for the types BOOL, INT and DOUBLE: the bits of the value */
+    const uint8_t *data; /* for the types STRING, LIST, MAP and BYTES: the content */
     size_t len;
-    uint64_t reference; /* EMPTY: the index of the string (string_value_strindex); 0: none */
+    /* for the type EMPTY: the index of a string in the string table (string_value_strindex); 0:
+     * none */
+    uint64_t reference;
 };
 
-/* Decodes a value. The last field counts; fields with a wrong wire type are skipped. The type is
- * EMPTY if no field is valid or the message is malformed. */
+/* Decodes an AnyValue. If it has several fields, the last one counts; fields with a wrong wire
+ * type are skipped. The type is EMPTY if no field is valid or the message is malformed. */
 struct br_any br_any_read(struct br_value value);
 
-/* Returns the bytes of the field that br_any_read would decode. This shortens a value that
- * repeats its fields and is read often. Empty if no field is valid or the message is malformed. */
+/* Returns the bytes of the field that br_any_read would decode. The bytes are shorter than the
+ * value if the value repeats its fields, which is useful for a value that is read often. Returns
+ * an empty value if no field is valid or the message is malformed. */
 struct br_value br_value_last(struct br_value value);
 
 struct br_keyvalue {
-    const uint8_t *key; /* KeyValue: the key as text */
+    const uint8_t *key; /* KeyValue: the key, if it is present as text */
     size_t key_len;
     uint64_t key_index; /* index of the key in the string table; 0: none */
     uint64_t unit;      /* KeyValueAndUnit: index of the unit in the string table */
     struct br_value value;
-    bool several; /* there are several values that are not empty; `value` is the last */
+    /* the message contains several values that are not empty; `value` is the last of them */
+    bool several;
 };
 
-/* Reads a KeyValue. If the key is present as text, `key_index` is to be ignored. Returns false
- * if the message is malformed. */
+/* Reads a KeyValue. If the key is present as text, the caller must ignore `key_index`. Returns
+ * false if the message is malformed. */
 bool br_keyvalue_read(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
 /* Reads a KeyValue of the most frequent shape: one key and one value in either order, both
@@ -81,14 +85,15 @@ static inline bool br_keyvalue_read_short(const uint8_t *data, size_t len, struc
     return true;
 }
 
-/* Reads a KeyValueAndUnit, an entry of the attribute table. Returns false if it is malformed. */
+/* Reads a KeyValueAndUnit, an entry of the attribute table. Returns false if the message is
+ * malformed. */
 bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
-/* Reads the next KeyValue that is field `field` of the message between `p` and `end`. Both may
- * be NULL. Returns where to continue, or NULL at the end. */
+/* Reads the next KeyValue that is field `field` of the message between `p` and `end`. Both
+ * pointers may be NULL. Returns the position after the KeyValue, or NULL at the end. */
 const uint8_t *br_keyvalue_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                                 struct br_keyvalue *ret);
 
 /* Reads the next element of a LIST, or the next KeyValue of a MAP, between `p` and `end`.
- * Returns where to continue, or NULL at the end. */
+ * Returns the position after the element, or NULL at the end. */
 const uint8_t *br_value_next(const uint8_t *p, const uint8_t *end, struct br_value *ret);

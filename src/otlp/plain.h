@@ -32,7 +32,8 @@ static inline bool br_plain_scalars(const uint8_t *p, const uint8_t *end, uint64
 }
 
 struct br_plain_function {
-    uint64_t values[4]; /* string indices of name, system name and file name; start line */
+    /* string indices of the function's name, system name and file name; start line */
+    uint64_t values[4];
 };
 
 static inline bool br_plain_function(const uint8_t *p, const uint8_t *end,
@@ -43,7 +44,7 @@ static inline bool br_plain_function(const uint8_t *p, const uint8_t *end,
 }
 
 struct br_plain_location {
-    uint64_t line[3]; /* function index, line, column */
+    uint64_t line[3]; /* function index, line number and column number of the location's line */
     uint64_t mapping, address;
 };
 

@@ -8,7 +8,7 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* Calls `fn` for each LEN field `number` of a message. */
+/* Calls `fn` for each length-delimited field `number` of a message. */
 static void sample_types_each(const uint8_t *p, const uint8_t *end, uint32_t number,
                               void (*fn)(struct br_sample_pairs *pairs, const uint8_t *p,
                                          const uint8_t *end),
@@ -87,8 +87,8 @@ static uint64_t sample_types_last_index(const struct br_sample_pairs *pairs)
     return last;
 }
 
-/* Finds the strings that the pairs refer to in one part of a dictionary. `*index` is the number
- * of strings in earlier parts. */
+/* Finds the strings that the pairs refer to in one part of a dictionary. `*index` is the string
+ * index of the part's first string, and is advanced past the part's strings. */
 static void sample_types_find(struct br_sample_pairs *pairs, const uint8_t *p, const uint8_t *end,
                               uint64_t *index, uint64_t last)
 {
@@ -109,7 +109,7 @@ static void sample_types_find(struct br_sample_pairs *pairs, const uint8_t *p, c
     }
 }
 
-/* Returns the row with the name, or the number of rows. */
+/* Returns the index of the row with the name, or the number of rows if none has it. */
 static unsigned sample_types_row(const struct br_sample_types *types, const char *name)
 {
     unsigned i = 0;

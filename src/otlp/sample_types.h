@@ -5,13 +5,13 @@
 #include "core/item.h"
 
 #define BR_SAMPLE_TYPES_MAX 8
-#define BR_SAMPLE_TYPE_SIZE 64 /* bytes of a name, with its NUL */
+#define BR_SAMPLE_TYPE_SIZE 64 /* bytes of the name of a sample type, with its NUL */
 #define BR_SAMPLE_TYPE_OTHER "_other"
 
 struct br_sample_types {
     unsigned count;
     struct {
-        /* "cpu:nanoseconds"; "<unset>" stands for a string with index 0 */
+        /* type and unit: "cpu:nanoseconds"; "<unset>" replaces a string with index 0 */
         char name[BR_SAMPLE_TYPE_SIZE];
         uint32_t n_samples;
     } rows[BR_SAMPLE_TYPES_MAX];
@@ -21,23 +21,23 @@ struct br_sample_types {
 #define BR_SAMPLE_PAIRS_MAX 16
 struct br_sample_pairs {
     struct br_sample_pair {
-        uint64_t index[2]; /* string indices of type and unit */
+        uint64_t index[2]; /* string indices of the sample type and its unit */
         const uint8_t *text[2];
         uint64_t len[2];
         uint32_t n_samples;
     } items[BR_SAMPLE_PAIRS_MAX];
     unsigned count;
-    uint32_t n_others; /* samples of types that have no row in `items` */
+    uint32_t n_others; /* number of samples whose type has no row in `items` */
 };
 
-/* Adds the samples of a Profile that a walk has accepted. Its sample_type, a ValueType, is
- * between `value_type` (NULL: none) and `end`. */
+/* Adds the `n_samples` samples of a Profile that a walk has accepted. The Profile's sample_type,
+ * a ValueType, is between `value_type` (NULL: none) and `end`. */
 void br_sample_pairs_add(struct br_sample_pairs *pairs, const uint8_t *value_type,
                          const uint8_t *end, uint32_t n_samples);
 
-/* Adds the samples in `pairs` to `types`. Names are looked up in the dictionary of `item`, in
- * which the pairs were found. `strings` is the position of the first string in it (NULL:
- * unknown), where the search begins. */
+/* Adds the samples in `pairs` to `types`. Names are looked up in the dictionary of `item`, to
+ * which the pairs refer. The search begins at `strings`, the position of the dictionary's first
+ * string (NULL: unknown). */
 void br_sample_types_resolve(struct br_sample_types *types, struct br_sample_pairs *pairs,
                              const struct br_item *item, const uint8_t *strings);
 

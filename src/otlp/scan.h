@@ -8,7 +8,8 @@
 #define BR_SCAN_LEN(number) BR_TAG(number, BR_WIRE_LEN)
 #define BR_SCAN_VARINT(number) BR_TAG(number, BR_WIRE_VARINT)
 
-/* Returns the tag of a field (number and wire type) as one number for a switch. */
+/* Returns the tag of a field, which combines its number and wire type in one integer for use in
+ * a switch. */
 static inline uint32_t br_scan_tag(const struct br_field *field)
 {
     return BR_TAG(field->number, field->wire);
@@ -20,7 +21,7 @@ static inline bool br_scan_in(uint64_t set, uint32_t tag)
     return tag < 64 && (set >> tag & 1);
 }
 
-/* Reads like br_varint, with two-byte values inlined as well. */
+/* Reads a varint like br_varint, with varints of two bytes inlined as well. */
 static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     if (__builtin_expect(p < end && p[0] < 0x80, 1)) {
@@ -37,9 +38,9 @@ static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end
     return p;
 }
 
-/* Reads like br_field_next, with the encodings that are frequent in dictionaries and samples
- * inlined. Only local variables are passed to other functions, so that the caller's `field` can
- * stay in registers. */
+/* Reads a field like br_field_next, with the encodings that are frequent in dictionaries and
+ * samples inlined. Only local variables are passed to other functions, so that the caller's
+ * `field` can stay in registers. */
 static inline __attribute__((always_inline)) const uint8_t *
 br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
 {
@@ -63,8 +64,8 @@ br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
     return p;
 }
 
-/* Reads like br_varint, without a branch between one byte and two: with mixed indices the
- * processor cannot predict it. */
+/* Reads a varint like br_varint, but does not branch between varints of one byte and of two
+ * bytes. If indices of both lengths are mixed, the processor cannot predict such a branch. */
 static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     br_steps_add_field();
@@ -82,8 +83,8 @@ static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end,
     return p;
 }
 
-/* Writes like br_put_varint, without that branch. The byte after a one-byte value is
- * overwritten. */
+/* Writes a varint like br_put_varint, but does not branch between varints of one byte and of two
+ * bytes. The byte after a one-byte varint is overwritten. */
 static inline uint8_t *br_put_index(uint8_t *p, uint32_t value)
 {
     if (__builtin_expect(value >= 0x4000, 0))
@@ -94,9 +95,9 @@ static inline uint8_t *br_put_index(uint8_t *p, uint32_t value)
     return p + 1 + two;
 }
 
-/* Writes the length of the bytes between `out` and `end` before them. One byte was reserved for
- * it; the bytes are moved if it needs more, for which the caller provides space. Returns the new
- * end. */
+/* Writes the length of the bytes between `out` and `end` in front of these bytes, where one byte
+ * is reserved for it. If the length needs more bytes, the content is moved; the caller provides
+ * the space. Returns the new end of the content. */
 static inline uint8_t *br_put_length_before(uint8_t *out, uint8_t *end)
 {
     size_t len = (size_t)(end - out), more = br_varint_size(len) - 1;

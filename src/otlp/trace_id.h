@@ -16,22 +16,24 @@
 
 #define BR_THRESHOLD_ALWAYS UINT64_C(0)
 #define BR_THRESHOLD_NEVER (UINT64_C(1) << 56)
-#define BR_THRESHOLD_DIGITS 14   /* hex digits of a threshold */
-#define BR_THRESHOLD_PRECISION 4 /* significant hex digits of a threshold by default */
+#define BR_THRESHOLD_DIGITS 14   /* most hex digits of a threshold */
+#define BR_THRESHOLD_PRECISION 4 /* default number of significant hex digits of a threshold */
 
 /* Returns true if the id is valid: not all zeros. */
 bool br_trace_id_valid(const uint8_t trace_id[16]);
 
-/* Returns the randomness: the last 56 bits. */
+/* Returns the randomness of a trace id: its last 56 bits. */
 uint64_t br_trace_randomness(const uint8_t trace_id[16]);
 
-/* Returns the threshold of a probability, rounded to `precision` hex digits (1 to 14). Leading
- * digits that are all 0 or all f do not count. Returns BR_THRESHOLD_ALWAYS from 1 upwards, and
- * BR_THRESHOLD_NEVER below 2^-56 and for NaN. */
+/* Returns the threshold of a probability, rounded to `precision` significant hex digits (1 to
+ * 14). Leading digits that are all 0 or all f are not significant. Returns BR_THRESHOLD_ALWAYS
+ * for a probability of 1 or more. Returns BR_THRESHOLD_NEVER for a probability below 2^-56 and
+ * for NaN. */
 uint64_t br_threshold(double probability, unsigned precision);
 
-/* Returns the threshold of a percentage, which is rounded to single precision as in the
- * Collector's configuration. For a percentage above 0 the result is never BR_THRESHOLD_NEVER. */
+/* Returns the threshold of a percentage. The percentage is rounded to single precision, as in
+ * the Collector's configuration. For a percentage above 0 the result is never
+ * BR_THRESHOLD_NEVER. */
 uint64_t br_percentage_threshold(double percentage, unsigned precision);
 
 /* Returns true if a trace is among the sampled `percentage` per cent. The result equals that of
@@ -41,5 +43,5 @@ bool br_trace_sampled(const uint8_t trace_id[16], double percentage);
 
 /* Parses a trace id from the text of a label: hex digits in either case, with optional white
  * space around them. Short ids are padded with zeros on the left; extra zeros on the left of a
- * long id are ignored. Returns false if it is not an id or all zeros. */
+ * long id are ignored. Returns false if the text is not an id, or if the id is all zeros. */
 bool br_trace_id_parse(const void *text, size_t len, uint8_t ret[16]);

@@ -30,7 +30,8 @@ static bool tracestate_is(struct br_tracestate_text text, const char *word)
     return br_bytes_are(text.data, text.len, word);
 }
 
-/* Parses hex digits of either case. Returns false if the text is empty or has another character. */
+/* Parses hex digits of either case. Returns false if the text is empty or contains another
+ * character. */
 static bool tracestate_parse_hex(struct br_tracestate_text text, uint64_t *ret)
 {
     uint64_t v = 0;
@@ -93,8 +94,8 @@ static bool tracestate_read_ot_member(struct br_tracestate *tracestate,
     return true;
 }
 
-/* Parses the value of `ot`. A member has at least two bytes (key and colon) and a separator, so
- * all members fit into `extras`. */
+/* Parses the value of `ot`. A field of `ot` has at least two bytes (key and colon) and a
+ * separator, so `extras` has space for all fields. */
 static bool tracestate_read_ot(struct br_tracestate *tracestate, struct br_tracestate_text text)
 {
     const char *p = text.data, *end = p + text.len;

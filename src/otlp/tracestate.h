@@ -12,20 +12,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BR_TRACESTATE_MAX 1024   /* bytes of a valid tracestate */
-#define BR_TRACESTATE_MEMBERS 32 /* members of a valid tracestate */
-#define BR_TRACESTATE_OT_MAX 256 /* bytes of the value of `ot` */
-#define BR_TRACESTATE_ROOM 1200  /* bytes of any valid tracestate after th and rv were set */
+#define BR_TRACESTATE_MAX 1024   /* most bytes of a valid tracestate */
+#define BR_TRACESTATE_MEMBERS 32 /* most members of a valid tracestate */
+#define BR_TRACESTATE_OT_MAX 256 /* most bytes of the value of the member `ot` */
+/* most bytes of a tracestate that was read and whose th and rv were then set */
+#define BR_TRACESTATE_ROOM 1200
 
 struct br_tracestate_text {
     const char *data; /* points into the text that was read, or into the struct */
-    size_t len;       /* 0: the member is absent */
+    size_t len;       /* length in bytes; 0: the text is absent */
 };
 
 struct br_tracestate {
-    uint64_t threshold, randomness; /* valid if th and rv are present */
+    /* values of th and rv; valid if th or rv, respectively, is present */
+    uint64_t threshold, randomness;
     struct br_tracestate_text th, rv;
-    struct br_tracestate_text others[BR_TRACESTATE_MEMBERS]; /* members other than `ot` */
+    /* members of the tracestate other than `ot` */
+    struct br_tracestate_text others[BR_TRACESTATE_MEMBERS];
     size_t n_others;
     /* fields of `ot` other than th and rv */
     struct br_tracestate_text extras[BR_TRACESTATE_OT_MAX / 2];
@@ -33,15 +36,19 @@ struct br_tracestate {
     char own_th[16], own_rv[16];
 };
 
-/* Parses `len` bytes, which are borrowed while `ret` is used. Returns false if they are not a
- * valid tracestate or th or rv is malformed. An empty tracestate is valid. */
+/* Parses a tracestate of `len` bytes, which are borrowed while `ret` is used. Returns false if
+ * the text is not a valid tracestate, or if th or rv is malformed. An empty tracestate is valid. */
 bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len);
 
-/* Set th, which is below BR_THRESHOLD_NEVER, or rv, or remove th. */
+/* Sets th of the member `ot`. `threshold` is below BR_THRESHOLD_NEVER. */
 void br_tracestate_set_threshold(struct br_tracestate *tracestate, uint64_t threshold);
+
+/* Sets rv of the member `ot`. */
 void br_tracestate_set_randomness(struct br_tracestate *tracestate, uint64_t randomness);
+
+/* Removes th from the member `ot`. */
 void br_tracestate_clear_threshold(struct br_tracestate *tracestate);
 
-/* Writes the tracestate to `out`, which has BR_TRACESTATE_ROOM bytes: `ot` first (rv, th, other
- * fields), then the other members. Returns the length. */
+/* Writes the tracestate to `out`, which has BR_TRACESTATE_ROOM bytes. The member `ot` comes
+ * first (rv, th, other fields), then the other members. Returns the number of bytes written. */
 size_t br_tracestate_write(const struct br_tracestate *tracestate, char *out);

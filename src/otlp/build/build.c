@@ -15,11 +15,12 @@
  * needs fewer or more is moved when it is closed. */
 #define LIKELY_LEN 16384u
 
-/* A builder that uses more bytes frees its lookup tables before it copies the entries. A builder
- * of this size is not kept for the next request. */
+/* Limit in bytes for the memory of a builder. A builder that uses more frees its lookup tables
+ * before it copies the entries. The tables of such a builder are not kept for the next request. */
 #define STRIPPED_MIN (1u << 20)
 
-/* Most bytes of the fields of a Profile or Sample that are not repeated. */
+/* Most bytes of those fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED) that are not
+ * repeated. */
 #define PROFILE_FIXED 160u
 #define SAMPLE_FIXED 64u
 
@@ -61,7 +62,8 @@ size_t br_build_limit(struct br_build *build, size_t max_bytes)
     size_t max = max_bytes < merge->max_bytes ? max_bytes : merge->max_bytes;
     merge->budget.max = max > merge->budget.used ? max : merge->budget.used;
     merge->budget.moves = max < merge->max_bytes;
-    /* The size expected from the last request must leave enough memory for this one's tables. */
+    /* The output size expected from the previous request must leave enough memory for the tables
+     * of this request. */
     if (merge->out_hint > (merge->budget.max - merge->budget.used) / 4)
         merge->out_hint = 0;
     return before;
@@ -121,7 +123,8 @@ static void build_close_to(struct br_build *build, unsigned depth)
     }
 }
 
-/* Closes the messages below `parent`. Fails with BR_EINVAL if `parent` is not open. */
+/* Closes the open messages below the level `parent`. Fails with BR_EINVAL if no message at that
+ * level is open. */
 static bool build_enter(struct br_build *build, unsigned parent)
 {
     if (!br_build_ready(build))
@@ -136,8 +139,8 @@ static bool build_enter(struct br_build *build, unsigned parent)
 
 /* --- Resource and scope ----------------------------------------------------------------------- */
 
-/* Prepares the scratch buffer, in which messages encoded by the caller are assembled. It may be
- * read past its end. */
+/* Prepares the scratch buffer, in which messages encoded by the caller are assembled. Bytes
+ * after the end of the message may be read. */
 static bool build_begin_encoded(struct br_build *build)
 {
     if (!build->merge.scratch)
@@ -292,7 +295,7 @@ static uint8_t *build_put_times(uint8_t *out, const uint64_t *times_ns, size_t c
     return count ? br_put_len(out, BR_SAMPLE_TIMES, times_ns, count * sizeof *times_ns) : out;
 }
 
-/* Returns true if all indices in the sample exist; otherwise records BR_EINVAL. */
+/* Returns true if all indices in the sample exist. Otherwise records BR_EINVAL. */
 static bool build_refers_well(struct br_build *build, const struct br_build_sample *sample)
 {
     if (__builtin_expect(sample->stack < build->merge.tables[BR_TABLE_STACK].count &&
@@ -304,7 +307,7 @@ static bool build_refers_well(struct br_build *build, const struct br_build_samp
     return false;
 }
 
-/* Checks the rules that the walk enforces for samples. Records BR_EINVAL if one is violated. */
+/* Checks the rules that the walk enforces for samples. Records BR_EINVAL if a rule is violated. */
 static bool build_is_sample(struct br_build *build, const struct br_build_sample *sample)
 {
     bool counts = sample->n_values ? !sample->n_times || sample->n_times == sample->n_values

@@ -28,52 +28,56 @@
 struct br_build;
 struct br_host;
 
-/* Returns a builder whose tables and messages use at most max_bytes, or NULL if memory runs out. */
+/* Returns a builder whose tables and messages use at most `max_bytes` bytes, or NULL if memory
+ * runs out. */
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
 void br_build_free(struct br_build *build);
 
-/* Discards the request, also after an error. Keeps the memory for reuse, unless it is most of
- * max_bytes. */
+/* Discards the request, also after an error. Keeps the builder's memory for reuse, unless it is
+ * large. */
 void br_build_clear(struct br_build *build);
 
-/* Discards the request and frees the memory. */
+/* Discards the request and frees the builder's memory. */
 void br_build_shrink(struct br_build *build);
 
-/* Set and return to a mark. br_build_mark closes the open messages. br_build_undo removes
- * everything added since then, and an error that occurred since then. Its cost is proportional
- * to the amount removed. An error from before the mark stays. The mark is valid until
+/* Sets a mark to which br_build_undo returns. Closes the open messages. The mark is valid until
  * br_build_clear or br_build_take. */
 void br_build_mark(struct br_build *build);
+
+/* Removes everything added since the mark, and an error that occurred since then. An error from
+ * before the mark stays. The cost is proportional to the amount removed. */
 void br_build_undo(struct br_build *build);
 
-/* Returns the bytes that the builder has allocated, also after br_build_clear. */
+/* Returns the number of bytes that the builder has allocated, including memory kept by
+ * br_build_clear. */
 size_t br_build_memory(const struct br_build *build);
 
-/* Sets the limit of the builder's memory to `max_bytes`, at most that of br_build_new. Memory
- * that is already allocated is kept. Below the maximum, both copies of a table count while it is
- * moved to a larger block. Returns the previous limit. */
+/* Sets the limit of the builder's memory to `max_bytes`, but at most to the limit given to
+ * br_build_new. Memory that is already allocated is kept. If the limit is below that of
+ * br_build_new, both copies of a table count while the table is moved to a larger block. Returns
+ * the previous limit. */
 size_t br_build_limit(struct br_build *build, size_t max_bytes);
 
-/* Returns the bytes of the request built so far. */
+/* Returns the size in bytes of the request built so far. */
 size_t br_build_made(const struct br_build *build);
 
-/* Returns the additional bytes that br_build_take needs: the dictionary as one block, less the
- * memory that it frees first. */
+/* Returns the number of bytes that br_build_take allocates in addition: the dictionary as one
+ * block, less the memory that br_build_take frees first. */
 size_t br_build_take_size(const struct br_build *build);
 
-/* Returns a secret for hashing, which is renewed with the builder's tables; creates them if
- * necessary. Valid until the builder is changed. */
+/* Returns a secret for hashing. Each new set of tables of the builder has a new secret; the
+ * tables are created if necessary. The pointer is valid until the builder is changed. */
 const uint64_t *br_build_secret(struct br_build *build);
 
-/* Returns 0 or the first error. */
+/* Returns 0 or the first error of the builder. */
 int br_build_rc(const struct br_build *build);
 
 /* --- The dictionary --------------------------------------------------------------------------- */
 
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len);
 
-/* Enter attributes: text, lists of texts, integers with a unit (string index; 0: none), and
- * booleans. `key` is a string index. */
+/* Adds attributes to the attribute table: a text, a list of texts, integers with a unit (string
+ * index; 0: none), or a boolean. `key` is a string index. Returns the index of the attribute. */
 uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data,
                                  size_t len);
 uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
@@ -85,13 +89,14 @@ uint32_t br_build_attribute_bool(struct br_build *build, uint32_t key, bool valu
 
 struct br_build_mapping {
     uint64_t memory_start, memory_limit, file_offset;
-    uint32_t filename; /* string index */
+    uint32_t filename; /* string index of the file name */
     const uint32_t *attributes;
     size_t n_attributes;
 };
 uint32_t br_build_mapping(struct br_build *build, const struct br_build_mapping *mapping);
 
-/* Enters a function. The first three arguments are string indices. */
+/* Adds a function to the function table and returns its index. `name`, `system_name` and
+ * `filename` are string indices. */
 uint32_t br_build_function(struct br_build *build, uint32_t name, uint32_t system_name,
                            uint32_t filename, int64_t start_line);
 
@@ -102,27 +107,30 @@ struct br_build_line {
 struct br_build_location {
     uint32_t mapping;
     uint64_t address;
-    const struct br_build_line *lines; /* innermost inlined function first */
+    const struct br_build_line *lines; /* lines of the location, innermost inlined function first */
     size_t n_lines;
     const uint32_t *attributes;
     size_t n_attributes;
 };
 uint32_t br_build_location(struct br_build *build, const struct br_build_location *location);
 
-/* Enters a stack of `count` locations, leaf first. */
+/* Adds a stack of `count` location indices, leaf first, to the stack table and returns its
+ * index. */
 uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_t count);
 
-/* Enters a stack of locations, given as a packed list of varints with the reader's own numbers.
- * One byte before the list and 16 bytes after it must be readable. `index_of[number]` is the
- * location's index + 1, or 0 if it has none. With `index_of` NULL the numbers from 1 to
- * n_numbers - 1 are the indices themselves, which is the fastest form.
+/* Adds a stack of locations. The stack is a packed list of varints that contains the caller's
+ * numbers of the locations. One byte before the list and 16 bytes after it must be readable.
+ * `index_of[number]` is the location's index + 1, or 0 if the number has no location. If
+ * `index_of` is NULL, the numbers from 1 to n_numbers - 1 are the indices themselves, which is
+ * the fastest form.
  *
  * Returns false and adds nothing if a number has no index or takes more than two bytes; the
  * caller then converts the numbers one by one. */
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *index_of, uint32_t n_numbers, uint32_t *ret);
 
-/* Enters a link with ids of 16 and 8 bytes. If trace_id is NULL, the trace id is all zeros. */
+/* Adds a link to the link table and returns its index. A trace id has 16 bytes and a span id 8
+ * bytes. If `trace_id` is NULL, the trace id is all zeros. */
 uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const uint8_t *span_id);
 
 /* --- The messages ----------------------------------------------------------------------------- */
@@ -131,17 +139,18 @@ uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const ui
  * Resource.attributes, by br_add_string and similar functions. */
 void br_build_resource(struct br_build *build, const struct br_addition *attributes);
 
-/* Opens a ScopeProfiles. The texts may be NULL. `attributes` (NULL: none) contains KeyValues
- * encoded as field 3, InstrumentationScope.attributes. */
+/* Opens a ScopeProfiles. `name` and `version` may be NULL. `attributes` (NULL: none) contains
+ * KeyValues encoded as field 3, InstrumentationScope.attributes. */
 void br_build_scope(struct br_build *build, const char *name, const char *version,
                     const struct br_addition *attributes);
 
 struct br_build_profile {
-    uint32_t type, unit;               /* sample_type as string indices */
-    uint32_t period_type, period_unit; /* string indices; both 0: the profile has no period type */
+    uint32_t type, unit; /* sample type and its unit, as string indices */
+    /* period type and its unit, as string indices; both 0: the profile has no period type */
+    uint32_t period_type, period_unit;
     int64_t period;
     uint64_t time_ns, duration_ns;
-    const uint8_t *profile_id; /* 16 bytes, or NULL */
+    const uint8_t *profile_id; /* 16 bytes, or NULL if the profile has no id */
     const uint32_t *attributes;
     size_t n_attributes;
 };
@@ -151,23 +160,25 @@ struct br_build_sample {
     uint32_t stack, link;
     const uint32_t *attributes;
     size_t n_attributes;
-    const int64_t *values; /* values of the sample, at most one per time */
+    const int64_t *values; /* values of the sample; if it has times as well, one value per time */
     size_t n_values;
-    const uint64_t *times_ns; /* nanoseconds since 1970 */
+    const uint64_t *times_ns; /* timestamps of the sample in nanoseconds since 1970 */
     size_t n_times;
 };
 void br_build_sample(struct br_build *build, const struct br_build_sample *sample);
 
-/* Add a sample that occurs in several Profiles with different values. br_build_prefix encodes
- * everything except the value to `out`, which has BR_BUILD_PREFIX bytes, and returns the end.
- * `sample` has no values and no times. br_build_prefixed then adds it to the open Profile of the
- * same request. */
+/* Encodes a sample that occurs in several Profiles with different values. br_build_prefix
+ * encodes everything except the value to `out`, which has BR_BUILD_PREFIX bytes, and returns the
+ * end of the encoded bytes. `sample` has no values and no times. */
 #define BR_BUILD_PREFIX(n_attributes) (24 + 5 * (size_t)(n_attributes))
 uint8_t *br_build_prefix(struct br_build *build, const struct br_build_sample *sample,
                          uint8_t *out);
+
+/* Adds a sample to the open Profile: `prefix` contains `len` bytes that br_build_prefix encoded for
+ * the same request, and `value` is the value of the sample. */
 void br_build_prefixed(struct br_build *build, const uint8_t *prefix, size_t len, int64_t value);
 
-/* Returns the bytes that br_build_prefixed adds. */
+/* Returns the number of bytes that br_build_prefixed adds to the request. */
 static inline size_t br_build_prefixed_size(size_t prefix_len, uint64_t value)
 {
     return br_len_size(2, prefix_len + 2 + br_varint_size(value));
@@ -180,5 +191,5 @@ void br_build_reserve(struct br_build *build, size_t len);
 uint32_t br_build_records(const struct br_build *build);
 
 /* Moves the request into `into`, a new and empty profiles item, and clears the builder. Returns
- * 0 or the first error; `into` is then still empty. */
+ * 0 or the first error of the builder; after an error `into` is still empty. */
 int br_build_take(struct br_build *build, struct br_item *into);

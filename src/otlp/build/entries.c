@@ -5,7 +5,7 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* Most bytes of an index in a list, and of a Line. */
+/* Most bytes of an encoded index in a list, and of each number of a Line. */
 #define INDEX_MAX 5
 #define LINE_SIZE 40
 
@@ -32,7 +32,8 @@ uint8_t *br_build_put_list(uint8_t *out, uint32_t field, const uint32_t *values,
     return br_put_length_before(list, out);
 }
 
-/* Returns where to write an entry of at most `max` bytes plus its scalar fields, or NULL. */
+/* Begins an entry of at most `max` bytes in addition to its scalar fields. Returns the position
+ * where the caller writes the entry, or NULL after an error. */
 static uint8_t *build_entry_begin(struct br_build *build, enum br_table table, size_t max)
 {
     return br_build_ready(build) ? br_merger_entry(&build->merge, table, max) : NULL;
@@ -67,7 +68,8 @@ uint32_t br_build_string(struct br_build *build, const void *data, size_t len)
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
-/* Writes a KeyValueAndUnit up to its value. The caller writes the value, of `len` bytes, next. */
+/* Writes the fields of a KeyValueAndUnit that precede its value. The caller then writes the
+ * value, which has `len` bytes. */
 static uint8_t *build_entry_begin_attribute(struct br_build *build, uint32_t key, size_t len)
 {
     uint8_t *o = build_entry_begin(build, BR_TABLE_ATTRIBUTE, len);
@@ -211,7 +213,7 @@ uint32_t br_build_location(struct br_build *build, const struct br_build_locatio
     return build_entry_finish(build, BR_TABLE_LOCATION, o);
 }
 
-/* Returns the most bytes of a location's index. */
+/* Returns the largest number of bytes that the varint of a location's index needs. */
 static size_t build_entry_location_size(const struct br_build *build)
 {
     return br_varint_size(build->merge.tables[BR_TABLE_LOCATION].count);
@@ -226,14 +228,14 @@ uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_
                               br_build_put_list(o, BR_STACK_LOCATIONS, locations, count));
 }
 
-/* Writes the location indices for the numbers of a packed list, or returns NULL. The ends of the
- * varints in eight bytes are found in one step, so that decoding a number does not depend on the
- * previous one. */
+/* Writes the location index for each number of a packed list. Returns NULL if a number has no
+ * index or is a varint of more than two bytes. The ends of the varints in eight bytes are found
+ * at once, so that decoding a number does not depend on the previous number. */
 static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t len,
                                         const uint32_t *index_of, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
-    uint64_t last = 0; /* the last byte of the previous step */
+    uint64_t last = 0; /* the last byte of the previous block of eight bytes */
     for (size_t step; len > 0; p += step, len -= step) {
         uint64_t bytes = br_load64(p), mask = high;
         step = 8;
@@ -249,7 +251,8 @@ static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t l
             uint32_t low = before >> shift & 0xff, v = bytes >> shift & 0xff;
             v = low & 0x80 ? v << 7 | (low & 0x7f) : v;
             uint32_t index = index_of[v < count ? v : 0] - 1;
-            /* Checked before writing: UINT32_MAX would need more bytes than are allocated. */
+            /* Checked before the index is written: UINT32_MAX would need more bytes than are
+             * allocated. */
             if (__builtin_expect(index == UINT32_MAX, 0))
                 return NULL;
             out = br_put_index(out, index);
@@ -262,8 +265,8 @@ static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t l
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef int16_t words8 __attribute__((vector_size(16)));
 
-/* Returns the lanes in which a varint ends in the upper byte and has a value above `most`. The
- * lower byte is the one before it. */
+/* Returns the 16-bit lanes whose upper byte is the last byte of a varint with a value above
+ * `most`. The lower byte of a lane is the byte before the upper byte. */
 static inline words8 build_entry_above(words8 lanes, words8 most)
 {
     words8 ends = (words8)(lanes >= 0), two = (words8)((lanes & 0x80) != 0);
@@ -275,8 +278,8 @@ static inline words8 build_entry_above(words8 lanes, words8 most)
  * of at most two bytes. Any other list contains a zero byte, two continuation bytes in a row, or
  * a larger value.
  *
- * Each block of 16 bytes is read from its start and from one byte before. Every varint thus ends
- * in the upper byte of a lane in one of the two. */
+ * Each block of 16 bytes is read twice: from its start, and from one byte before its start. In
+ * one of the two reads, a varint's last byte is the upper byte of a lane. */
 static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
 {
     const bytes16 number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -288,7 +291,8 @@ static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
         memcpy(&before, p + at - 1, 16);
         inside = (bytes16)(number < (uint8_t)(len - at < 16 ? len - at : 16));
         wrong |= ((bytes16)(now == 0) | (now & before & 0x80)) & inside;
-        /* Bytes after the end are set to 0xff: as continuation bytes they have no value. */
+        /* Bytes after the end of the list are set to 0xff: continuation bytes do not end a
+         * varint. */
         wrong |= (bytes16)build_entry_above((words8)(now | ~inside), most);
         inside = (bytes16)(number <= (uint8_t)(len - at < 16 ? len - at : 16));
         wrong |= (bytes16)build_entry_above((words8)(before | ~inside), most);

@@ -13,14 +13,14 @@
 #define BYTES_MAX (256u << 20)
 #define ENTRIES_MAX (1u << 24)
 
-/* Position of an entry's body in `bytes`. */
+/* Position of an added entry's body in `bytes` of the additions. */
 struct br_added {
     uint32_t at, len;
     uint32_t index; /* index of the entry in its table */
     enum br_table table;
 };
 
-/* Key of a lookup. */
+/* An entry to look up among the additions. */
 struct wanted {
     enum br_table table;
     const void *entry;
@@ -81,7 +81,7 @@ static int additions_append(struct br_additions *additions, const struct wanted 
     if (rc)
         return rc;
     uint8_t *p = additions->bytes + len;
-    /* The first entry of every table is the empty one. */
+    /* If the table is empty, first add entry 0, which is the empty entry of every table. */
     if (*n == 0) {
         p = br_put_len(p, field, NULL, 0);
         ++*n;
@@ -100,7 +100,7 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
                           size_t len)
 {
     const struct wanted wanted = {table, entry, len};
-    /* initialised late: random bytes are expensive, and most items add nothing */
+    /* initialised at the first entry: random bytes are expensive, and most items add nothing */
     if (!additions->index.max)
         br_index_init(&additions->index, ENTRIES_MAX, BR_HOLDER_PROCESS);
     uint64_t hash = additions_hash(additions, table, entry, len);

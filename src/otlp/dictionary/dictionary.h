@@ -45,16 +45,16 @@ struct br_entry {
 
 struct br_lazy_strings;
 
-/* An index of the tables in an item's dictionary parts. Borrows the item's bytes. */
+/* An index of the entries of all tables in an item's dictionary parts. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
     uint32_t count[BR_TABLES];
-    /* strings that are indexed on demand by br_dictionary_string; NULL: none */
+    /* strings indexed on demand by br_dictionary_string; NULL: strings are not indexed on demand */
     struct br_lazy_strings *lazy;
 };
 
-/* Indexes all dictionary parts of `item`, which count as one dictionary. The arrays are
- * allocated in `arena`. Returns 0, BR_EFULL if they do not fit into it, or BR_ENOMEM. */
+/* Indexes all dictionary parts of `item`, which count as one dictionary. The index is allocated
+ * in `arena`. Returns 0, BR_EFULL if the index does not fit into the arena, or BR_ENOMEM. */
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
@@ -63,9 +63,9 @@ int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
 int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
-/* Indexes some tables and, in addition, the strings on demand, for callers that need few of
- * them. Strings must then be read with br_dictionary_string. Returns the same errors as
- * br_dictionary_index. */
+/* Indexes the tables in `tables`, and lets br_dictionary_string index strings on demand, for
+ * callers that need few strings. Strings must be read with br_dictionary_string. Returns the
+ * same errors as br_dictionary_index. */
 int br_dictionary_index_lazy(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
@@ -83,44 +83,46 @@ struct br_merge;
 struct br_merge *br_merge_new(struct br_host *host, size_t max_bytes);
 void br_merge_free(struct br_merge *merge);
 
-/* Merges an item. Every dictionary entry that its profiles use is interned: strings, functions,
- * mappings, attributes, links, locations and stacks. Its ResourceProfiles are appended with the
- * new indices; original_payload and unknown fields are kept.
+/* Merges an item. Every dictionary entry that the item's profiles use is interned: strings,
+ * functions, mappings, attributes, links, locations and stacks. The item's ResourceProfiles are
+ * appended with the new indices; original_payload and unknown fields are kept.
  *
  * Attribute references (key_strindex, string_value_strindex) in resources, scopes and attribute
- * values are replaced by the strings. Unknown fields of the request are kept, those of the
- * dictionary are not. The item is unchanged and remains the caller's. The merger may keep a
- * reference to the dictionary's buffer until br_merge_take.
+ * values are replaced by the strings. Unknown fields of the request are kept; unknown fields of
+ * the dictionary are not. The item is unchanged, and the caller still owns it. The merger may
+ * keep a reference to the dictionary's buffer until br_merge_take.
  *
  * Returns 0, BR_EFULL if the limit would be exceeded, BR_ENOMEM, or BR_EINVAL if the item is
  * malformed. On failure the merger is unchanged. */
 int br_merge_add(struct br_merge *merge, const struct br_item *item);
 
-/* Return the number of samples merged, and an upper bound of the bytes that br_merge_take would
- * write. */
+/* Returns the number of samples merged since the merger was empty. */
 uint32_t br_merge_records(const struct br_merge *merge);
+
+/* Returns an upper bound of the bytes that br_merge_take would write. */
 size_t br_merge_size(const struct br_merge *merge);
 
-/* Returns the bytes allocated for the tables and indexes, without buffers of the pool. */
+/* Returns the number of bytes allocated for the tables and indexes, not including buffers of the
+ * pool. */
 size_t br_merge_memory(const struct br_merge *merge);
 
 /* Writes the merged request as parts of `into`, an empty item with no records to report. Empties
- * the merger, which keeps its memory for the next batch. Returns 0 or BR_ENOMEM (nothing
- * changed). */
+ * the merger, which keeps its memory for the next batch. Returns 0 or BR_ENOMEM; after BR_ENOMEM
+ * nothing has changed. */
 int br_merge_take(struct br_merge *merge, struct br_item *into);
 
 /* --- Splitting ------------------------------------------------------------------------------ */
 
 typedef int br_split_fn(struct br_item *piece, void *arg);
 
-/* Splits a profiles item into pieces of at most `max_items` samples and `max_bytes` on the wire
- * (0: no limit). A Profile is divided if necessary; a single sample may exceed `max_bytes`. Each
- * piece has a dictionary with only the entries it uses, no records to report to the ledger, and
- * no metadata.
+/* Splits a profiles item into pieces of at most `max_items` samples and at most `max_bytes`
+ * encoded bytes (0: no limit). A Profile is divided if necessary; a piece with a single sample
+ * may exceed `max_bytes`. Each piece has a dictionary with only the entries that it uses, no
+ * records to report to the ledger, and no metadata.
  *
- * Every piece of a Profile repeats its fields other than samples. Only the first contains
- * original_payload. Each piece is passed to `fn`, which takes ownership and returns 0 to
- * continue. `item` is unchanged and remains the caller's.
+ * Every piece of a Profile repeats the Profile's fields other than samples. Only the first piece
+ * contains original_payload. Each piece is passed to `fn`, which takes ownership and returns 0
+ * to continue. `item` is unchanged, and the caller still owns it.
  *
  * Returns 0, BR_ENOMEM, BR_EFULL if a piece is too large for a buffer, BR_EINVAL if the item is
  * malformed, or the error of `fn`. `fn` is responsible for the pieces that it received before an
@@ -128,8 +130,8 @@ typedef int br_split_fn(struct br_item *piece, void *arg);
 int br_profiles_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                       br_split_fn *fn, void *arg);
 
-/* Splits a traces item in the same way, at ResourceSpans, ScopeSpans and spans. The pieces have
- * no list of spans (`spans` is NULL). */
+/* Splits a traces item like br_profiles_split, at ResourceSpans, ScopeSpans and spans. The
+ * pieces have no list of spans (`spans` is NULL). */
 int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                     br_split_fn *fn, void *arg);
 
@@ -139,9 +141,9 @@ int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_b
  * item uses key_strindex or string_value_strindex, at any depth. Always false for traces. */
 bool br_item_has_references(const struct br_item *item);
 
-/* Replaces these references by the strings, in the item's parts. Does nothing if there are none.
- * Exporters use it for backends that may not resolve references. The dictionary keeps its
- * entries and their indices.
+/* Replaces the references that br_item_has_references finds by the strings, in the item's parts.
+ * Does nothing if there are none. Exporters use this function for backends that may not resolve
+ * references. The dictionary keeps its entries and their indices.
  *
  * Returns 0, BR_ENOMEM, BR_EFULL if a part would exceed BR_BUF_MAX, or BR_EINVAL if the item is
  * malformed. On failure the item is valid, with some of the references replaced. */

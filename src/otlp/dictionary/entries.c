@@ -14,7 +14,7 @@
 #include "core/host.h"
 #include "otlp/scan.h"
 
-/* An index of one byte may need five bytes in the merged dictionary. */
+/* Most bytes of an index in the merged dictionary, per byte of the index in the source. */
 #define GROWTH 5
 
 /* Return the bit of a field's tag in a set; see br_scan_in. */
@@ -63,7 +63,7 @@ static uint8_t *merge_entry_put_list(struct br_merge *merge, enum br_table table
     return out == list ? start : br_put_length_before(list, out);
 }
 
-/* Copies the fields whose tags are not in the set `known`. */
+/* Copies the fields of a message whose tags are not in the set `known`. */
 static uint8_t *merge_entry_put_unknown(uint64_t known, const uint8_t *p, const uint8_t *end,
                                         uint8_t *out)
 {
@@ -79,8 +79,8 @@ static uint8_t *merge_entry_put_unknown(uint64_t known, const uint8_t *p, const 
     return out;
 }
 
-/* Reads fields 1 to `count` of a message of scalars into `values`. Sets `*others` if there are
- * other fields. Returns false if the message is malformed. */
+/* Reads fields 1 to `count` of a message of scalars into `values`. Sets `*others` if the message
+ * has other fields. Returns false if the message is malformed. */
 static bool merge_entry_read_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values,
                                      uint32_t count, bool *others)
 {
@@ -114,8 +114,9 @@ static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t 
     return br_intern_append(table, len, hash);
 }
 
-/* Records the user of an entry (see br_interned). A function is the user of its name, and a
- * location the user of the function in its last line. */
+/* Records in entry `used` that entry `merged` of another table refers to it (see br_interned).
+ * The user of a name is the function with that name. The user of a function is the location
+ * whose last line is in that function. */
 static void merge_entry_note_user(struct br_merge *merge, enum br_table kind, uint32_t used,
                                   uint32_t merged)
 {
@@ -284,8 +285,7 @@ int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret)
     return 0;
 }
 
-/* Writes the value fields of an attribute to the scratch buffer with references replaced by
- * strings. */
+/* Writes the value of an attribute to the scratch buffer, with references replaced by strings. */
 static int merge_entry_resolve_values(struct br_merge *merge, const uint8_t *p, const uint8_t *end)
 {
     struct br_inliner in;
@@ -329,7 +329,9 @@ static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8
         }
     }
     if (merge->recalling && (refers || n_values > 1))
-        return BR_INTERN_NONE; /* resolving may need much memory, and the entry may not be used */
+        /* do not look the entry up now: resolving may need much memory, and the entry may be
+         * unused */
+        return BR_INTERN_NONE;
     if (refers || n_values > 1) {
         br_merger_fail(merge, merge_entry_resolve_values(merge, p, end));
         value = merge->scratch->data;

@@ -9,7 +9,7 @@
 
 #define SLOTS_MIN 64u
 #define BYTES_MIN 256u
-/* Up to this size in bytes an array doubles when it grows; a larger one grows by half. */
+/* Size in bytes up to which an array doubles when it grows; a larger array grows by half. */
 #define DOUBLED_MAX (64u << 10)
 
 int br_budget_grow(struct br_budget *budget, void *items, uint32_t *cap, size_t need, size_t size)
@@ -49,7 +49,8 @@ void br_budget_free(struct br_budget *budget, void *items, uint32_t *cap, size_t
     *cap = 0;
 }
 
-/* Returns the slot of the equal entry, or the empty slot where it would be inserted. */
+/* Returns the slot of the entry that equals `body`, or the empty slot where the entry would be
+ * inserted. */
 static inline struct br_intern_slot *intern_slot(const struct br_intern *intern,
                                                  const uint8_t *body, size_t len, uint32_t hash)
 {
@@ -80,7 +81,7 @@ uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, siz
     return intern_find_hashed(intern, body, len, *ret_hash);
 }
 
-/* Returns the index + 1 of the first entry with a hash, or 0 if no entry has it. */
+/* Returns the index + 1 of the first entry with this hash, or 0 if no entry has it. */
 static inline uint32_t intern_first(const struct br_intern *intern, uint32_t hash)
 {
     uint32_t mask = intern->n_slots - 1, at = hash & mask;
@@ -111,7 +112,7 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
     }
 }
 
-/* Returns the first empty slot for an entry with a hash. */
+/* Returns the first empty slot in which an entry with this hash may be stored. */
 static inline struct br_intern_slot *intern_empty(const struct br_intern *intern, uint32_t hash)
 {
     uint32_t mask = intern->n_slots - 1, at = hash & mask;
@@ -175,7 +176,7 @@ static int intern_grow_slots(struct br_intern *intern, struct br_budget *budget)
     return 0;
 }
 
-/* Returns the number of entries for which there are enough slots. */
+/* Returns the number of entries for which the hash table has enough slots. */
 static uint32_t intern_slots_most(const struct br_intern *intern)
 {
     return intern->n_slots / 4 * 3;

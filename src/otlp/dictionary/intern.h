@@ -21,16 +21,17 @@
 /* A memory limit shared by several arrays, in bytes. */
 struct br_budget {
     size_t used, max;
-    bool moves; /* while an array is moved, both copies count */
+    bool moves; /* while an array is moved to a larger block, both copies count */
 };
 
-/* Returns the size in bytes to which an array of `had` bytes may grow. */
+/* Returns the size in bytes to which an array that has `had` bytes may grow. */
 static inline size_t br_budget_most(const struct br_budget *budget, size_t had)
 {
     return budget->max - budget->used + (budget->moves ? 0 : had);
 }
 
-/* Returns the same for an array resized with br_realloc: a large one is remapped, not copied. */
+/* Returns the size in bytes to which an array that has `had` bytes may grow with br_realloc,
+ * which remaps a large array instead of copying it. */
 static inline size_t br_budget_resized(const struct br_budget *budget, size_t had)
 {
     return had >= BR_MEM_MAPPED ? budget->max - budget->used + had : br_budget_most(budget, had);
@@ -39,20 +40,22 @@ static inline size_t br_budget_resized(const struct br_budget *budget, size_t ha
 /* Grows an array like br_grow, within the budget. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_budget_grow(struct br_budget *budget, void *items, uint32_t *cap, size_t need, size_t size);
 
-/* Frees an array of br_budget_grow and returns its bytes to the budget. */
+/* Frees an array that br_budget_grow allocated, and returns its bytes to the budget. */
 void br_budget_free(struct br_budget *budget, void *items, uint32_t *cap, size_t size);
 
 struct br_interned {
-    uint32_t at;  /* offset of the body in `bytes` */
-    uint32_t len; /* length of the body in bytes */
+    uint32_t at;  /* offset of the entry's body in `bytes` of the table */
+    uint32_t len; /* length of the entry's body in bytes */
     uint32_t hash;
     uint32_t
-        user; /* an entry of another table that referred to this one; a hint, may be outdated */
+        /* index of an entry of another table that referred to this entry; a hint, may be
+         * outdated */
+        user;
 };
 
 struct br_intern_slot {
     uint32_t hash;
-    uint32_t index; /* index + 1; 0: empty slot */
+    uint32_t index; /* index of the entry + 1; 0: empty slot */
 };
 
 struct br_intern {
@@ -60,7 +63,8 @@ struct br_intern {
     uint32_t len, cap;
     struct br_interned *entries;
     uint32_t count, cap_entries;
-    struct br_intern_slot *slots; /* hash table; a power of two, at most three quarters full */
+    /* hash table of n_slots slots, which is a power of two; at most three quarters full */
+    struct br_intern_slot *slots;
     uint32_t n_slots;
     uint32_t most; /* number of entries for which `entries` and `slots` are large enough */
     uint8_t tag;
@@ -77,14 +81,14 @@ struct br_intern {
 int br_intern_init(struct br_intern *intern, struct br_budget *budget, uint32_t field);
 void br_intern_release(struct br_intern *intern, struct br_budget *budget);
 
-/* Removes all entries except entry 0. Keeps the memory. */
+/* Removes all entries of a table except entry 0. Keeps the memory for reuse. */
 void br_intern_clear(struct br_intern *intern);
 
-/* Frees everything except the bytes, which can still be copied. Afterwards only
- * br_intern_release may be called. */
+/* Frees the memory of a table except the bytes of its entries, which can still be copied.
+ * Afterwards only br_intern_release may be called. */
 void br_intern_strip(struct br_intern *intern, struct br_budget *budget);
 
-/* Returns the bytes that br_intern_strip frees. */
+/* Returns the number of bytes that br_intern_strip frees. */
 static inline size_t br_intern_strippable(const struct br_intern *intern)
 {
     return intern->cap_entries * sizeof *intern->entries + intern->n_slots * sizeof *intern->slots;
@@ -108,7 +112,8 @@ static inline int br_intern_reserve(struct br_intern *intern, struct br_budget *
     return br_intern_reserve_slow(intern, budget, body_max);
 }
 
-/* Returns where to write the next body. Requires br_intern_reserve. */
+/* Returns the position where the caller writes the body of the next entry. Requires
+ * br_intern_reserve. */
 static inline uint8_t *br_intern_body(struct br_intern *intern)
 {
     return intern->bytes + intern->len + BR_INTERN_HEAD;
@@ -161,17 +166,17 @@ struct br_intern_text {
     size_t len;
 };
 
-/* Looks up to BR_INTERN_MANY texts up, like br_intern_find without guesses, and stores the
- * results in `ret`. The memory that the lookups need is prefetched, so that they do not wait one
+/* Looks up to BR_INTERN_MANY texts up, like br_intern_find without guesses, and stores their
+ * indices in `ret`. The memory that the lookups need is prefetched, so that they do not wait one
  * after another. */
 void br_intern_find_many(const struct br_intern *intern, const struct br_intern_text *texts,
                          uint32_t count, uint32_t *ret);
 
-/* Adds the `len` bytes at br_intern_body as an entry and returns its index. Requires
- * br_intern_reserve and that no entry is equal. */
+/* Adds the `len` bytes at br_intern_body as a new entry and returns its index. Requires
+ * br_intern_reserve. The table must not contain an equal entry. */
 uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash);
 
-/* Returns the index of the entry that equals the `len` bytes at br_intern_body, and adds it if
- * it is new. Requires br_intern_reserve. Entry `guess`, which may be out of range, is compared
- * first. */
+/* Returns the index of the entry that equals the `len` bytes at br_intern_body. Adds these bytes
+ * as a new entry if there is none. Requires br_intern_reserve. Entry `guess`, which may be out
+ * of range, is compared first. */
 uint32_t br_intern_enter(struct br_intern *intern, size_t len, uint32_t guess);

@@ -8,8 +8,9 @@
 
 #define OUTLINE_ALIGN ((uint32_t)sizeof(uint32_t))
 #define OUTLINE_ROOM (OUTLINE_ALIGN + sizeof(struct br_outline))
-#define DICTIONARY 2        /* field number of the dictionary in the request */
-#define KEPT_MAX (4u << 20) /* bytes of the tables, and of the source, kept for the next batch */
+#define DICTIONARY 2 /* field number of the dictionary in the request */
+/* most bytes of memory of the tables, and of the source, that are kept for the next batch */
+#define KEPT_MAX (4u << 20)
 
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes)
 {
@@ -137,8 +138,7 @@ int br_merge_add(struct br_merge *merge, const struct br_item *item)
     int rc = merge_add(merge, item);
     if (rc != BR_EFULL || merge->n_parts)
         return rc;
-    /* Retry with empty tables: memory kept from a batch of another shape may count against the
-     * limit. */
+    /* Retry with empty tables: memory kept from a different batch may count against the limit. */
     br_merger_release(merge);
     return merge_add(merge, item);
 }
@@ -232,7 +232,7 @@ int br_merger_take(struct br_merge *merge, struct br_item *into, bool dictionary
         return rc;
     }
     merge->out_hint =
-        /* some reserve, because the next output may be slightly larger */
+        /* a sixteenth more, because the next output may be slightly larger */
         merge->out->len + merge->out->len / 16;
     merge->budget.used -= merge->out_cap;
     merge->out_cap = 0;

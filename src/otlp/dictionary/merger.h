@@ -17,31 +17,34 @@
 struct br_merged_part {
     enum br_part_kind kind;
     uint32_t n_records;
-    uint32_t at, len; /* range in `out` */
-    uint32_t body_at; /* relative to `at`, like the next three; see br_part */
+    uint32_t at, len; /* offset and length of the part in `out` */
+    uint32_t body_at; /* offset of the body from `at`, like the three fields below; see br_part */
     uint32_t res_at, res_len, res_body_at;
 };
 
 struct br_merge {
     struct br_host *host;
     size_t max_bytes;
-    struct br_budget budget; /* limit for tables, parts and output */
+    struct br_budget budget; /* memory limit for the tables, the parts and the output */
     struct br_intern tables[BR_TABLES];
     struct br_source source;
-    struct br_buf *out;      /* bytes of the parts; NULL before the first */
-    uint32_t out_cap;        /* bytes of `out` that count against the budget */
-    uint32_t out_hint;       /* expected size of the output in bytes, from the last one */
-    struct br_buf *scratch;  /* messages with resolved references */
+    struct br_buf *out; /* bytes of the parts; NULL before the first part */
+    uint32_t out_cap;   /* bytes of `out` that count against the budget */
+    /* expected size of the output in bytes, estimated from the previous output */
+    uint32_t out_hint;
+    struct br_buf *scratch;  /* buffer for messages whose references are replaced by strings */
     const uint8_t *readable; /* end of the readable bytes of the current source part */
     struct br_merged_part *parts;
     uint32_t n_parts, cap_parts;
     uint32_t n_records;
     int rc;
     bool recalling; /* entries are looked up but not added; see br_merger_recall */
-    bool unknown;   /* while recalling: the entry refers to one that does not exist */
+    /* while recalling: the current entry refers to an entry that the merged dictionary does not
+     * contain */
+    bool unknown;
 };
 
-/* The state that br_merger_restore returns to. */
+/* A mark: the state to which br_merger_restore returns. */
 struct br_merger_mark {
     uint32_t count[BR_TABLES], len[BR_TABLES];
     uint32_t out_len, n_parts, n_records;
@@ -49,32 +52,32 @@ struct br_merger_mark {
 
 /* A length-delimited field whose body is being written. */
 struct br_open {
-    uint32_t at;       /* offset of its tag in `out` */
-    uint32_t reserved; /* bytes reserved for its length */
+    uint32_t at;       /* offset of the field's tag in `out` */
+    uint32_t reserved; /* bytes reserved for the field's length */
 };
 
 /* Initialises a zeroed merger; allocates nothing. */
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes);
 void br_merger_release(struct br_merge *merge);
 
-/* Creates the tables if necessary; to be called before anything is added. Returns 0, BR_EFULL or
- * BR_ENOMEM. */
+/* Creates the tables if necessary. Must be called before anything is added to the merger.
+ * Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_merger_begin(struct br_merge *merge);
 
 void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret);
 
-/* Returns to the mark and clears `rc`. Afterwards the maps of the source are invalid: the caller
- * calls br_source_reset_maps or br_source_forget. */
+/* Restores the state at the mark and clears `rc`. Afterwards the maps of the source are invalid:
+ * the caller calls br_source_reset_maps or br_source_forget. */
 void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark);
 
-/* Empties the merger, also after an error. Keeps the memory, unless it is large. */
+/* Empties the merger, also after an error. Keeps the memory for reuse, unless it is large. */
 void br_merger_clear(struct br_merge *merge);
 
-/* Writes the result like br_merge_take, but leaves the source unchanged. Writes no dictionary if
- * `dictionary` is false. */
+/* Writes the merged request like br_merge_take, but leaves the source unchanged. Writes no
+ * dictionary if `dictionary` is false. */
 int br_merger_take(struct br_merge *merge, struct br_item *into, bool dictionary);
 
-/* Records an error; the first one is kept. */
+/* Records an error, unless an earlier error is recorded. */
 static inline void br_merger_fail(struct br_merge *merge, int code)
 {
     if (!merge->rc)
@@ -86,8 +89,8 @@ static inline void br_merger_fail(struct br_merge *merge, int code)
 /* Most bytes of the fields of an entry that are not repeated. */
 #define BR_ENTRY_FIXED 64
 
-/* Begins an entry of at most `len` bytes in addition to BR_ENTRY_FIXED. Returns where to write
- * its body, or NULL with `rc` set. */
+/* Begins an entry of at most `len` + BR_ENTRY_FIXED bytes. Returns the position where the caller
+ * writes the entry's body. Returns NULL and sets `rc` on failure. */
 static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table table, size_t len)
 {
     int rc = br_intern_reserve(&merge->tables[table], &merge->budget, len + BR_ENTRY_FIXED);
@@ -98,8 +101,9 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
     return br_intern_body(&merge->tables[table]);
 }
 
-/* Completes the entry whose body ends at `end`. Returns its index, or that of the equal entry.
- * While recalling it adds nothing and may return BR_INTERN_NONE. `guess`: see br_intern_find. */
+/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an equal
+ * one that exists. While recalling, adds nothing and returns BR_INTERN_NONE if there is no equal
+ * entry. `guess`: see br_intern_find. */
 static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
 {
@@ -112,7 +116,8 @@ static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kin
     return merge->unknown ? BR_INTERN_NONE : br_intern_find(table, body, len, guess, &hash);
 }
 
-/* Writes a scalar field (number below 16), unless it is zero. Returns the new end. */
+/* Writes a scalar field (number below 16), unless it is zero. Returns the position after the
+ * field. */
 static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64_t value)
 {
     if (value == 0)
@@ -125,19 +130,20 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
  * Returns its merged index. */
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Looks up the source's entries table by table and records the merged index of each that exists.
- * Entries that are missing, or that refer to a missing one, are left to br_merger_index.
+/* Looks up the source's entries table by table, and records the merged index of each entry that
+ * the merged dictionary contains. Entries that it does not contain, or that refer to such
+ * entries, are left to br_merger_index.
  *
  * br_merger_index alone would be correct, but it follows the references of the samples, and each
- * lookup depends on the previous one. Here a table is read from start to end, with several
- * lookups in parallel. */
+ * lookup depends on the previous one. br_merger_recall reads a table from start to end, with
+ * several lookups in parallel. */
 void br_merger_recall(struct br_merge *merge);
 
 /* Looks up entry `index` while recalling. Returns its merged index or BR_INTERN_NONE. */
 uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Returns the merged index of entry `index` of the source. Copies the entry when it is used
- * first. */
+/* Returns the merged index of entry `index` of the source. Copies the entry into the merged
+ * dictionary at its first use. */
 static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table kind, uint64_t index)
 {
     const struct br_source_table *table = &merge->source.tables[kind];
@@ -148,8 +154,8 @@ static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table kin
                                             : br_merger_intern(merge, kind, (uint32_t)index);
 }
 
-/* Writes packed indices into `table` with their merged values; `out` has space for five bytes
- * each. Returns the new end. */
+/* Writes the merged indices for packed indices into the source's `table`. `out` has space for
+ * five bytes per index. Returns the position after the last one. */
 uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table table, const uint8_t *p,
                               const uint8_t *end, uint8_t *out);
 
@@ -161,7 +167,8 @@ int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len);
 
-/* Makes room for `len` more bytes of output. Returns where to write them, or NULL with `rc` set. */
+/* Makes room for `len` more bytes of output. Returns the position where the caller writes them.
+ * Returns NULL and sets `rc` on failure. */
 static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
 {
     if (__builtin_expect(merge->out && merge->out_cap - merge->out->len >= len && !merge->rc, 1))
@@ -169,7 +176,7 @@ static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
     return br_merger_room_slow(merge, len);
 }
 
-/* Sets the end of the output after bytes were written directly. */
+/* Sets the end of the output, after the caller wrote bytes directly into it. */
 static inline void br_merger_wrote(struct br_merge *merge, const uint8_t *end)
 {
     merge->out->len = (uint32_t)(end - merge->out->data);
@@ -177,7 +184,7 @@ static inline void br_merger_wrote(struct br_merge *merge, const uint8_t *end)
 
 void br_merger_put(struct br_merge *merge, const void *data, size_t len);
 
-/* Appends a length-delimited field. */
+/* Appends a length-delimited field to the output. */
 void br_merger_put_field(struct br_merge *merge, uint32_t field, const uint8_t *data, size_t len);
 
 /* Appends a Resource or InstrumentationScope as field `field`. References in its attributes,
@@ -201,9 +208,11 @@ void br_merger_put_other(struct br_merge *merge, const struct br_part *from);
 
 /* --- Profiles (profiles.c) ----------------------------------------------------------------- */
 
-/* Append one field of a ScopeProfiles or Profile other than its children, with merged indices. */
+/* Appends one field of a ScopeProfiles other than its profiles, with merged indices. */
 void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *field,
                                const uint8_t *next);
+
+/* Appends one field of a Profile other than its samples, with merged indices. */
 void br_merger_put_profile_field(struct br_merge *merge, const struct br_field *field,
                                  const uint8_t *next);
 

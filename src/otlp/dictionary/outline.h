@@ -10,12 +10,14 @@
 #include "otlp/dictionary/dictionary.h"
 
 struct br_outline {
-    /* offset of the first entry of each table from the part's `raw`; last, that of the end */
+    /* offset of each table's first entry from the part's `raw`; the last element is the offset
+     * of the end */
     uint32_t at[BR_TABLES + 1];
-    uint32_t count[BR_TABLES]; /* number of entries */
+    uint32_t count[BR_TABLES]; /* number of entries of each table */
 };
 
-/* Returns the outline of a part, which points into its bytes; NULL: it has none. */
+/* Returns the outline of a part, which points into the part's bytes. Returns NULL if the part
+ * has no outline. */
 static inline const struct br_outline *br_outline_of(const struct br_part *part)
 {
     return part->outline_at

@@ -7,7 +7,7 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* An index of one byte may need five bytes in the merged dictionary. */
+/* Most bytes of an index in the merged dictionary, per byte of the index in the source. */
 #define GROWTH 5
 #define FIXED 48
 #define SHORT 16 /* bytes of a fixed-size copy, used instead of copying a variable length */
@@ -56,7 +56,7 @@ static void merge_profiles_put_value_type(struct br_merge *merge, const struct b
     br_merger_wrote(merge, br_put_length_before(body, o));
 }
 
-/* Writes attribute indices, packed or not. */
+/* Writes a field with attribute indices, which may be packed or not, with merged indices. */
 static void merge_profiles_put_attributes(struct br_merge *merge, const struct br_field *field)
 {
     size_t len = field->wire == BR_WIRE_LEN ? field->value : 1;
@@ -102,8 +102,8 @@ static inline uint8_t *merge_profiles_copy_short(const struct br_merge *merge, u
     return br_put_bytes(out, p, len);
 }
 
-/* Rewrites a Sample. Lists and unknown fields are written in their order. Stack and link are
- * written at the end, because the last occurrence of a scalar counts. */
+/* Rewrites a Sample. Lists and unknown fields are written in the order of the source. The stack
+ * and link indices are written at the end, because the last occurrence of a scalar counts. */
 void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len)
 {
     const uint8_t *p = body, *end = br_mem_end(p, len);

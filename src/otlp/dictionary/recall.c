@@ -2,21 +2,22 @@
 #include "otlp/dictionary/merger.h"
 #include "otlp/plain.h"
 
-/* Number of misses tolerated, in addition to half of the entries looked up, before the rest of a
- * table is skipped. */
+/* Number of entries that may be missing in the merged table, in addition to half of the entries
+ * looked up, before the rest of a source table is skipped. */
 #define MISSES_MAX 32u
 
 /* --- Entries in their usual encoding -------------------------------------------------------- */
 
-/* Compares an entry with the bytes that would be written for another one, without writing them.
- * Bytes that were stored one by one are slow to load as words. */
+/* State of comparing an existing entry with the bytes that would be written for a new entry. The
+ * new entry is not written to memory, because bytes that were stored one by one are slow to load
+ * as words. */
 struct recall_expect {
     const uint8_t *p, *end;
     uint64_t differs;
 };
 
-/* Compares with the output of br_merger_put_scalar. Up to seven bytes after the entry's end may
- * be read; a table always has that much space. */
+/* Compares the next bytes of the existing entry with the output of br_merger_put_scalar. May
+ * read up to seven bytes after the entry's end; a table always has that much space. */
 static inline void recall_expect_scalar(struct recall_expect *expect, uint32_t field,
                                         uint64_t value)
 {
@@ -44,7 +45,8 @@ static inline void recall_expect_scalar(struct recall_expect *expect, uint32_t f
     expect->p += n;
 }
 
-/* Replaces `*index` by its merged index. Returns false if the entry has not been merged. */
+/* Replaces `*index`, an index of the source, by the index of the same entry in the merged
+ * dictionary. Returns false if the entry has not been merged. */
 static inline bool recall_index(const struct br_merge *merge, enum br_table kind, uint64_t *index)
 {
     const struct br_source_table *table = &merge->source.tables[kind];
@@ -53,8 +55,9 @@ static inline bool recall_index(const struct br_merge *merge, enum br_table kind
     return mapped != 0;
 }
 
-/* Returns the entry of table `kind` that last referred to `used`, or BR_INTERN_NONE. Most
- * functions have a distinct name, and most locations a distinct function, so it is a good guess. */
+/* Returns the entry of table `kind` that last referred to entry `used` of table `used_kind`, or
+ * BR_INTERN_NONE. The result is a good guess, because most functions have a distinct name, and
+ * most locations a distinct function. */
 static inline uint32_t recall_user(const struct br_merge *merge, enum br_table kind,
                                    enum br_table used_kind, uint64_t used)
 {
@@ -109,15 +112,15 @@ static inline uint32_t recall_location(const struct br_merge *merge, const uint8
 
 /* --- Tables --------------------------------------------------------------------------------- */
 
-/* Returns true if reading the whole table is worthwhile: it is not much larger than the table in
- * which its entries are looked up. */
+/* Returns true if reading the whole source table is worthwhile: it is at most about twice as
+ * large as the merged table in which its entries are looked up. */
 static bool recall_is_worth_it(const struct br_merge *merge, enum br_table kind)
 {
     return merge->source.tables[kind].count / 2 <= merge->tables[kind].count;
 }
 
-/* Returns the first entry to look up. Entries kept from the previous dictionary have their index
- * already, or were not used. */
+/* Returns the index of the first source entry to look up. Entries kept from the previous
+ * dictionary have a merged index already, or were not used. */
 static uint32_t recall_start(const struct br_source_table *table)
 {
     return table->n_kept > 1 ? table->n_kept : 1;
@@ -128,8 +131,8 @@ static bool recall_goes_on(const struct br_source_table *table, uint32_t index, 
     return index < table->count && missing <= (index - table->n_kept) / 2 + MISSES_MAX;
 }
 
-/* Looks up the strings from `*index` on that have not been looked up. Returns the number of
- * misses. */
+/* Looks up the next strings from `*index` on, and advances `*index` past them. Returns the
+ * number of strings that the merged table does not contain. */
 static uint32_t recall_group(struct br_merge *merge, uint32_t *index)
 {
     struct br_source_table *table = &merge->source.tables[BR_TABLE_STRING];
@@ -142,14 +145,14 @@ static uint32_t recall_group(struct br_merge *merge, uint32_t *index)
     br_intern_find_many(&merge->tables[BR_TABLE_STRING], texts, n, merged);
     for (uint32_t i = 0; i < n; i++) {
         missing += merged[i] == BR_INTERN_NONE;
-        table->map[first + i] = merged[i] + 1; /* 0 if it was not found */
+        table->map[first + i] = merged[i] + 1; /* 0 if the string was not found */
     }
     *index += n;
     return missing;
 }
 
-/* Looks up all strings. If a string is the successor of the previous one in the merged table
- * too, no hashing is necessary; that is mostly so. */
+/* Looks up all strings of the source. Strings that follow each other in the source mostly follow
+ * each other in the merged table too; such a string is found without hashing. */
 static void recall_strings(struct br_merge *merge)
 {
     struct br_source_table *table = &merge->source.tables[BR_TABLE_STRING];
@@ -211,8 +214,8 @@ void br_merger_recall(struct br_merge *merge)
     recall_table(merge, BR_TABLE_MAPPING);
     recall_table(merge, BR_TABLE_FUNCTION);
     recall_table(merge, BR_TABLE_LOCATION);
-    /* Ignore errors: the entries may be unused. If one is used, br_merger_index reports the
-     * error. */
+    /* Ignore errors of the lookups: the entries may be unused. If an entry is used,
+     * br_merger_index reports the error. */
     merge->recalling = merge->unknown = false;
     merge->rc = 0;
 }

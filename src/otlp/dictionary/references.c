@@ -178,8 +178,8 @@ static int references_put_dictionary_field(const struct br_inliner *in,
     return references_put(in, field->at, (size_t)(next - field->at));
 }
 
-/* Adds references to the buffers of the dictionary, from which the strings are read, to `hold`.
- * They must outlive the replacement of the parts. */
+/* Adds references to the buffers of the dictionary to `hold`. The strings are read from these
+ * buffers, which must outlive the replacement of the parts. */
 static int references_hold_dictionary(const struct br_item *item, struct br_rope *hold)
 {
     int rc = 0;

@@ -5,7 +5,7 @@
 #include "otlp/scan.h"
 #include "otlp/walk/walk.h"
 
-/* Most levels of nested AnyValues; the walk rejects more. */
+/* Most levels of nested AnyValues in a request; the walk rejects requests with more levels. */
 #define DEPTH_MAX BR_WALK_DEPTH_MAX
 
 static bool resolve_value_refers(const uint8_t *p, const uint8_t *end, unsigned depth);
@@ -23,7 +23,8 @@ static bool resolve_attribute_refers(const uint8_t *p, const uint8_t *end, unsig
     return false;
 }
 
-/* Returns true if an element of an ArrayValue or, if `pairs`, a KeyValueList uses references. */
+/* Returns true if an element of an ArrayValue (or of a KeyValueList, if `pairs`) uses
+ * references. */
 static bool resolve_list_refers(const uint8_t *p, const uint8_t *end, bool pairs, unsigned depth)
 {
     struct br_field field;
@@ -114,7 +115,8 @@ static int resolve_close_field(const struct br_inliner *in, uint32_t at)
 static int resolve_inline_value(const struct br_inliner *in, const uint8_t *p, const uint8_t *end,
                                 unsigned depth);
 
-/* Appends a KeyValue. A key as text has priority over a reference, unless it is empty. */
+/* Appends a KeyValue with references replaced by strings. A key as text has priority over a
+ * reference, unless the text is empty. */
 static int resolve_inline_attribute(const struct br_inliner *in, const uint8_t *p,
                                     const uint8_t *end, unsigned depth)
 {

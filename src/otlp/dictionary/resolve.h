@@ -21,8 +21,8 @@ bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t fie
 /* Returns true if an AnyValue uses a reference. */
 bool br_value_has_references(const uint8_t *body, size_t len);
 
-/* Replaces references: output is appended to `*out`, up to `max` bytes; `string` returns string
- * number `i`. */
+/* Replaces references by strings. The output is appended to `*out`, up to `max` bytes. `string`
+ * is called with `arg` and returns string number `i`. */
 struct br_inliner {
     struct br_buf **out;
     size_t max;
@@ -30,9 +30,13 @@ struct br_inliner {
     const void *arg;
 };
 
-/* Append a message with attributes, or an AnyValue, with references replaced by strings and
- * everything else unchanged. A key as text has priority over a reference, unless it is empty.
- * Return 0, BR_EINVAL if the message is malformed, BR_EFULL or BR_ENOMEM. */
+/* Appends a message with references in its attributes replaced by strings, and everything else
+ * unchanged. The attributes are field `field` of the message. A key as text has priority over a
+ * reference, unless the text is empty. Returns 0, BR_EINVAL if the message is malformed,
+ * BR_EFULL or BR_ENOMEM. */
 int br_attributes_inline(const struct br_inliner *in, const uint8_t *body, size_t len,
                          uint32_t field);
+
+/* Appends an AnyValue with references replaced by strings, and everything else unchanged. Returns
+ * the same errors as br_attributes_inline. */
 int br_value_inline(const struct br_inliner *in, const uint8_t *body, size_t len);

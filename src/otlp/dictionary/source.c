@@ -7,9 +7,9 @@
 
 #define COMPARE_STEP 512u
 
-/* The part of a table that is unchanged since the previous dictionary. */
+/* Describes the part of a table that is unchanged since the previous dictionary. */
 struct kept {
-    uint32_t count; /* number of leading entries with the same bytes */
+    uint32_t count; /* number of leading entries whose bytes are unchanged */
     bool seen;      /* the table occurs in the new dictionary */
     bool extends;   /* the new table begins with all old entries */
 };
@@ -26,7 +26,7 @@ static size_t source_common_prefix(const uint8_t *before, const uint8_t *now, si
     return i;
 }
 
-/* Returns the number of leading entries that end within `len` bytes. */
+/* Returns the number of leading entries of a table that end within its first `len` bytes. */
 static uint32_t source_whole_entries(const struct br_source_table *table, size_t len)
 {
     uint32_t low = 0, high = table->run_n;
@@ -40,8 +40,8 @@ static uint32_t source_whole_entries(const struct br_source_table *table, size_t
     return low;
 }
 
-/* Compares a table that starts at `p` with the previous one and keeps the leading entries that
- * are equal. Returns where the tables differ. */
+/* Compares a table that starts at `p` with the table of the previous dictionary, and keeps the
+ * leading entries that are equal. Returns the position where the tables differ. */
 static const uint8_t *source_keep_entries(struct br_source_table *table, struct kept *kept,
                                           const uint8_t *p, const uint8_t *end)
 {
@@ -104,8 +104,8 @@ static int source_index_tables(struct br_source *source, struct kept *kept, cons
     return 0;
 }
 
-/* Keeps the merged indices of leading entries, if all entries that they refer to keep their
- * indices, and clears the others. */
+/* Keeps the merged indices of a table's leading entries if all entries that they refer to keep
+ * their indices. Clears the merged indices of the other entries. */
 static int source_update_maps(struct br_source *source, const struct kept *kept)
 {
     static const enum br_table order[] = {BR_TABLE_STRING,    BR_TABLE_LINK,    BR_TABLE_FUNCTION,
@@ -139,9 +139,9 @@ static int source_update_maps(struct br_source *source, const struct kept *kept)
     return 0;
 }
 
-/* Finds the bytes of the dictionary and makes them contiguous. The caller owns the reference to
- * their buffer in `*ret`, which is NULL for an item without a dictionary. Returns 0 or
- * BR_ENOMEM. */
+/* Finds the bytes of the dictionary and makes them contiguous. Stores a reference to their
+ * buffer, owned by the caller, in `*ret`; stores NULL for an item without a dictionary. Returns
+ * 0 or BR_ENOMEM. */
 static int source_find_dictionary(const struct br_item *item, struct br_buf **ret,
                                   const uint8_t **data, size_t *len)
 {

@@ -16,8 +16,8 @@
 
 enum { RESOURCE, SCOPE, PROFILE, LEVELS };
 #define CHILD BR_INWARD
-/* For a message of unknown length, five bytes are reserved for the length; the body is moved
- * when it is closed. */
+/* Stands for the length of a message whose length is unknown. Five bytes are reserved for the
+ * length prefix, and the body is moved when the message is closed. */
 #define LONG_LEN UINT32_MAX
 #define RANGES_MAX (1u << 24)
 
@@ -27,11 +27,11 @@ struct range {
 };
 
 struct level {
-    struct range *heads; /* fields other than children, as contiguous ranges */
+    struct range *heads; /* fields of the message other than its children, as contiguous ranges */
     uint32_t n_heads, cap_heads;
     struct br_open open;
     bool is_open;
-    bool written; /* an earlier piece already contains the heads */
+    bool written; /* an earlier piece already contains the message's heads */
 };
 
 struct splitter {
@@ -46,7 +46,7 @@ struct splitter {
     void *arg;
 };
 
-/* The state before a leaf was added. */
+/* The state of the splitter before a leaf was added. */
 struct state {
     struct br_merger_mark mark;
     struct br_open open[LEVELS];
@@ -68,7 +68,7 @@ static void split_save(const struct splitter *splitter, struct state *ret)
     }
 }
 
-/* Restores a state. split_flush must follow, because it resets the source's maps. */
+/* Restores a saved state. The caller must then call split_flush, which resets the source's maps. */
 static void split_restore(struct splitter *splitter, const struct state *state)
 {
     br_merger_restore(&splitter->merge, &state->mark);
@@ -79,8 +79,8 @@ static void split_restore(struct splitter *splitter, const struct state *state)
     }
 }
 
-/* Returns true for a field of the original payload. It describes the whole profile, so only the
- * first piece contains it. */
+/* Returns true for a field of the original payload. The payload describes the whole profile, so
+ * only the first piece contains it. */
 static bool split_is_payload(const struct br_field *field)
 {
     return field->number == BR_PROFILE_PAYLOAD_FORMAT || field->number == BR_PROFILE_PAYLOAD;
@@ -158,7 +158,8 @@ static int split_flush(struct splitter *splitter)
     return rc ? rc : split_begin_piece(splitter);
 }
 
-/* Opens the levels above a leaf and writes the leaf. NULL means that `level` has no leaf. */
+/* Opens the messages above a leaf and writes the leaf. If `leaf` is NULL, only opens the
+ * messages down to `level`. */
 static void split_put_leaf(struct splitter *splitter, unsigned level, const struct br_field *leaf,
                            const uint8_t *next)
 {
@@ -220,7 +221,8 @@ static int split_add_head(struct level *level, const uint8_t *p, const uint8_t *
     return rc;
 }
 
-/* Finds the heads of the message at `level`. Sets `*ret_children` if it has children. */
+/* Finds the heads of the message at `level`, which are its fields other than children. Sets
+ * `*ret_children` if the message has children. */
 static int split_read_heads(struct splitter *splitter, unsigned level, const uint8_t *p,
                             const uint8_t *end, bool *ret_children)
 {

@@ -4,8 +4,8 @@
 #include "otlp/dictionary/outline.h"
 #include "otlp/scan.h"
 
-/* Scans a range: counts entries or, if `fill`, indexes them. Contains no callback, so that it
- * compiles to one loop. */
+/* Scans a range of a dictionary: counts the entries or, if `fill`, indexes them. Contains no
+ * callback, so that it compiles to one loop. */
 static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned tables,
                                  struct br_dictionary_view *ret, bool fill)
 {
@@ -20,8 +20,8 @@ static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned 
     }
 }
 
-/* Scans a part. With an outline, entries need not be read to count them, and tables that are not
- * requested are skipped. */
+/* Scans a part of a dictionary. If the part has an outline, its entries need not be read to
+ * count them, and tables that are not requested are skipped. */
 static void dictionary_view_scan_part(const struct br_part *part, unsigned tables,
                                       struct br_dictionary_view *ret, bool fill)
 {
@@ -92,7 +92,8 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 
 /* --- Strings indexed on demand ---------------------------------------------------------------- */
 
-/* Bytes of a dictionary part that contain its strings; without an outline, the whole part. */
+/* The bytes of a dictionary part that contain its strings. For a part without an outline, this
+ * is the whole part. */
 struct lazy_range {
     const uint8_t *p, *end;
 };
@@ -112,7 +113,8 @@ static struct lazy_range dictionary_lazy_range_of(const struct br_part *part)
                                part->raw + outline->at[BR_TABLE_STRING + 1]};
 }
 
-/* Stores the ranges, because a caller that reads samples may add or replace parts of the item. */
+/* Records the ranges of the item's strings. The parts themselves cannot be used later, because a
+ * caller that reads samples may add or replace parts of the item. */
 static struct br_lazy_strings *dictionary_lazy_new(const struct br_item *item,
                                                    struct br_arena *arena)
 {

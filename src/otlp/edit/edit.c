@@ -8,18 +8,18 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-/* In every message on the way inwards, field 2 holds the children: ScopeSpans and Span, or
- * ScopeProfiles, Profile and Sample. */
+/* Field number of the children in every message between a part and its innermost messages. The
+ * children are ScopeSpans and Span, or ScopeProfiles, Profile and Sample. */
 #define INWARD 2
 
 struct edit {
     const struct br_addition *additions;
     uint32_t n_additions;
-    uint32_t leaf; /* number of innermost messages passed */
-    int levels;    /* levels of messages below the part's body */
+    uint32_t leaf; /* number of innermost messages processed so far */
+    int levels;    /* number of levels of messages below the part's body */
     size_t *sizes; /* new sizes, in bytes, of the messages with children, in document order */
     uint32_t n_sizes, cap_sizes;
-    uint32_t at; /* index into `sizes` while writing */
+    uint32_t at; /* while writing: index into `sizes` of the next message with children */
     bool no_memory;
 };
 
@@ -33,8 +33,8 @@ static size_t edit_note_size(struct edit *edit)
     return edit->n_sizes - 1;
 }
 
-/* Returns the size of a body at `level` with its additions. Returns SIZE_MAX if the bytes are
- * malformed, there are too few additions, or memory runs out. */
+/* Returns the size in bytes of a message body at `level` with its additions. Returns SIZE_MAX if
+ * the bytes are malformed, there are too few additions, or memory runs out. */
 static size_t edit_measure(struct edit *edit, const uint8_t *p, const uint8_t *end, int level)
 {
     size_t total = 0;
@@ -118,7 +118,8 @@ void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf
     if (part->kind == BR_PART_RESOURCE)
         edit_note_resource(part);
     item->size += br_part_size(part);
-    /* The list points into the old bytes. A caller that iterates over it keeps its pointer. */
+    /* The list of spans points into the old bytes. A caller that iterates over the list keeps
+     * its pointer. */
     item->spans = NULL;
 }
 
@@ -148,7 +149,8 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
     return 0;
 }
 
-/* Makes room for `len` more bytes at the end of an addition and returns it, or NULL. */
+/* Makes room for `len` more bytes at the end of an addition. Returns the position of these
+ * bytes, or NULL if memory runs out. */
 static uint8_t *edit_extend(struct br_arena *arena, struct br_addition *addition, size_t len)
 {
     uint8_t *p = br_arena_alloc(arena, addition->len + len);

@@ -30,14 +30,15 @@ struct rewrite {
     void *arg;
     struct br_visit visitor;
     uint32_t index[BR_LEVEL_ITEM + 1];
-    struct fresh *fresh; /* replacement of the current part */
-    /* fields of the current profile except its samples, as far as they were read */
+    struct fresh *fresh; /* where to store the replacement of the current part */
+    /* the fields of the current profile that were read so far, without its samples */
     const uint8_t *head;
     size_t head_len;
-    struct br_buf *scratch; /* holds `head` if its fields are not contiguous in the part */
+    /* buffer for `head` if the profile's fields are not contiguous in the part */
+    struct br_buf *scratch;
 };
 
-/* Removes all fields except the children from the innermost message, then appends `data`. */
+/* Removes all fields except the children from the innermost message, then appends `data` to it. */
 static int rewrite_replace_heads(struct br_splice *splice, const void *data, size_t len)
 {
     const struct br_frame *frame = &splice->frames[splice->depth - 1];
@@ -174,7 +175,8 @@ static int rewrite_visit_head(struct rewrite *rewrite, unsigned level, const str
     return 0;
 }
 
-/* Walks `message`, which is at `level`. Sets `*ret_removed` if the message is to be removed. */
+/* Walks `message`, which is at `level`, and visits its descendants. Sets `*ret_removed` if the
+ * message must be removed. */
 static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br_field *message,
                         const uint8_t *end, bool *ret_removed)
 {
@@ -286,8 +288,9 @@ int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, v
 struct entries {
     const struct br_dictionary_view *view;
     const struct br_entry *const *tables;
-    const struct br_addition *more; /* NULL: none, or already written */
-    uint32_t count[BR_TABLES];      /* entries seen so far */
+    /* fields with new entries; NULL: none, or already written */
+    const struct br_addition *more;
+    uint32_t count[BR_TABLES]; /* number of entries of each table seen so far */
 };
 
 static int rewrite_dictionary_part(struct br_splice *splice, struct entries *entries,
@@ -308,7 +311,7 @@ static int rewrite_dictionary_part(struct br_splice *splice, struct entries *ent
         if (table && i < entries->view->count[field.number - 1] && table[i].data)
             rc = br_splice_replace(splice, field.number, field.at, p, table[i].data, table[i].len);
     }
-    /* If the last part is rewritten anyway, write the further entries into it. */
+    /* If the last part is rewritten anyway, write the new entries into it. */
     if (!rc && last && splice->out && entries->more) {
         rc = br_splice_insert(splice, end, entries->more->data, entries->more->len);
         entries->more = NULL;
@@ -326,7 +329,7 @@ static uint32_t rewrite_last_dictionary(const struct br_item *item)
     return last;
 }
 
-/* Adds the further entries as a separate part, so that no existing part has to be copied. */
+/* Adds the new entries as a separate part, so that no existing part has to be copied. */
 static int rewrite_add_additions(struct br_item *item, const struct br_addition *more)
 {
     size_t len = br_len_size(BR_REQUEST_DICTIONARY, more->len);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rewrites the contents of parts. Spans, samples and the messages above them are kept, dropped or
- * replaced one by one. New bytes are written only for the parts that change. Also rewrites a
- * dictionary: entries are replaced in place, so that indices stay valid, and more entries are
- * appended.
+ * Rewrites the contents of an item's parts. Spans, samples and the messages above them are kept,
+ * dropped or replaced one by one. New bytes are written only for the parts that change. Also
+ * rewrites the dictionary of an item: entries are replaced in place, so that indices stay valid,
+ * and new entries are appended.
  */
 #pragma once
 
@@ -17,22 +17,24 @@
 
 enum br_level {
     BR_LEVEL_SCOPE,   /* InstrumentationScope, field 1 of ScopeSpans and ScopeProfiles */
-    BR_LEVEL_PROFILE, /* Profile without its samples; visited after all of them */
+    BR_LEVEL_PROFILE, /* Profile without its samples; visited after all samples of the profile */
     BR_LEVEL_ITEM,    /* Span or Sample */
 };
 
 enum br_change {
     BR_KEEP,
-    BR_DROP,    /* not for scopes; a message whose children are all dropped is removed as well */
-    BR_REPLACE, /* replace with `out` */
-    /* records only: replace with the `n_out` messages in `out`, each with its tag and length.
-     * The number of records to report to the ledger does not grow */
+    /* remove the message; not for scopes. A message whose children are all removed is removed
+     * too */
+    BR_DROP,
+    BR_REPLACE, /* replace the message's body with `out` */
+    /* Replace the message with the `n_out` messages in `out`, each with its tag and length. Only
+     * for spans and samples. The number of records to report to the ledger does not grow. */
     BR_SPLIT,
 };
 
-/* One message: its original body, and its replacement in `out`. The callback owns the memory of
- * the replacement and keeps it until its next call. `index` counts the messages of that level in
- * the item. */
+/* A visited message: its original body, and its replacement in `out`. The callback owns the
+ * memory of the replacement and keeps it until the next call of the callback. `index` is the
+ * number of messages at the same level that precede the message in the item. */
 struct br_visit {
     enum br_level level;
     uint32_t index;
@@ -43,22 +45,22 @@ struct br_visit {
     uint32_t n_out;
 };
 
-/* Returns an enum br_change, or a negative error code, which ends the rewriting. */
+/* Returns an enum br_change, or a negative error code, which ends the rewriting with that error. */
 typedef int br_visit_fn(void *arg, struct br_visit *visit);
 
 /* Visits the messages of the levels in `levels` (bits 1 << enum br_level) in the order of the
- * bytes. Updates n_records of the parts and of the item. If anything changed, the item's list of
- * spans is discarded. The caller reports dropped records to the ledger. The dictionary of a
- * profiles item keeps unused entries.
+ * bytes. Updates `n_records` of the parts and of the item. If anything changed, the item's list
+ * of spans is discarded. The caller reports dropped records to the ledger. Dictionary entries
+ * that the remaining samples do not use are kept.
  *
  * Returns 0, BR_EINVAL if a part is malformed, BR_ENOMEM, BR_EFULL if a part would exceed
  * BR_BUF_MAX, or the callback's error. On failure the item is unchanged. */
 int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, void *arg);
 
 /* Replaces entries of the item's dictionary. Entry i of a table becomes entries[table][i],
- * unless its data is NULL (an empty entry has a length of 0). A table that is NULL stays
- * unchanged. `view` is the item's index. `more` (NULL: none) contains fields of a
- * ProfilesDictionary, which are appended after the existing entries.
+ * unless the data of the latter is NULL (an empty entry has a length of 0). If entries[table] is
+ * NULL, the table stays unchanged. `view` is the index of the item's dictionary. `more` (NULL:
+ * none) contains fields of a ProfilesDictionary, which are appended after the existing entries.
  *
  * Returns 0, BR_ENOMEM, or BR_EFULL if a part would exceed BR_BUF_MAX or the item has too many
  * parts. On failure the item is unchanged. */

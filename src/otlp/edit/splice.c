@@ -59,7 +59,8 @@ static int splice_open_frame(struct br_splice *splice, struct br_frame *frame)
     return rc;
 }
 
-/* Begins the output at the first change, and opens every frame that the walk is in. */
+/* Begins the output at the first change, and opens a frame in the output for each message that
+ * the walk is in. */
 static int splice_open_frames(struct br_splice *splice)
 {
     size_t len = (size_t)(splice->end - splice->src);
@@ -83,8 +84,8 @@ int br_splice_enter(struct br_splice *splice, const struct br_field *field, cons
     return rc;
 }
 
-/* Leaves the innermost message and corrects its length prefix, now that its final length is
- * known. */
+/* Leaves the innermost message and corrects its length prefix, because the message's final
+ * length is now known. */
 int br_splice_leave(struct br_splice *splice)
 {
     const struct br_frame *frame = &splice->frames[--splice->depth];
@@ -145,7 +146,8 @@ int br_splice_take(struct br_splice *splice, struct br_buf **ret)
     int rc = splice->out ? splice_copy_to(splice, splice->end) : 0;
     if (rc)
         return rc;
-    /* Copy a short result into a smaller buffer: an item may be queued for a long time. */
+    /* Copy the result to a smaller buffer if it uses less than half of its buffer: an item may
+     * be queued for a long time. */
     if (splice->out && splice->out->len < splice->out->cap / 2)
         small = br_buf_new(splice->pool, splice->out->len);
     if (small) {

@@ -16,49 +16,55 @@
 
 #define BR_SPLICE_DEPTH_MAX 4096
 
-/* A message that the walk has entered and not left. */
+/* A message that the walk has entered and not left yet. */
 struct br_frame {
-    const uint8_t *at, *data, *end; /* tag, body, and end of the body */
+    const uint8_t *at, *data, *end; /* tag, start of the body, and end of the body in the source */
     uint32_t field;
-    uint32_t out_at;   /* offset of its tag in the output */
-    uint32_t reserved; /* bytes reserved for its length in the output */
-    bool open;         /* its tag and length have been written */
+    uint32_t out_at;   /* offset of the message's tag in the output */
+    uint32_t reserved; /* bytes reserved for the message's length in the output */
+    bool open;         /* the message's tag and length have been written to the output */
 };
 
 struct br_splice {
     struct br_pool *pool;
-    struct br_buf *out;                /* NULL: nothing changed so far */
-    const uint8_t *src, *copied, *end; /* source bytes before `copied` are in the output */
+    struct br_buf *out;                /* output; NULL: nothing changed so far */
+    const uint8_t *src, *copied, *end; /* start, next byte to copy, and end of the source */
     struct br_frame *frames;
     uint32_t depth, cap;
 };
 
-/* Initialises a splice; allocates nothing. */
+/* Initialises a splice without output. Allocates nothing. */
 void br_splice_init(struct br_splice *splice, struct br_pool *pool);
 void br_splice_release(struct br_splice *splice);
 
-/* Begins with `len` bytes at `src`, which the caller keeps until br_splice_take. Discards the
- * previous output. */
+/* Begins a copy of the `len` bytes at `src`, which the caller keeps until br_splice_take.
+ * Discards the previous output. */
 void br_splice_begin(struct br_splice *splice, const uint8_t *src, size_t len);
 
 /* The functions below return 0, BR_ENOMEM or BR_EFULL (the output exceeds BR_BUF_MAX bytes, or
  * there are more than BR_SPLICE_DEPTH_MAX frames). After a failure only br_splice_begin and
  * br_splice_release may be called. */
 
-/* Follow the walk into the message `field`, which ends at `next`, and out of the innermost
- * message. */
+/* Follows the walk into the message `field`, which ends at `next`. */
 int br_splice_enter(struct br_splice *splice, const struct br_field *field, const uint8_t *next);
+
+/* Follows the walk out of the innermost message. */
 int br_splice_leave(struct br_splice *splice);
 
 /* Follows the walk out of the innermost message and omits that message from the output. */
 int br_splice_leave_out(struct br_splice *splice);
 
-/* Omit the bytes from `at` to `next`; replace them with a field `field`; insert bytes before
- * `at`. */
+/* Omits the source bytes from `at` to `next` from the output. */
 int br_splice_cut(struct br_splice *splice, const uint8_t *at, const uint8_t *next);
+
+/* Replaces the source bytes from `at` to `next` with a field `field` that has the `len` bytes at
+ * `data` as its body. */
 int br_splice_replace(struct br_splice *splice, uint32_t field, const uint8_t *at,
                       const uint8_t *next, const void *data, size_t len);
+
+/* Inserts the `len` bytes at `data` into the output before the source byte `at`. */
 int br_splice_insert(struct br_splice *splice, const uint8_t *at, const void *data, size_t len);
 
-/* Stores the output in `*ret`, owned by the caller, or NULL if nothing changed. */
+/* Stores the output in `*ret` and passes its ownership to the caller. Stores NULL if nothing
+ * changed. */
 int br_splice_take(struct br_splice *splice, struct br_buf **ret);

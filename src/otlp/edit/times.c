@@ -11,14 +11,14 @@
 
 #define DAY_NS (UINT64_C(86400) * 1000000000)
 #define PAST_NS (31 * DAY_NS)
-#define TIME_FIELD_SIZE 9u /* tag and fixed64 */
+#define TIME_FIELD_SIZE 9u /* bytes of a time field: a tag of one byte and a fixed64 */
 
 struct times {
     uint64_t now_ns;
-    uint64_t earliest_ns; /* smallest timestamp of the current profile, 0: none */
+    uint64_t earliest_ns; /* smallest timestamp of the current profile's samples; 0: none */
     bool changed;         /* a sample of the current profile was changed */
     uint32_t n_corrected;
-    uint8_t *scratch; /* copy of one message */
+    uint8_t *scratch; /* copy of the message that is being corrected */
     uint32_t cap;
 };
 
@@ -34,7 +34,8 @@ static uint64_t times_correct(const struct times *times, uint64_t time)
     return times->now_ns;
 }
 
-/* Copies the message of a visit, with room for one more time field. Returns NULL without memory. */
+/* Copies the message of a visit to the scratch buffer, with room for one more time field.
+ * Returns NULL if memory runs out. */
 static uint8_t *times_copy(struct times *times, const struct br_visit *visit)
 {
     if (br_grow(&times->scratch, &times->cap, visit->len + TIME_FIELD_SIZE, 1, UINT32_MAX))
@@ -42,7 +43,7 @@ static uint8_t *times_copy(struct times *times, const struct br_visit *visit)
     return visit->len ? memcpy(times->scratch, visit->body, visit->len) : times->scratch;
 }
 
-/* Corrects the time at `at` in the copy. Returns true if it changed. */
+/* Corrects the time at `at` in the copy of a message. Returns true if the time changed. */
 static bool times_correct_at(const struct times *times, uint8_t *at)
 {
     uint64_t time = br_load64(at);
@@ -98,7 +99,7 @@ static int times_on_profile(struct times *times, struct br_visit *visit)
         found = br_load64(at) != 0;
         changed = found && times_correct_at(times, at);
     }
-    if (!found) { /* of a repeated field, the last one counts */
+    if (!found) { /* no time field, or the last one is 0; of a repeated field the last one counts */
         uint64_t time = times->earliest_ns ? times->earliest_ns : times->now_ns;
         copy[len] = BR_TAG(BR_PROFILE_TIME, BR_WIRE_I64);
         memcpy(copy + len + 1, &time, sizeof time);

@@ -13,41 +13,46 @@
 #include "otlp/json/number.h"
 #include "wire/protobuf.h"
 
-#define SCALAR_MAX 512u       /* bytes of an escaped string that can still be a scalar or an id */
-#define NAME_MAX_ESCAPED 384u /* the longest field name, with six bytes for each character */
+/* most bytes of a string, with its escapes, that is parsed as a scalar or an id */
+#define SCALAR_MAX 512u
+/* most bytes of a field name: 64 characters, each as an escape of six bytes */
+#define NAME_MAX_ESCAPED 384u
 /* 10000 years in seconds, the limit in google/protobuf/duration.proto */
 #define DURATION_MAX_S 315576000000
-/* bytes that notes and result may use in addition to their share of the text */
+/* bytes of memory that notes and result may use in addition to a share of the text's size */
 #define SPARE (512u << 10)
 
-/* The path of a value in the text, for error messages. Each element links to the outer one. */
+/* An element of the path of a value in the text, for error messages. Each element links to the
+ * element of the enclosing value. */
 struct path {
     const struct path *outer;
     const ProtobufCFieldDescriptor *field;
     size_t index;
     bool indexed;
-    unsigned depth; /* number of enclosing messages */
+    unsigned depth; /* number of messages that enclose the value */
 };
 
-/* The pass over the text, which writes notes and calculates the size of the result. */
+/* State of the pass over the text, which writes notes and calculates the size of the result. */
 struct reader {
     struct br_json_scan scan;
     struct br_json_notes notes;
     size_t max, max_total; /* most bytes of the result; most bytes of notes and result together */
     unsigned max_depth;
-    bool bad_schema; /* the text does not match the schema (other errors: it is not JSON) */
+    bool bad_schema; /* the error is a mismatch with the schema; false: the text is not JSON */
     struct br_err *err;
 };
 
-/* The members read so far of one message. */
+/* The members of one message that have been read so far. */
 struct members {
     uint32_t present;                 /* bit i: desc->fields[i] is present */
-    size_t sizes[BR_JSON_FIELDS_MAX]; /* bytes on the wire of each present field */
-    unsigned next;                    /* field to compare the next name with first */
-    bool ordered;                     /* all fields came once, in the order of the schema */
+    size_t sizes[BR_JSON_FIELDS_MAX]; /* number of encoded bytes of each present field */
+    /* index of the field that the next member's name is compared with first */
+    unsigned next;
+    bool ordered; /* each member occurred once, in the order of the schema */
 };
 
-/* Writes notes of a message. `*ret_len` is its size on the wire, without tag and length. */
+/* Reads a message and writes its notes. Stores in `*ret_len` the size of the encoded message in
+ * bytes, without tag and length. */
 static int decode_read_message(struct reader *reader, const ProtobufCMessageDescriptor *desc,
                                const struct br_json_token *value, const struct path *path,
                                size_t *ret_len);
@@ -91,7 +96,8 @@ static int decode_too_large(struct reader *reader, const struct path *path)
                        reader->max);
 }
 
-/* Reports numbers that need more bytes as notes than as text, too many for the memory limit. */
+/* Reports that the text exceeds the memory limit, because its numbers need more bytes as notes
+ * than as text. */
 static int decode_too_dense(struct reader *reader, const struct path *path)
 {
     return decode_fail(reader, path, BR_ETOOBIG,
@@ -99,7 +105,7 @@ static int decode_too_dense(struct reader *reader, const struct path *path)
                        (size_t)(reader->scan.end - reader->scan.text), reader->max_total);
 }
 
-/* Reports the error, if any, of writing a note. */
+/* Reports the error `rc` of writing a note; does nothing if `rc` is 0. */
 static int decode_noted(struct reader *reader, const struct path *path, int rc)
 {
     if (rc == BR_EFULL)
@@ -109,9 +115,10 @@ static int decode_noted(struct reader *reader, const struct path *path, int rc)
 
 /* --- Scalars -------------------------------------------------------------------------------- */
 
-/* Returns the bytes of a string or a number without escapes, or NULL if the value is neither or
- * too long to be valid. The text is not terminated. The byte after it is readable and not part
- * of a number: a quote, a bracket, a comma, white space or NUL. */
+/* Returns the bytes of a number, or of a string with its escapes replaced. Returns NULL if the
+ * value is neither, or if it is too long to be valid. The bytes are not terminated by a NUL. The
+ * byte after them is readable and not part of a number: a quote, a bracket, a comma, white space
+ * or NUL. */
 static const char *decode_short_text(const struct br_json_token *value, char plain[SCALAR_MAX + 1],
                                      size_t *ret_len)
 {
@@ -132,7 +139,8 @@ static bool decode_is_number(const char *text, size_t len)
     return text && len > 0 && br_number_scan(text, len) == len;
 }
 
-/* Returns the length of a prefix of whole characters to show in an error message. */
+/* Returns the number of bytes of `text` to show in an error message: at most 40, without a
+ * partial character at the end. */
 static int decode_shown(const char *text, size_t len)
 {
     return (int)br_utf8_valid((const uint8_t *)text, len < 40 ? len : 40);
@@ -285,7 +293,8 @@ static int decode_read_base64(struct reader *reader, const struct br_json_token 
     if (rc != 0)
         return rc;
     uint8_t *out = reader->notes.buf->data + reader->notes.buf->len;
-    if (value->escaped) { /* some encoders escape "/"; base64 is decoded in place */
+    /* replace escapes first: some encoders escape "/"; the base64 is then decoded in place */
+    if (value->escaped) {
         (void)br_json_plain(text, value->len, (char *)out);
         text = (const char *)out;
     }
@@ -315,7 +324,7 @@ static int decode_read_text(struct reader *reader, const ProtobufCFieldDescripto
 
 /* --- Sizes ---------------------------------------------------------------------------------- */
 
-/* Returns the bytes of a tag. The wire type does not affect the size. */
+/* Returns the number of bytes of a field's tag. The wire type does not affect that number. */
 static size_t decode_tag_size(const ProtobufCFieldDescriptor *field)
 {
     return br_varint_size(BR_TAG(field->id, 0));
@@ -340,7 +349,8 @@ static size_t decode_scalar_size(const ProtobufCFieldDescriptor *field, uint64_t
 
 /* --- Well-known messages -------------------------------------------------------------------- */
 
-/* Parses seconds, an optional point with outer to nine digits, and "s". */
+/* Parses a duration: an optional "-", seconds, an optional point with one to nine digits, and
+ * "s". */
 static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_seconds,
                                   int64_t *ret_nanos)
 {
@@ -364,7 +374,8 @@ static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_sec
     return end - at == 1 && *at == 's';
 }
 
-/* Writes a note of field `index` of a Duration, unless the value is 0. */
+/* Writes the note of the field with this index of a google.protobuf.Duration, unless its value
+ * is 0. */
 static int decode_note_part(struct reader *reader, unsigned index, int64_t value,
                             const struct path *path, size_t *len)
 {
@@ -392,7 +403,8 @@ static int decode_read_duration(struct reader *reader, const struct br_json_toke
     return rc != 0 ? rc : decode_note_part(reader, 1, nanos, path, ret_len);
 }
 
-/* Skips an object and returns the value of its last "@type". Sets `*ret_any` if it has members. */
+/* Skips an object and stores the value of its last "@type" in `*ret`. Sets `*ret_any` if the
+ * object has members. */
 static int decode_find_type(struct reader *reader, struct br_json_token *ret, bool *ret_any)
 {
     struct br_json_token name, value;
@@ -414,8 +426,8 @@ static int decode_find_type(struct reader *reader, struct br_json_token *ret, bo
     return rc;
 }
 
-/* Reads a google.protobuf.Any. The fields of its message are next to "@type", which may be the
- * last member, so the object is scanned for it first. */
+/* Reads a google.protobuf.Any. Its object contains "@type" and the fields of the inner message.
+ * "@type" may be the last member, so the object is first scanned for it. */
 static int decode_read_any(struct reader *reader, const struct path *path, size_t *ret_len)
 {
     const ProtobufCFieldDescriptor *fields = google__protobuf__any__descriptor.fields;
@@ -468,8 +480,8 @@ static int decode_note_scalar(struct reader *reader, const ProtobufCFieldDescrip
                         br_json_note_number(&reader->notes, br_json_fold(field, bits)));
 }
 
-/* Reads a value that is not a list. `*ret_size` is its size on the wire including the tag. A
- * zero is omitted, except in a oneof, where it is significant. */
+/* Reads a value that is not a list. Stores in `*ret_size` the size of the encoded field in
+ * bytes, including its tag. A zero is omitted, except in a oneof, where a zero is significant. */
 static int decode_read_value(struct reader *reader, const ProtobufCFieldDescriptor *field,
                              const struct br_json_token *value, const struct path *path,
                              size_t *ret_size)
@@ -565,8 +577,8 @@ static unsigned decode_find_field(const ProtobufCMessageDescriptor *desc,
     return desc->n_fields;
 }
 
-/* Records that field `index`, whose value has been noted, has `size` bytes on the wire. Size 0
- * removes the field, even if an earlier member had set it. */
+/* Records that field `index` has `size` encoded bytes; the note of its value has been written. A
+ * size of 0 removes the field, even if an earlier member had set it. */
 static int decode_count_member(struct reader *reader, struct members *members, unsigned index,
                                size_t size, const struct path *path)
 {
@@ -701,7 +713,7 @@ static int decode_read_all(struct reader *reader, const ProtobufCMessageDescript
     return rc;
 }
 
-/* Reports a syntax error later in the text instead of the schema error, if there is one. */
+/* Reports a syntax error instead of the schema error if the text has one later on. */
 static int decode_explain(struct reader *reader)
 {
     struct br_json_token value;
@@ -727,11 +739,11 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
     int rc = br_json_scan_init(&reader.scan, text, len, reader.max_depth * 2, err);
     if (rc != 0)
         return rc;
-    /* Buffers of the pool may be a quarter larger than requested: at most 2 * len + 640 KiB in
-     * total. */
+    /* Buffers of the pool may be a quarter larger than requested, so notes and result need at
+     * most 2 * len + 640 KiB. */
     reader.max_total = len / 5 * 8 + SPARE;
     reader.notes.max = len / 10 * 9 + SPARE / 2;
-    /* sufficient for most SDKs, whose notes need a quarter of the text */
+    /* large enough for most SDKs, whose notes need a quarter of the text's size */
     reader.notes.buf = br_buf_new(pool, len / 3);
     if (!reader.notes.buf)
         return br_err_set(err, BR_ENOMEM, "no memory for a message");

@@ -16,8 +16,9 @@ struct piece {
     size_t len;
 };
 
-/* A message on the wire. It usually is one piece. It has several if a field that is not repeated
- * occurs several times, which means that the pieces are merged. */
+/* The bytes of an encoded message. Usually they are one piece. If a field that is not repeated
+ * occurs several times, the message consists of the pieces of all occurrences, which protobuf
+ * merges. */
 struct body {
     const struct piece *pieces;
     uint32_t count;
@@ -28,12 +29,12 @@ struct cursor {
     const struct body *body;
     const uint8_t *p, *end;
     uint32_t next;
-    uint32_t n_seen; /* number of fields read so far */
+    uint32_t n_seen; /* number of fields of the body read so far */
 };
 
 struct found {
     uint32_t mask; /* bit i: desc->fields[i] is present */
-    /* oneof: number of the first field of the body that counts for this member */
+    /* members of a oneof: number of the body's first field that counts for the member */
     uint32_t since[BR_JSON_FIELDS_MAX];
 };
 
@@ -42,7 +43,8 @@ static int encode_print_message(const ProtobufCMessageDescriptor *desc, const st
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-/* Reads the next field into `*ret`. Returns 1, 0 at the end, or BR_EINVAL. */
+/* Reads the next field of the body into `*ret`. Returns 1 if there is one, 0 at the end of the
+ * body, or BR_EINVAL if the bytes are malformed. */
 static int encode_next_field(struct cursor *cursor, struct br_field *ret)
 {
     while (cursor->p == cursor->end) {
@@ -57,8 +59,9 @@ static int encode_next_field(struct cursor *cursor, struct br_field *ret)
     return cursor->p ? 1 : BR_EINVAL;
 }
 
-/* Returns true if the element is this field. With a wrong wire type it is an unknown field;
- * packed lists are accepted. */
+/* Returns true if `element` is an occurrence of `field`: it has the field's number and wire
+ * type, or is a packed list of a repeated field. An element with another wire type is an unknown
+ * field. */
 static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_field *element)
 {
     return element->number == field->id &&
@@ -66,8 +69,8 @@ static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_f
             (element->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
 }
 
-/* Records that a field is present. The last member of a oneof removes the others, and earlier
- * parts of itself that came before them. */
+/* Records that a field is present. If the field belongs to a oneof, this discards the other
+ * members of the oneof, and earlier occurrences of the field that came before such a member. */
 static void encode_note(const ProtobufCMessageDescriptor *desc, unsigned index, uint32_t n_seen,
                         struct found *found)
 {
@@ -103,7 +106,7 @@ static int encode_find(const ProtobufCMessageDescriptor *desc, const struct body
 
 /* --- Scalars -------------------------------------------------------------------------------- */
 
-/* Prints the name of an enum value. Returns false if it has none. */
+/* Prints the name of an enum value. Returns false if the value has no name. */
 static bool encode_print_enum(const ProtobufCFieldDescriptor *field, uint64_t bits,
                               struct br_str *out)
 {
@@ -147,7 +150,7 @@ static void encode_print_scalar(const ProtobufCFieldDescriptor *field, uint64_t 
     }
 }
 
-/* Returns the bits of a varint that the field's type keeps. */
+/* Truncates the value of a varint to the bits that the field's type keeps. */
 static uint64_t encode_narrow(const ProtobufCFieldDescriptor *field, uint64_t bits)
 {
     switch (field->type) {
@@ -195,8 +198,8 @@ struct list {
     bool open, standard;
 };
 
-/* Separates elements. Opens the list before the first one, because an empty packed field is
- * omitted. */
+/* Separates the elements of a list by commas. Opens the list before its first element, because a
+ * packed field without elements is omitted. */
 static void encode_next_element(struct list *list)
 {
     if (list->open) {
@@ -269,8 +272,8 @@ static int encode_print_list(const ProtobufCFieldDescriptor *field, const struct
 
 /* --- Single fields -------------------------------------------------------------------------- */
 
-/* Counts the occurrences of a field, from field number `since` of the body on, and stores the
- * last. Also stores all of them in `pieces`, unless it is NULL. */
+/* Counts the occurrences of a field in a body, from field number `since` of the body on. Stores
+ * the last occurrence in `*ret_last`, and all of them in `pieces` unless that is NULL. */
 static uint32_t encode_gather(const ProtobufCFieldDescriptor *field, const struct body *body,
                               uint32_t since, struct piece *pieces, struct br_field *ret_last)
 {
@@ -375,7 +378,7 @@ static int encode_print_fields(const ProtobufCMessageDescriptor *desc, const str
     return rc;
 }
 
-/* Prints a google.protobuf.Any. If its type is unknown, only "@type" is printed. */
+/* Prints a google.protobuf.Any. If its message type is unknown, only "@type" is printed. */
 static int encode_print_any(const struct body *body, unsigned depth, bool *first,
                             struct br_str *out)
 {

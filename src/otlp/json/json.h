@@ -27,45 +27,47 @@
 /* Returns the descriptor of a signal's export request. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
 
-/* Decodes JSON text into wire bytes, in the order of the schema. The result is a new buffer
- * owned by the caller. If a name is repeated, the last value replaces the earlier ones, which
- * must be valid too. Unknown members must be valid JSON and are skipped.
+/* Decodes JSON text into protobuf bytes, with the fields in the order of the schema. The result
+ * is a new buffer owned by the caller. If a member's name is repeated, the last value replaces
+ * the earlier ones, which must be valid too. Unknown members must be valid JSON and are skipped.
  *
  * Returns 0 or:
  * - BR_EINVAL: the text is not JSON or does not match the schema.
- * - BR_EINVAL: it nests deeper than `max_depth` or BR_JSON_DEPTH_MAX messages, or twice as many
- *   brackets.
+ * - BR_EINVAL: the text nests more than `max_depth` or BR_JSON_DEPTH_MAX messages, or more than
+ *   twice as many brackets.
  * - BR_ETOOBIG: the result would exceed `max` bytes or the memory limit below.
  * - BR_ENOMEM.
  *
  * The error message contains the path: "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be
  * ...". The first error is reported, but a syntax error has priority.
  *
- * There is one pass over the text and one over its notes (otlp/json/notes.h), so the time is
- * linear in `len` for any input. Including the result, at most 2 * `len` + 1 MiB of memory is
- * used, all from the pool.
+ * Decoding makes one pass over the text and one over its notes (otlp/json/notes.h), so the time
+ * is linear in `len` for any input. It uses at most 2 * `len` + 1 MiB of memory including the
+ * result, all from `pool`.
  *
  * The result is smaller than the text, except for numbers that are shorter as digits: "0" as a
  * fixed64 needs 8 bytes, "-1" needs 10. Notes and result together are therefore limited to 1.6 *
  * `len` + 512 KiB, which no realistic request reaches.
  *
- * Uses no state other than its arguments, so it may run on any thread that has `pool` to itself. */
+ * Decoding uses no state other than its arguments, so it may run on any thread that has `pool`
+ * to itself. */
 int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, size_t len,
                    unsigned max_depth, size_t max, struct br_pool *pool, struct br_buf **ret,
                    struct br_err *err);
 
-/* Appends the JSON of wire bytes, on one line, in the order of the schema. Repeated occurrences
- * of a field are merged as protobuf requires: lists are concatenated, messages merged, the last
- * scalar counts. Unknown fields and zeros are omitted. The content of a google.protobuf.Any is
- * printed only if it is a google.rpc.RetryInfo.
+/* Appends the JSON of a protobuf message, on one line, with the fields in the order of the
+ * schema. Repeated occurrences of a field are merged as protobuf requires: lists are
+ * concatenated, messages are merged, and of a scalar the last value counts. Unknown fields and
+ * zeros are omitted. The content of a google.protobuf.Any is printed only if it is a
+ * google.rpc.RetryInfo.
  *
  * Returns 0, BR_EINVAL if the bytes are malformed, BR_ETOOBIG if messages nest too deep, or
  * BR_ENOMEM (also if `out` is full). */
 int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_str *out);
 
-/* Appends standard ProtoJSON, without OTLP's exceptions: ids are base64, and enum values are
- * names if they have one. Tempo's API uses this format. Returns the same errors as
+/* Appends standard ProtoJSON, without OTLP's exceptions: ids are base64, and an enum value is
+ * written as its name if it has one. Tempo's API uses this format. Returns the same errors as
  * br_json_encode. */
 int br_json_encode_standard(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                             struct br_str *out);

@@ -21,12 +21,12 @@ const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON
  * ("raw_profile"). ProtoJSON parsers must accept both, and the Collector does. */
 bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len);
 
-/* Returns the size in bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8
- * for spanId and parentSpanId. Returns 0 for any other field. */
+/* Returns the size in bytes of an id field that OTLP writes in hex: 16 for traceId and
+ * profileId, 8 for spanId and parentSpanId. Returns 0 for any other field. */
 size_t br_json_id_size(const ProtobufCFieldDescriptor *field);
 
-/* Returns the descriptor of the message in an Any with this type URL. Only google.rpc.RetryInfo
- * is known; returns NULL for other types. */
+/* Returns the descriptor of the message in a google.protobuf.Any with this type URL. Only the
+ * type google.rpc.RetryInfo is known; returns NULL for other types. */
 const ProtobufCMessageDescriptor *br_json_any(const char *type_url, size_t len);
 
 /* Returns the descriptor of the message in a field: its type, or google.rpc.RetryInfo for the

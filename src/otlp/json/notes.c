@@ -12,7 +12,8 @@ int br_json_note_room(struct br_json_notes *notes, size_t len)
     size_t need = notes->buf->len + len;
     if (__builtin_expect(need <= notes->buf->cap, 1))
         return need <= notes->max ? 0 : BR_EFULL;
-    /* The pool rounds up by a fifth or more, so the buffer is not enlarged for each note. */
+    /* A reserved buffer is larger than requested by a fifth or more, so it is not enlarged for
+     * each note. */
     return need <= notes->max ? br_buf_reserve(&notes->buf, need) : BR_EFULL;
 }
 
@@ -38,7 +39,7 @@ int br_json_note_byte(struct br_json_notes *notes, unsigned value)
     return rc;
 }
 
-/* Appends bytes without a length. */
+/* Appends bytes to the notes, without a length after them. */
 static int notes_append(struct br_json_notes *notes, const void *data, size_t len)
 {
     int rc = br_json_note_room(notes, len);
@@ -79,7 +80,7 @@ static bool notes_signed(const ProtobufCFieldDescriptor *field)
            field->type == PROTOBUF_C_TYPE_ENUM;
 }
 
-/* Folds a value so that frequent ones are short as varints. Negative integers become odd
+/* Converts a scalar so that frequent values are short as varints. Negative integers become odd
  * numbers, as in sint64. The bytes of a double are reversed, because round values end with
  * zeros. */
 uint64_t br_json_fold(const ProtobufCFieldDescriptor *field, uint64_t bits)

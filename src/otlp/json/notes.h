@@ -33,11 +33,12 @@
 #include "otlp/json/scan.h"
 
 #define BR_JSON_NOTE_SHORT 4u
-#define BR_JSON_NOTE_ABSENT 128u /* added to the index of a field */
+/* added to the index of a field in a member's note: earlier members with the field do not count */
+#define BR_JSON_NOTE_ABSENT 128u
 
 struct br_json_notes {
-    struct br_buf *buf; /* allocated and freed by the caller */
-    size_t max;         /* most bytes of notes */
+    struct br_buf *buf; /* buffer with the notes; allocated and freed by the caller */
+    size_t max;         /* most bytes of notes in `buf` */
 };
 
 /* Append a part of a note. Return 0, BR_EFULL (more than `max` bytes) or BR_ENOMEM. */
@@ -47,8 +48,8 @@ int br_json_note_bytes(struct br_json_notes *notes, const void *data, size_t len
 int br_json_note_string(struct br_json_notes *notes, const char *text,
                         const struct br_json_token *string);
 
-/* Makes room for `len` bytes, which the caller may write at the end of the buffer. Returns 0,
- * BR_EFULL or BR_ENOMEM. */
+/* Makes room for `len` bytes at the end of the buffer, where the caller may write them. Returns
+ * 0, BR_EFULL or BR_ENOMEM. */
 int br_json_note_room(struct br_json_notes *notes, size_t len);
 
 /* Convert the bits of a scalar (as for br_put_varint or a fixed field) to the form in a note,
@@ -56,7 +57,8 @@ int br_json_note_room(struct br_json_notes *notes, size_t len);
 uint64_t br_json_fold(const ProtobufCFieldDescriptor *field, uint64_t bits);
 uint64_t br_json_unfold(const ProtobufCFieldDescriptor *field, uint64_t folded);
 
-/* Writes the message described by the notes to `out`. The last note is a message of type `desc`.
- * `len` is its exact size on the wire. `text` is the text that contains the strings. */
+/* Writes the message described by the notes to `out`. The last note must be a message of type
+ * `desc`. `len` is the exact size of the encoded message in bytes. `text` is the JSON text, from
+ * which long strings are copied. */
 void br_json_notes_write(const struct br_json_notes *notes, const ProtobufCMessageDescriptor *desc,
                          const char *text, uint8_t *out, size_t len);

@@ -53,8 +53,8 @@ bool br_number_digits(const char *text, size_t len, uint64_t *ret)
     return true;
 }
 
-/* Returns the exponent whose letter is at `at`. Its magnitude is limited to 2^40, more than the
- * digits of any text. */
+/* Returns the exponent of a number; its letter "e" is at text[at]. The result is limited to a
+ * magnitude of 2^40, which exceeds the number of digits of any text. */
 static long json_number_exponent(const char *text, size_t len, size_t at)
 {
     const long most = 1L << 40;
@@ -78,7 +78,7 @@ bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_
 {
     size_t first = text[0] == '-';
     size_t letter = first;
-    long n_whole = -1; /* digits before the point */
+    long n_whole = -1; /* number of digits before the decimal point */
     long n_digits = 0;
     for (; letter < len && text[letter] != 'e' && text[letter] != 'E'; letter++) {
         if (text[letter] == '.')

@@ -11,23 +11,24 @@
 
 #include "base/str.h"
 
-/* Returns the length of the number at the start of `text`; 0 if the text does not begin with
- * one. */
+/* Returns the length in bytes of the number at the start of `text`. Returns 0 if the text does
+ * not begin with a number. */
 size_t br_number_scan(const char *text, size_t len);
 
-/* Parses the most frequent form of an integer: one to 19 digits and nothing else. Returns false
+/* Parses an integer in its most frequent form: one to 19 digits and nothing else. Returns false
  * for any other text. */
 bool br_number_digits(const char *text, size_t len, uint64_t *ret);
 
-/* Parses a number whose value is an integer, even if it has a fraction or an exponent. `len` is
- * the result of br_number_scan. Returns false if it is not an integer or its magnitude exceeds
- * 2^64 - 1. */
+/* Parses a number whose value is an integer, even if the text has a fraction or an exponent.
+ * `len` is the result of br_number_scan. Returns false if the value is not an integer or its
+ * magnitude exceeds 2^64 - 1. */
 bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude);
 
-/* Parses a number as the nearest double. Returns false if it is too large. The byte after the
- * number must be readable and must not continue it: a NUL, a quote, a bracket or a comma. */
+/* Parses a number as the nearest double. Returns false if the number is too large for a double.
+ * The byte after the number must be readable and must not continue the number: a NUL, a quote, a
+ * bracket or a comma. */
 bool br_number_double(const char *text, double *ret);
 
-/* Appends a double as in proto3 JSON: br_double_print, or "NaN", "Infinity" and "-Infinity" in
- * quotes. */
+/* Appends a double as in proto3 JSON: the output of br_double_print, or "NaN", "Infinity" or
+ * "-Infinity" in quotes. */
 void br_number_print(struct br_str *out, double value);

@@ -26,8 +26,8 @@ static inline bool scan_is_white(char letter)
     return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
 }
 
-/* Skips white space and returns the next byte, or 0 at the end. A NUL in the text is never valid
- * either. */
+/* Skips white space and returns the next byte without consuming it, or 0 at the end of the text.
+ * A NUL byte in the text returns 0 too, but is never valid JSON. */
 static inline char scan_peek(struct br_json_scan *scan)
 {
     const char *p = scan->at;
@@ -37,7 +37,7 @@ static inline char scan_peek(struct br_json_scan *scan)
     return p < scan->end ? *p : '\0';
 }
 
-/* Returns the value of the four digits of a \u escape, or -1 if they are invalid. */
+/* Returns the value of the four hex digits of a \u escape, or -1 if one of them is invalid. */
 static long scan_hex4(const char *p, const char *end)
 {
     long v = 0;
@@ -54,9 +54,9 @@ static long scan_hex4(const char *p, const char *end)
 
 #define REPLACEMENT 0xfffd
 
-/* Parses the escape whose backslash is at `p`. Returns the byte after it, or NULL if it is
- * invalid. A surrogate pair is one escape. A lone surrogate becomes U+FFFD: some SDKs truncate
- * texts within a pair. */
+/* Parses the escape whose backslash is at `p`. Returns the byte after the escape, or NULL if the
+ * escape is invalid. A surrogate pair counts as one escape. A lone surrogate becomes U+FFFD,
+ * because some SDKs truncate texts within a pair. */
 static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -132,7 +132,7 @@ static const char *scan_run(const char *p, const char *end)
 static int scan_string(struct br_json_scan *scan, struct br_json_token *ret)
 {
     const char *start = scan->at + 1;
-    size_t saved = 0; /* bytes that escapes have more than their characters */
+    size_t saved = 0; /* bytes by which the escapes are longer than their characters */
     scan->at = scan_run(start, scan->end);
     while (scan->at < scan->end && *scan->at != '"') {
         uint32_t c;

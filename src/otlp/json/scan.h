@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads JSON text (RFC 8259) from start to end, in place. It allocates nothing and reads each byte
- * once. The caller requests one value after another. For an object or array only its type is
- * returned; the caller then enters or skips it.
+ * Reads JSON text (RFC 8259) from start to end, in place. The scan allocates nothing and reads each
+ * byte once. The caller requests one value after another. For an object or array the scan returns
+ * only the type; the caller then enters or skips the object or array.
  *
  *     br_json_scan_value(s, &value)              value.type is BR_JSON_OBJECT
  *     br_json_scan_enter(s)
@@ -18,7 +18,7 @@
 
 #include "base/err.h"
 
-#define BR_JSON_TEXT_MAX (1u << 30) /* most bytes of a text */
+#define BR_JSON_TEXT_MAX (1u << 30) /* most bytes of a JSON text */
 
 enum br_json_type {
     BR_JSON_NULL,
@@ -37,48 +37,49 @@ struct br_json_scan {
 };
 
 struct br_json_token {
-    const char *text;   /* NUMBER: its first byte; STRING: the byte after the quote */
-    uint32_t len;       /* NUMBER, STRING: bytes in the text */
-    uint32_t plain_len; /* STRING: bytes without the escapes, at most `len` */
+    const char *text;   /* NUMBER: its first byte; STRING: the byte after the opening quote */
+    uint32_t len;       /* NUMBER, STRING: number of bytes in the text, without quotes */
+    uint32_t plain_len; /* STRING: number of bytes after escapes are replaced, at most `len` */
     uint8_t type;
-    bool escaped; /* STRING: contains escapes */
+    bool escaped; /* STRING: the text contains escapes */
 };
 
 /* The functions below return 0 or BR_EINVAL. The error message contains the problem and its
  * offset in bytes, or states that brackets nest too deep. */
 
-/* Begins with a text, which is borrowed while the scan is used. Also returns BR_EINVAL if it is
- * not UTF-8, and BR_ETOOBIG if it is larger than BR_JSON_TEXT_MAX. */
+/* Begins a scan of a text, which is borrowed while the scan is used. Also returns BR_EINVAL if
+ * the text is not UTF-8, and BR_ETOOBIG if it is larger than BR_JSON_TEXT_MAX. */
 int br_json_scan_init(struct br_json_scan *scan, const char *text, size_t len, unsigned max_depth,
                       struct br_err *err);
 
-/* Returns to the start of the text. */
+/* Moves the scan back to the start of the text. */
 void br_json_scan_rewind(struct br_json_scan *scan);
 
-/* Reads the next value: a scalar completely, but nothing of the content of an object or array.
- * The byte after a number inside brackets is readable. */
+/* Reads the next value. A scalar is read completely; of an object or array only the type is
+ * read. The byte after a number inside brackets is readable. */
 int br_json_scan_value(struct br_json_scan *scan, struct br_json_token *ret);
 
 /* Enters an object or array: moves past its opening bracket. */
 int br_json_scan_enter(struct br_json_scan *scan);
 
-/* Sets `*ret` if another element follows, and skips the comma before it. Otherwise skips the
- * closing bracket `close`. `first` is true before the first element. */
+/* Sets `*ret` and skips the comma if another element of the object or array follows. Otherwise
+ * clears `*ret` and skips the closing bracket `close`. `first` is true before the first element. */
 int br_json_scan_more(struct br_json_scan *scan, char close, bool first, bool *ret);
 
-/* Reads the name of a member and the colon. */
+/* Reads the name of an object's member and the colon after the name. */
 int br_json_scan_name(struct br_json_scan *scan, struct br_json_token *ret);
 
-/* Skips the content of an object or array, and checks its syntax. Does nothing after a scalar. */
+/* Skips the content of an object or array and checks its syntax. Does nothing if `value` is a
+ * scalar. */
 int br_json_scan_skip(struct br_json_scan *scan, const struct br_json_token *value);
 
-/* Checks that only white space follows. */
+/* Checks that only white space follows until the end of the text. */
 int br_json_scan_end(struct br_json_scan *scan);
 
 /* Reports an error at the current byte: "not JSON: <what> at byte N". */
 int br_json_scan_fail(struct br_json_scan *scan, const char *what);
 
-/* Writes the `len` bytes of a STRING at `text` to `out`, with escapes replaced by their
- * characters. The result is never longer than the source; `out` must have space for it. Returns
- * its length. */
+/* Copies a STRING of `len` bytes at `text` to `out` and replaces escapes by their characters.
+ * `out` must have space for `len` bytes, which is always enough. Returns the number of bytes
+ * written. */
 size_t br_json_plain(const char *text, size_t len, char *out);

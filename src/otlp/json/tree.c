@@ -4,7 +4,9 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
-#define NAME_MAX_ESCAPED 384u /* the longest name in use, with six bytes for each character */
+/* most bytes of an object member's name that is in use: 64 characters, each as an escape of six
+ * bytes */
+#define NAME_MAX_ESCAPED 384u
 
 struct parser {
     struct br_json_tree *tree;
@@ -18,7 +20,8 @@ static int json_tree_add(struct parser *ps, struct br_json_node node)
     int rc = br_grow(&tree->nodes, &tree->cap, (size_t)tree->count + 1, sizeof *tree->nodes,
                      ps->max_nodes);
     if (rc == BR_EFULL && ps->max_nodes > (size_t)(ps->scan.end - tree->text) / 2)
-        /* Each value needs two bytes of text, so brackets cannot all be closed. */
+        /* Each value needs at least two bytes of text, so the rest of the text is too short to
+         * close all brackets. */
         return br_json_scan_fail(&ps->scan, "unexpected end of text");
     if (rc == BR_EFULL)
         return br_err_set(ps->scan.err, rc, "JSON with more than %zu values", ps->max_nodes);

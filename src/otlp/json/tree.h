@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses JSON text (RFC 8259) into a flat tree that refers to the text. A value, a key or a pair of
+ * Parses JSON text (RFC 8259) into a flat tree that refers to the text. Each value, key and pair of
  * brackets needs 16 bytes, which is at most eight bytes per byte of text.
  *
  * Reasons for not using jansson (2.14): its tree needs up to 77 bytes per byte of hostile text. It
  * rejects integers above 2^63 - 1 and rounds numbers that are not int64 to double. If memory runs
- * out, it may lose characters of a string and report success, or report a syntax error, after which
- * a client discards valid data.
+ * out, jansson may lose characters of a string and report success, or report a syntax error, after
+ * which a client discards valid data.
  *
  * The tree is for small texts and for texts that are not read in order. OTLP's JSON is decoded
- * without it (otlp/json/json.h). Links lead backwards, from the last child to the first. The
+ * without a tree (otlp/json/json.h). Links lead backwards, from the last child to the first. The
  * children of an object are key, value, key, value.
  */
 #pragma once
@@ -21,13 +21,15 @@
 #include "otlp/json/scan.h"
 
 struct br_json_node {
-    /* NUMBER: offset of its first byte; STRING: offset of the byte after the quote; ARRAY,
-     * OBJECT: index of the last child, 0: none */
+    /* NUMBER: offset of the first byte in the text; STRING: offset of the byte after the opening
+     * quote; ARRAY, OBJECT: index of the last child, 0: none */
     uint32_t at;
-    uint32_t len;  /* NUMBER, STRING: bytes in the text; ARRAY: elements; OBJECT: members */
-    uint32_t prev; /* index of the previous child; 0: none */
+    /* NUMBER, STRING: number of bytes in the text; ARRAY: number of elements; OBJECT: number of
+     * members */
+    uint32_t len;
+    uint32_t prev; /* index of the previous child of the same parent; 0: none */
     uint8_t type;
-    bool escaped; /* STRING: contains escapes */
+    bool escaped; /* STRING: the text contains escapes */
 };
 
 struct br_json_tree {
@@ -37,9 +39,9 @@ struct br_json_tree {
 };
 
 /* Parses `text`, which the tree borrows until its release. Returns 0 or:
- * - BR_EINVAL: it is not JSON in UTF-8; the error message contains the offset.
- * - BR_ETOOBIG: brackets nest deeper than `max_depth`, or it is larger than 1 GiB.
- * - BR_EFULL: it has more than `max_nodes` nodes (0: no limit).
+ * - BR_EINVAL: the text is not JSON in UTF-8; the error message contains the offset.
+ * - BR_ETOOBIG: brackets nest deeper than `max_depth`, or the text is larger than 1 GiB.
+ * - BR_EFULL: the tree would have more than `max_nodes` nodes (0: no limit).
  * - BR_ENOMEM.
  *
  * After a failure nothing needs to be released. */
@@ -47,11 +49,11 @@ int br_json_parse(struct br_json_tree *tree, const char *text, size_t len, unsig
                   size_t max_nodes, struct br_err *err);
 void br_json_tree_release(struct br_json_tree *tree);
 
-/* Writes a STRING to `out` with escapes replaced by their characters. `node->len` bytes are
- * always enough. Returns the length. */
+/* Writes a STRING to `out` with escapes replaced by their characters. `out` must have space for
+ * node->len bytes, which is always enough. Returns the number of bytes written. */
 size_t br_json_unescape(const struct br_json_tree *tree, const struct br_json_node *node,
                         char *out);
 
-/* Returns true if a STRING equals `name`. */
+/* Returns true if a STRING, with its escapes replaced, equals `name`. */
 bool br_json_string_is(const struct br_json_tree *tree, const struct br_json_node *node,
                        const char *name);

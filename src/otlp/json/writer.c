@@ -7,9 +7,10 @@
 #include "otlp/json/notes.h"
 
 struct writer {
-    const uint8_t *note; /* end of the next note to read */
+    const uint8_t *note; /* end of the note to read next; notes are read from end to start */
     const char *text;
-    uint8_t *at, *start; /* first byte written so far; first byte of the message */
+    /* first byte written so far; first byte of the whole message, where writing ends */
+    uint8_t *at, *start;
 };
 
 static void writer_message(struct writer *writer, const ProtobufCMessageDescriptor *desc);
@@ -48,7 +49,7 @@ static void writer_skip(struct writer *writer, const ProtobufCFieldDescriptor *f
 
 /* --- Writing backwards ---------------------------------------------------------------------- */
 
-/* Returns the space for the next `len` bytes, before those written so far. */
+/* Returns the space for `len` bytes directly before the bytes that are written already. */
 static uint8_t *writer_room(struct writer *writer, size_t len)
 {
     assert(len <= (size_t)(writer->at - writer->start));
@@ -60,7 +61,8 @@ static void writer_varint(struct writer *writer, uint64_t value)
     (void)br_put_varint(writer_room(writer, br_varint_size(value)), value);
 }
 
-/* Writes length and tag in front of the bytes written since `end`. */
+/* Writes the tag and length of a length-delimited field in front of its content, which ends at
+ * `end`. */
 static void writer_head(struct writer *writer, const ProtobufCFieldDescriptor *field,
                         const uint8_t *end)
 {
@@ -151,8 +153,8 @@ static void writer_value(struct writer *writer, const ProtobufCFieldDescriptor *
     }
 }
 
-/* Writes members that come in any order or are repeated. Finds the last note of each field
- * first, and then writes the fields in the order of the schema. */
+/* Writes a message whose members may be repeated and may be in any order. Finds the last note of
+ * each field first, and then writes the fields in the order of the schema. */
 static void writer_sorted(struct writer *writer, const ProtobufCMessageDescriptor *desc,
                           const uint8_t *first)
 {
@@ -179,7 +181,7 @@ static void writer_sorted(struct writer *writer, const ProtobufCMessageDescripto
     writer->note = first;
 }
 
-/* Writes a message without tag and length. */
+/* Writes the body of a message, without tag and length. */
 static void writer_message(struct writer *writer, const ProtobufCMessageDescriptor *desc)
 {
     uint64_t head = writer_number(writer);

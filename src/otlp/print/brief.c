@@ -4,8 +4,8 @@
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
 
-/* Appends a duration in the largest unit in which it is at least 1, without trailing zeros:
- * 1.5ms. */
+/* Appends a duration, such as 1.5ms, in the largest unit in which it is at least 1. Trailing
+ * zeros are omitted. */
 static void brief_add_duration(struct br_str *out, uint64_t ns)
 {
     static const struct {

@@ -12,10 +12,10 @@
 #include "otlp/print/internal.h"
 #include "wire/protobuf.h"
 
-#define OUT_MAX_DEFAULT (64u << 20) /* the default limit of br_str */
+#define OUT_MAX_DEFAULT (64u << 20) /* limit in bytes of a br_str that does not set `max` */
 #define CUT_RESERVE 64u             /* bytes reserved for the line that reports the truncation */
 #define DEPTH_SHOWN 16u
-#define READ_SHARE 4u /* limit of entry bytes read, relative to item and text */
+#define READ_SHARE 4u /* entry bytes that may be read, per byte of the item and of the text */
 #define READ_FREE (64u << 10)
 
 /* --- Lines ---------------------------------------------------------------------------------- */
@@ -42,8 +42,9 @@ static void print_cut(struct br_printer *printer, const char *why)
     printer->full = true;
 }
 
-/* Returns true if too many bytes of entries were read. A few bytes can refer to a long entry
- * that prints little text, so neither the item nor the text bounds the work. */
+/* Returns true if too many bytes of dictionary entries were read. A reference of a few bytes can
+ * refer to a long entry that prints little text, so neither the size of the item nor that of the
+ * text bounds the work. */
 static bool print_read_too_much(const struct br_printer *printer)
 {
     return printer->n_read > READ_SHARE * (printer->item_size + printer->out->len) + READ_FREE;
@@ -74,8 +75,8 @@ void br_print_line(struct br_printer *printer, const char *fmt, ...)
 
 /* --- Parts of a line ------------------------------------------------------------------------ */
 
-/* Returns the bytes of the control character (C0, DEL or C1) at `p`, or 0 if it is another
- * character. */
+/* Returns the number of bytes of the control character (C0, DEL or C1) at `p`, or 0 if the
+ * character at `p` is not a control character. */
 static size_t print_control(const uint8_t *p, size_t len)
 {
     if (*p < 0x20 || *p == 0x7f)
@@ -202,7 +203,8 @@ static void print_add_map(const struct br_printer *printer, const struct br_any 
     br_str_putc(printer->out, '}');
 }
 
-/* Appends the value without its type. In lists and maps strings are `quoted`. */
+/* Appends a value without its type. If `quoted`, strings are written in quotes, as in lists and
+ * maps. */
 static void print_add_value(const struct br_printer *printer, const struct br_any *any, bool quoted,
                             unsigned depth)
 {

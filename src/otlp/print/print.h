@@ -10,7 +10,8 @@
 #include "base/str.h"
 #include "core/item.h"
 
-#define BR_PRINT_INDEX 2u /* most bytes of the index of a dictionary, per byte of the item */
+/* most bytes of the index of an item's dictionary, per byte of the item */
+#define BR_PRINT_INDEX 2u
 #define BR_PRINT_INDEX_FREE (64u << 10)
 
 /* Append the text of an item that a walk has accepted. A text that exceeds the limit of `out`

@@ -4,7 +4,7 @@
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
 
-#define LIST_SHOWN 16u /* values or timestamps printed on a line */
+#define LIST_SHOWN 16u /* most values or timestamps that are printed on a line */
 
 /* --- The dictionary ------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static void print_profiles_add_string(const struct br_printer *printer, uint64_t
     br_print_text(printer->out, entry.data, entry.len);
 }
 
-/* Prints the attributes whose indices are in a list, field `number` of a message. */
+/* Prints the attributes whose indices are in field `number` of a message, which is a list. */
 static void print_attributes(struct br_printer *printer, const char *heading, const char *indent,
                              struct br_entry message, uint32_t number)
 {
@@ -68,7 +68,7 @@ static void print_frame(struct br_printer *printer, unsigned index, struct br_en
     br_print_end(printer);
 }
 
-/* Prints a location without symbols. */
+/* Prints the address of a location without symbols. */
 static void print_address(struct br_printer *printer, struct br_entry location)
 {
     struct br_print_fields at, mapping;

@@ -13,26 +13,35 @@
 struct br_walker {
     const struct br_walk_options *options;
     unsigned max_depth;
-    uint32_t bad_utf8;                 /* number of strings that are not UTF-8 */
-    const char *what;                  /* error message; NULL: no error, or malformed wire format */
-    int code;                          /* BR_EINVAL, BR_ETOOBIG or BR_ENOMEM; 0: no error */
-    long resource, scope, item, inner; /* current position as indices, -1 before the first */
-    bool several_resources;            /* the current part has more than one Resource field */
-    struct br_buf *merged; /* buffer of the parts whose Resources were merged; NULL: none */
+    uint32_t bad_utf8; /* number of strings that are not UTF-8 */
+    /* error message without the position; NULL: no error, or malformed wire format */
+    const char *what;
+    /* the error code BR_EINVAL, BR_ETOOBIG or BR_ENOMEM; 0: no error */
+    int code;
+    /* position in the request: indices of the current messages; -1: before the first one */
+    long resource, scope, item, inner;
+    bool several_resources; /* the current part has more than one Resource field */
+    struct br_buf *merged;  /* buffer of the parts whose Resources were merged; NULL: none */
     uint32_t n_dictionaries;
     uint32_t n_profiles;
-    struct br_sample_pairs *pairs; /* profiles: sample types so far; NULL: not requested */
-    const uint8_t *strings;        /* profiles: the first string of the dictionary, or NULL */
-    bool any_merged;               /* a part was walked twice, so `pairs` has wrong counts */
-    bool odd_times;                /* profiles: some times are before BR_TIME_MIN_NS */
-    uint64_t n_references;         /* profiles: references to strings in attributes */
-    uint64_t longest;              /* upper bound of the bytes of the longest string */
+    /* profiles: sample types found so far; NULL: counts by sample type are not requested */
+    struct br_sample_pairs *pairs;
+    /* profiles: tag of the first string of the dictionary; NULL: none yet */
+    const uint8_t *strings;
+    /* a part was walked twice because its Resources were merged, so `pairs` has wrong counts */
+    bool any_merged;
+    bool odd_times;        /* profiles: some times are before BR_TIME_MIN_NS */
+    uint64_t n_references; /* profiles: number of references to strings in attributes */
+    /* profiles: upper bound of the bytes of the longest string in the dictionary */
+    uint64_t longest;
     struct br_span *next_span, *end_span; /* traces: unused rest of the item's list of spans */
-    uint64_t most_spans;                  /* traces: most entries of that list */
-    uint32_t n_tables[8];                 /* profiles: entries of each table, by its field number */
-    /* The first walk over profiles only records the largest index into each table, and compares
-     * it when all entries have been counted. If one is too large, a second, exact walk finds the
-     * position of the error. */
+    uint64_t most_spans;                  /* traces: unused rest of the item's list of spans */
+    /* profiles: number of entries of each table, by its field number */
+    uint32_t n_tables[8];
+    /* False in the first walk over profiles, which only records the largest index into each
+     * table. When all entries have been counted, these indices are compared with the sizes of
+     * the tables. If one is too large, a second walk with `exact` set finds the position of the
+     * error. */
     bool exact;
     uint64_t largest[8];
 };
@@ -51,11 +60,12 @@ static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 
 bool br_walk_malformed(struct br_walker *walker);
 bool br_walk_no_memory(struct br_walker *walker);
-bool br_walk_too_big(struct br_walker *walker, const char *what); /* records BR_ETOOBIG */
+/* records BR_ETOOBIG with the message `what` */
+bool br_walk_too_big(struct br_walker *walker, const char *what);
 bool br_walk_too_deep(struct br_walker *walker);
 bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count);
 
-/* Returns true if `count` bytes (at least 16) are all ASCII. */
+/* Returns true if the `count` bytes at `p` are all ASCII. `count` is at least 16. */
 bool br_walk_ascii_long(const uint8_t *p, size_t count);
 
 /* Records an index into a table of the profiles dictionary or, if walker->exact, checks it. */
@@ -89,8 +99,8 @@ BR_HOT bool br_walk_string(struct br_walker *walker, const uint8_t *p, size_t co
     return br_walk_bad_string(walker, p, count);
 }
 
-/* Reads the length at `p`. Returns the position after it, or NULL if the length exceeds the
- * bytes before `end`. */
+/* Reads a varint at `p` that is the length of a field. Returns the position after the varint, or
+ * NULL if the length exceeds the bytes that remain before `end`. */
 BR_HOT const uint8_t *br_walk_len(const uint8_t *p, const uint8_t *end, size_t *ret)
 {
     uint64_t n;
@@ -111,33 +121,35 @@ BR_HOT const uint8_t *br_walk_len(const uint8_t *p, const uint8_t *end, size_t *
     return p;
 }
 
-/* Skips a varint. Returns NULL if it is malformed. */
+/* Skips a varint. Returns the position after it, or NULL if the varint is malformed. */
 BR_HOT const uint8_t *br_walk_varint(const uint8_t *p, const uint8_t *end)
 {
     uint64_t ignored;
     return br_varint(p, end, &ignored);
 }
 
-/* Walk messages that both signals have. `depth` is the level of the message. */
+/* Walk the messages that traces and profiles have in common. `depth` is the level of the message
+ * in the request. */
 bool br_walk_resource(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                       unsigned depth);
 bool br_walk_scope(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth);
 bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth);
 
-/* Result for a KeyValue. BR_WALK_THREAD: it is valid and its key begins with "thread.". */
+/* Result of checking a KeyValue. BR_WALK_THREAD: the KeyValue is valid and its key begins with
+ * "thread.". */
 enum br_walk_attribute { BR_WALK_BAD, BR_WALK_GOOD, BR_WALK_THREAD };
 enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
                                          const uint8_t *end, unsigned depth);
 
-/* Returns true if the key begins with "thread." and another character. */
+/* Returns true if the key begins with "thread." and has at least one more character. */
 BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
 {
     static const uint8_t prefix[8] = "thread.";
     return count >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
 }
 
-/* Returns true if up to 64 bytes are all ASCII. May read up to 15 bytes past the end
- * (BR_BUF_SLACK). */
+/* Returns true if the `count` bytes at `p`, at most 64, are all ASCII. May read up to 15 bytes
+ * past their end (BR_BUF_SLACK). */
 BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
 {
     typedef uint64_t wide __attribute__((vector_size(16)));
@@ -148,7 +160,8 @@ BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
         memcpy(&all, p, sizeof all);
         memcpy(&high, counts + sizeof all - count, sizeof high);
     } else {
-        /* Four loads of 16 bytes, which overlap or are equal if there are fewer than 64 bytes. */
+        /* Loads four blocks of 16 bytes. The blocks overlap or are equal if there are fewer than
+         * 64 bytes. */
         size_t last = count - sizeof all, second = last < 16 ? last : 16,
                third = last < 16 ? 0 : last - 16;
         memcpy(&all, p, sizeof all);
@@ -173,9 +186,9 @@ BR_HOT bool br_walk_is_varint(const uint8_t *p, size_t count)
 }
 
 /* Checks an attribute of the usual shape: a key and a string, integer, bool or double, in either
- * order. Each is shorter than 128 bytes, and text is ASCII. The byte before `*ret_key` and
- * `*ret_value` is the length; the value is an AnyValue. BR_WALK_BAD means another shape, which
- * may be valid. */
+ * order. Key and value are shorter than 128 bytes, and text is ASCII. `*ret_key` and
+ * `*ret_value` are the key and the AnyValue; the byte before each is its length. BR_WALK_BAD
+ * means that the attribute has another shape, which may be valid. */
 BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t len,
                                                       const uint8_t **ret_key,
                                                       const uint8_t **ret_value)
@@ -195,8 +208,9 @@ BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t l
         return BR_WALK_BAD;
     bool good = false;
     if (__builtin_expect(value[0] == BR_TAG(BR_VALUE_STRING, BR_WIRE_LEN), 1))
-        good = value[1] + 2u == n && /* tags and lengths are ASCII as well */
-               (len <= 64 ? br_walk_ascii(p, len) : br_walk_ascii_long(p, len));
+        /* the bytes checked include tags and lengths, which are ASCII as well */
+        good =
+            value[1] + 2u == n && (len <= 64 ? br_walk_ascii(p, len) : br_walk_ascii_long(p, len));
     else if (value[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) ||
              value[0] == BR_TAG(BR_VALUE_BOOL, BR_WIRE_VARINT))
         good = n <= 9 && br_walk_is_varint(value + 1, n - 1) && key_len <= 64 &&
@@ -210,14 +224,14 @@ BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t l
     return br_walk_is_thread_key(key, key_len) ? BR_WALK_THREAD : BR_WALK_GOOD;
 }
 
-/* Reads one field and rejects known fields with a wrong wire type. `wires[number]` is the
- * expected wire type + 1; 0: any. Returns the end of the field, or NULL after recording an
- * error. */
+/* Reads one field of a message and rejects a known field with a wrong wire type. `wires[number]`
+ * is the expected wire type + 1; 0: any wire type. Returns the end of the field, or NULL after
+ * recording an error. */
 const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                              const uint8_t *wires, size_t n_wires, struct br_field *ret);
 
-/* Reads like br_walk_field, with the frequent encodings inlined: one-byte tags, varints of one
- * or two bytes. */
+/* Reads one field like br_walk_field. The frequent encodings are inlined: one-byte tags, and
+ * varints of one or two bytes. */
 BR_HOT const uint8_t *br_walk_next(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                                    const uint8_t *wires, size_t n_wires, struct br_field *ret)
 {
@@ -257,7 +271,8 @@ BR_HOT const uint8_t *br_walk_next(struct br_walker *walker, const uint8_t *p, c
     return br_walk_field(walker, p, end, wires, n_wires, ret);
 }
 
-/* Reads a varint, with one or two bytes inlined. Returns its end, or NULL if it is malformed. */
+/* Reads a varint; varints of one or two bytes are inlined. Returns the position after the
+ * varint, or NULL if it is malformed. */
 BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     if (__builtin_expect(end - p >= 2, 1)) {
@@ -284,7 +299,8 @@ bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const 
 bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end);
 
-/* Records the position of a Resource in its part, or that there are several. */
+/* Records the position of a Resource in its part. If the part already has one, records that it
+ * has several. */
 void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
                            const struct br_field *field, const uint8_t *next);
 
@@ -299,7 +315,8 @@ BR_HOT bool br_walk_reference(struct br_walker *walker, uint64_t index)
  * `len` bytes. Requires a walk in which all indices were valid. */
 bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len);
 
-/* Returns true if every recorded index is inside its table. Index 0 always is. */
+/* Returns true if every index that the walk recorded is inside its table. Index 0 is always
+ * inside. */
 bool br_walk_indices_fit(const struct br_walker *walker);
 
 /* Copies a message and repairs invalid strings, into a buffer of exactly the resulting size.

@@ -8,7 +8,7 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-#define ANY 0 /* packed or not; checked by the code */
+#define ANY 0 /* the walk checks the wire type itself, because the field may be packed or not */
 
 /* Tables of ProfilesDictionary, by field number. */
 enum {
@@ -67,7 +67,7 @@ BR_HOT bool walk_check_indices(struct br_walker *walker, const struct br_field *
     return br_walk_index(walker, largest, table);
 }
 
-/* Adds the number of varints in a repeated field to `*count`. Fails if it is malformed. */
+/* Adds the number of varints in a repeated field to `*count`. Fails if the field is malformed. */
 static bool walk_profiles_count_varints(struct br_walker *walker, const struct br_field *field,
                                         uint64_t *count)
 {
@@ -134,8 +134,8 @@ static bool walk_sample(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* Walks a message whose fields are varints, some of them string indices: bit n of `strings` is
- * set if field n is one. */
+/* Walks a message whose fields are varints. Bit n of `strings` is set if field n is an index
+ * into the string table. */
 static bool walk_indices(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                          const uint8_t *wires, size_t n_wires, unsigned strings)
 {
@@ -346,7 +346,7 @@ static bool walk_profiles_link(struct br_walker *walker, const uint8_t *p, const
 {
     static const uint8_t wires[] = {0, LEN, LEN};
     const uint8_t trace = BR_SCAN_LEN(BR_LINK_TRACE_ID), span = BR_SCAN_LEN(BR_LINK_SPAN_ID);
-    if (end - p == 28) { /* both ids, in either order: the only usual form of a link */
+    if (end - p == 28) { /* link with both ids, in either order; other links are unusual */
         bool trace_first = p[0] == trace && p[1] == 16 && p[18] == span && p[19] == 8;
         bool span_first = p[0] == span && p[1] == 8 && p[10] == trace && p[11] == 16;
         if (trace_first || span_first)
@@ -421,8 +421,8 @@ static bool walk_entry(struct br_walker *walker, uint32_t table, const uint8_t *
     }
 }
 
-/* Walks a run of short strings. If all their bytes, with tags and lengths, are ASCII, each
- * string is valid; otherwise the strings are checked one by one. */
+/* Walks consecutive short strings of the string table. If all bytes, including tags and lengths,
+ * are ASCII, each string is valid. Otherwise the strings are checked one by one. */
 static const uint8_t *walk_strings(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *start = p;
@@ -442,7 +442,8 @@ static const uint8_t *walk_strings(struct br_walker *walker, const uint8_t *p, c
     return p;
 }
 
-/* Walks contiguous entries of one table. Returns the byte after them, or NULL. */
+/* Walks contiguous entries of one dictionary table. Returns the byte after the last entry, or
+ * NULL after an error. */
 static const uint8_t *walk_table(struct br_walker *walker, uint32_t table, const uint8_t *p,
                                  const uint8_t *end)
 {
@@ -475,8 +476,8 @@ void br_walk_memo_release(struct br_walk_memo *memo)
     *memo = (struct br_walk_memo){0};
 }
 
-/* Walks contiguous entries like walk_table, but skips leading entries that equal those of the
- * previous dictionary. */
+/* Walks contiguous entries of one dictionary table like walk_table. Skips the leading entries if
+ * they equal the table of the previous dictionary. */
 static const uint8_t *walk_table_memo(struct br_walker *walker, struct br_buf *buf, uint32_t table,
                                       const uint8_t *p, const uint8_t *end)
 {

@@ -6,9 +6,10 @@
 #include "otlp/scan.h"
 #include "otlp/walk/internal.h"
 
-#define HEAD 6 /* most bytes of a tag and a length before a text */
+#define HEAD 6 /* most bytes of the tag and the length that are added before each string */
 
-/* Lengths of the request's strings, and the bytes added so far. The request has been validated. */
+/* State of the calculation: the lengths of the request's strings, and the bytes added so far.
+ * The request has been validated. */
 struct inlined {
     uint32_t *lens;
     uint64_t count, n_read;
@@ -22,8 +23,8 @@ static void walk_references_inlined_note(struct inlined *in, uint64_t string)
 
 static void walk_references_inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end);
 
-/* Measures the fields `field_number` of a message, which are KeyValues if `pairs`, else
- * AnyValues. */
+/* Adds the growth of the fields `field_number` of a message. These fields are KeyValues if
+ * `pairs`, and AnyValues otherwise. */
 static void walk_references_inlined_list(struct inlined *in, const uint8_t *p, const uint8_t *end,
                                          uint32_t field_number, bool pairs)
 {
@@ -98,8 +99,8 @@ static void walk_references_read_part(struct inlined *in, const struct br_part *
         walk_references_inlined_resource(in, p, end);
 }
 
-/* Measures the growth in two passes: strings may come after references to them, so their lengths
- * are read first. */
+/* Measures the growth of a request in two passes. The first pass reads the lengths of the
+ * strings, which may come after references to them. */
 static bool walk_references_measure(const struct br_walker *walker, const struct br_item *item,
                                     uint64_t *ret)
 {

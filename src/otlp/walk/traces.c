@@ -15,8 +15,9 @@ enum { DEPTH_RESOURCE_SPANS = 2, DEPTH_SCOPE_SPANS, DEPTH_SPAN, DEPTH_IN_SPAN };
 
 #define SPANS_FIRST 8
 #define SPANS_FIRST_MAX 16384
-#define SPANS_MAX ((64u << 20) / (uint32_t)sizeof(struct br_span)) /* most spans of a request */
-/* assumed size of a span in bytes; most are larger */
+/* most spans of a request, limited by the memory for their list */
+#define SPANS_MAX ((64u << 20) / (uint32_t)sizeof(struct br_span))
+/* assumed size of an encoded span in bytes; most spans are larger */
 #define SPAN_BYTES 256
 
 static bool walk_traces_check_id(struct br_walker *walker, size_t len, size_t want)
@@ -27,7 +28,8 @@ static bool walk_traces_check_id(struct br_walker *walker, size_t len, size_t wa
                                            : "a span id must have 8 bytes or none");
 }
 
-/* Reads an id field of a span. The last one counts, and an empty one means none. */
+/* Reads an id field of a span. If the field is repeated, the last one counts. An empty field
+ * means that the span has no such id. */
 static bool walk_traces_read_id(struct br_walker *walker, const struct br_field *field, void *id,
                                 size_t want)
 {
@@ -101,7 +103,7 @@ static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* Stores the value if the key is that of the thread in which the span ran. */
+/* Stores the attribute's value if its key is the one for the thread in which the span ran. */
 static inline void walk_traces_note_thread(const uint8_t *key, size_t key_len, const uint8_t *value,
                                            size_t len, struct br_span *span)
 {
@@ -127,7 +129,7 @@ __attribute__((noinline)) static bool walk_traces_other_attribute(struct br_walk
     return found != BR_WALK_BAD;
 }
 
-/* Checks an attribute of a span and stores the span's thread. */
+/* Checks an attribute of a span, and stores its value if it is the span's thread. */
 BR_HOT bool walk_traces_read_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
                                        struct br_span *span)
 {
@@ -197,8 +199,8 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
             p += n;
             continue;
         }
-        /* Fields in their usual encoding, by tag. Any other encoding is read by br_walk_field
-         * below. */
+        /* The cases are fields in their usual encoding, by tag. Fields in any other encoding are
+         * read by br_walk_field below. */
         switch (*p) {
         case BR_TAG(BR_SPAN_TRACE_ID, BR_WIRE_LEN):
             if (end - p < 18 || p[1] != 16)
@@ -256,9 +258,9 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     return true;
 }
 
-/* Enlarges the item's list of spans, which is full and has `count` entries. A new list has the
- * number of spans given in the options. If that is unknown, it is estimated from the `bytes`
- * that follow. */
+/* Enlarges the item's list of spans, which is full and has `count` entries. A new list has space
+ * for the number of spans given in the options. If that number is unknown, it is estimated from
+ * `bytes`, the size of the data that follows. */
 static bool walk_traces_more_spans(struct br_walker *walker, struct br_item *item, uint32_t count,
                                    size_t bytes)
 {
@@ -277,7 +279,7 @@ static bool walk_traces_more_spans(struct br_walker *walker, struct br_item *ite
     size_t size = cap * sizeof *item->spans;
     if (!item->spans_buf)
         item->spans_buf = br_buf_new(item->host->pool, size);
-    else /* the list is full, or was begun by a walk that was restarted */
+    else /* the list is full, or an earlier walk over the same request began it */
         item->spans_buf->len = (uint32_t)(count * sizeof *item->spans);
     if (!item->spans_buf || br_buf_reserve(&item->spans_buf, size)) {
         walker->what = "out of memory";
@@ -348,7 +350,7 @@ bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, stru
         return br_walk_too_deep(walker);
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
-    if (item->spans) /* a part with merged Resources is walked again */
+    if (item->spans) /* a part whose Resources were merged is walked again */
         walker->next_span = item->spans + item->n_records;
     while (p < end) {
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);

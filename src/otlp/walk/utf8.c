@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Repairs a request with invalid strings. This is the slow path, driven by the schema, which
- * defines which bytes are strings. Valid bytes are copied unchanged. The size of the result is
- * calculated first: an invalid byte becomes three, and enlarging the buffer would need both
- * copies in memory. */
+/* Repairs a request that contains strings with invalid UTF-8. This is the slow path. The schema
+ * determines which bytes are strings; all other bytes are copied unchanged. The size of the
+ * result is calculated first, because an invalid byte becomes three. Enlarging the buffer later
+ * would need both copies in memory. */
 #include <string.h>
 
 #include "base/err.h"
@@ -107,7 +107,8 @@ static int utf8_put_message(struct repair *repair, const ProtobufCMessageDescrip
         repair->out->len = start;
         return utf8_put(repair, field->at, (size_t)(next - field->at));
     }
-    /* The length is known only now: insert the prefix before the content. */
+    /* The length of the repaired content is known only now: insert the length prefix before the
+     * content. */
     size_t len = repair->out->len - start;
     rc = utf8_put_prefix(repair, field->number, len);
     if (rc)

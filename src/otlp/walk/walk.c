@@ -12,7 +12,8 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-#define SHORT_STRING 127 /* shorter strings of the string table are not measured one by one */
+/* longest string, in bytes, of the string table whose length is not recorded */
+#define SHORT_STRING 127
 
 bool br_walk_malformed(struct br_walker *walker)
 {
@@ -72,7 +73,7 @@ const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const u
     return p;
 }
 
-/* Walks an ArrayValue or, if `pairs`, a KeyValueList: field 1, repeated. */
+/* Walks the elements (field 1) of an ArrayValue or, if `pairs`, of a KeyValueList. */
 static bool walk_values(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                         unsigned depth, bool pairs)
 {
@@ -93,7 +94,7 @@ static bool walk_values(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* Walks an AnyValue in any encoding. The frequent ones are handled by walk_any_inline. */
+/* Walks an AnyValue in any encoding. The frequent encodings are handled by walk_any_inline. */
 static bool walk_any_slow(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                           unsigned depth)
 {
@@ -258,8 +259,8 @@ void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
     part->res_body_at = (uint32_t)(field->data - part->raw);
 }
 
-/* Allocates a buffer that is large enough for this part and all later ones with merged
- * Resources. */
+/* Allocates a buffer that is large enough for this part and all later parts whose Resources have
+ * to be merged. */
 static struct br_buf *walk_merged_new(const struct br_item *item, const struct br_part *part)
 {
     size_t size = 0;
@@ -268,9 +269,9 @@ static struct br_buf *walk_merged_new(const struct br_item *item, const struct b
     return br_buf_new(part->buf->pool, size);
 }
 
-/* Merges several Resource fields of a part. In protobuf a repeated message means that the
- * occurrences are merged, which equals the concatenation of their bytes. After the walk each
- * part thus has one Resource at most. */
+/* Merges several Resource fields of a part into one. In protobuf, repeated occurrences of a
+ * message are merged, which is equivalent to concatenating their bytes. After the walk each part
+ * has at most one Resource. */
 static bool walk_merge_resources(struct br_walker *walker, const struct br_item *item,
                                  struct br_part *part)
 {
@@ -313,7 +314,7 @@ static bool walk_merge_resources(struct br_walker *walker, const struct br_item 
     return true;
 }
 
-/* Reports the error with its position. */
+/* Reports the walker's error with its position in the request. */
 static int walk_report(const struct br_walker *walker, enum br_signal signal, struct br_err *err)
 {
     char where[128] = "request";
@@ -333,7 +334,8 @@ static int walk_report(const struct br_walker *walker, enum br_signal signal, st
                       walker->what ? walker->what : "malformed protobuf", version);
 }
 
-/* Extends the last part by an adjacent one, if both are unknown fields. Returns true if it did. */
+/* Extends the item's last part by an adjacent part if both consist of unknown fields. Returns
+ * true if the last part was extended. */
 static bool walk_extend_other(struct br_item *item, const struct br_part *part)
 {
     struct br_part *last = item->n_parts ? &item->parts[item->n_parts - 1] : NULL;
@@ -345,8 +347,8 @@ static bool walk_extend_other(struct br_item *item, const struct br_part *part)
     return true;
 }
 
-/* Returns true if the part has no content and is to be omitted. The first dictionary is kept
- * even if empty, because a backend may require one. */
+/* Returns true if the part has no content and must be omitted. The first dictionary is kept even
+ * if it is empty, because a backend may require a dictionary. */
 static bool walk_is_empty(struct br_walker *walker, const struct br_part *part)
 {
     if (part->kind == BR_PART_OTHER || part->body_at < part->raw_len)
@@ -370,7 +372,8 @@ static int walk_add_part(struct br_walker *walker, struct br_item *item, const s
     return BR_ENOMEM;
 }
 
-/* Splits the request into its top-level fields. Resources are walked in the second pass. */
+/* Splits the request into its top-level fields, which become the parts of the item. walk_parts
+ * walks the content of the parts afterwards. */
 static int walk_split(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
                       const uint8_t *data, size_t len)
 {
@@ -454,7 +457,7 @@ static struct br_walker walk_walker(const struct br_walk_options *options, bool 
                               .exact = exact};
 }
 
-/* Walks the request again to find the index that is outside its table. */
+/* Walks the request again, exactly, to find the first index that is outside its table. */
 static void walk_find_index(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
                             const uint8_t *data, size_t len)
 {
@@ -487,7 +490,7 @@ static bool walk_totals(struct br_walker *walker, struct br_item *item, struct b
 static void walk_count_types(const struct br_walker *walker, const struct br_item *item)
 {
     struct br_sample_types *types = walker->options->types;
-    types->count = 0; /* discards the counts of a walk before the repair of strings */
+    types->count = 0; /* discards the counts of an earlier walk, before the strings were repaired */
     if (walker->any_merged)
         br_sample_types_add(types, item);
     else

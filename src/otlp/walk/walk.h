@@ -31,10 +31,10 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_DEPTH 128
 #define BR_WALK_DEPTH_MAX 1000
 
-/* Limits of a request: parts, dictionary entries, and listed spans. Each limit is a fixed number
- * plus one for each so many bytes of the request. They ensure that the memory for a request is
- * at most a few times its size. A request above a limit is rejected; useful data does not reach
- * it. */
+/* Limits for the parts, dictionary entries and listed spans of a request. A request may have
+ * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size, and likewise
+ * entries and spans. The limits ensure that the memory for a request is at most a few times its
+ * size. A request above a limit is rejected; useful data does not reach the limits. */
 #define BR_WALK_PARTS 4096
 #define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
@@ -42,37 +42,40 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_SPANS 8192
 #define BR_WALK_SPAN_BYTES 48
 
-/* Limits for references to strings (key_strindex, string_value_strindex), which are replaced by
- * the strings for backends that may not support them. A request is rejected if this would add
- * more than BR_WALK_INLINE_TIMES its size plus BR_WALK_INLINE_BYTES, or make a part larger than
- * BR_BUF_MAX. */
+/* Limits for references to strings (key_strindex, string_value_strindex). For backends that may
+ * not support references, exporters replace them by the strings. A request is rejected if the
+ * replacement would add more than BR_WALK_INLINE_TIMES the request's size plus
+ * BR_WALK_INLINE_BYTES, or make a part larger than BR_BUF_MAX. */
 #define BR_WALK_INLINE_TIMES 4
 #define BR_WALK_INLINE_BYTES (1u << 20)
 
-/* Tables of the previous dictionary that were found valid. A table that begins with the same
- * bytes is not checked again as far as they are equal. Requests of senders that repeat their
- * tables are walked several times faster. Keeps references to at most one buffer for each table,
- * of at most BR_WALK_MEMO_MAX bytes. Initialised with zeros; each set of options needs a
- * separate memo. */
+/* A memo of dictionary tables that a walk has found valid. If the table of the next dictionary
+ * begins with the same bytes, these bytes are not checked again. Requests of senders that repeat
+ * their tables are walked several times faster. The memo keeps a reference to at most one buffer
+ * for each table, of at most BR_WALK_MEMO_MAX bytes. It is initialised with zeros. Each set of
+ * options needs a separate memo. */
 #define BR_WALK_MEMO_MAX (256u << 10)
 struct br_walk_memo {
     struct {
         struct br_buf *buf;
         const uint8_t *data;
         size_t len;
-        uint32_t count;                 /* number of entries */
-        uint64_t largest[8];            /* largest index into each other table */
-        uint64_t n_references, longest; /* references in attributes; bytes of the longest string */
+        uint32_t count;      /* number of entries of the table */
+        uint64_t largest[8]; /* largest index into each other table, by field number */
+        /* number of references in attributes; upper bound of the bytes of the longest string */
+        uint64_t n_references, longest;
     } tables[8];
 };
 
-/* Releases the buffers. The memo, which may be zeroed, can be used again. */
+/* Releases the memo's buffers. The memo, which may be zeroed, can be used again. */
 void br_walk_memo_release(struct br_walk_memo *memo);
 
 struct br_walk_options {
-    unsigned max_depth; /* 8 (the depth of the schema) to BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
+    /* most levels of nested messages, from 8 (the depth of the schema) to BR_WALK_DEPTH_MAX; 0:
+     * BR_WALK_DEPTH */
+    unsigned max_depth;
     enum br_utf8_policy utf8;
-    bool spans; /* fill in item->spans */
+    bool spans; /* traces: fill in item->spans */
     /* number of spans in the request, to allocate their list at once; 0: unknown */
     uint32_t n_spans;
     /* profiles: receives the number of samples by type; NULL: not needed */
@@ -80,18 +83,18 @@ struct br_walk_options {
     struct br_walk_memo *memo; /* profiles: memo of one worker for equal options; NULL: none */
 };
 
-/* Validates the request of `len` bytes at `data` in `buf` and makes it the parts of `item`. The
- * item is new and empty, and its signal selects the schema. The item takes its own references to
- * `buf`.
+/* Validates the request of `len` bytes at `data` in `buf` and stores it as the parts of `item`.
+ * The item must be new and empty; its signal selects the schema. The item takes its own
+ * references to `buf`.
  *
- * With BR_UTF8_REPAIR, a request with invalid strings is copied to a new buffer and invalid
- * sequences are replaced by U+FFFD; `*ret_repaired` is the number of strings. A ResourceSpans or
- * ResourceProfiles without content is omitted, and so is an empty dictionary after another one.
- * Adjacent unknown fields become one part.
+ * With BR_UTF8_REPAIR, a request with invalid strings is copied to a new buffer, and invalid
+ * sequences are replaced by U+FFFD. `*ret_repaired` is the number of strings that were repaired.
+ * A ResourceSpans or ResourceProfiles without content is omitted, and so is an empty dictionary
+ * after another dictionary. Adjacent unknown fields become one part.
  *
  * Returns 0 or:
  * - BR_EINVAL: the request is not valid; the error message contains the position and the problem.
- * - BR_ETOOBIG: it nests too deep or exceeds one of the limits above.
+ * - BR_ETOOBIG: the request nests too deep or exceeds one of the limits above.
  * - BR_ENOMEM.
  *
  * After a failure the item may have parts, and only br_item_free may be called. */
