@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+import signal
+
 import pytest
 
 from braid import Braid
 from pyroscope import Pyroscope
 from sink import Sink
 from tap import Tap
+
+# A shell starts a background job with these ignored, and the servers of the tests would inherit that.
+for each in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(each) == signal.SIG_IGN:
+        signal.signal(each, signal.SIG_DFL if each == signal.SIGQUIT else signal.default_int_handler)
 
 
 @pytest.fixture

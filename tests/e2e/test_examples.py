@@ -169,9 +169,7 @@ def test_example(name, braid, new_sink, certificate, tmp_path):
     # Counted once, even if they go to files and to debug.
     assert words == {"traces": {"received": n_spans, "sent": n_spans, **nothing_else},
                      "profiles": {"received": n_samples, "sent": n_samples, **nothing_else}}
-    if health:
-        with pytest.raises(ConnectionRefusedError):
-            http.client.HTTPConnection(health, timeout=DEADLINE_S).request("GET", "/")
+    assert run.braid.process.poll() is not None  # its ports may belong to another process by now
     spans = check_spans(run, ids)
     check_marks(example, spans, ids)
     check_samples(run, spans, sent)
