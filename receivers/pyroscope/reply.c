@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds responses. Source: Pyroscope's own responses if it has any; connectrpc.com/docs/protocol
- * for codes and their HTTP statuses; grpc/doc/PROTOCOL-WEB.md.
+ * Builds responses. They equal Pyroscope's where Pyroscope has such a response. Codes and their
+ * HTTP statuses follow connectrpc.com/docs/protocol, gRPC-Web follows grpc/doc/PROTOCOL-WEB.md.
  *
  * The SDKs examine only the HTTP status. Some retry after 429 and 5xx, and only then. So an error
  * that a retry cannot fix has another status, even if Pyroscope itself responds with 500.

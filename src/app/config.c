@@ -627,8 +627,8 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
     loader_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));
 }
 
-/* Warns of unused components. Called only without errors, because a misspelt reference is
- * already an error. */
+/* Warns of unused components. Called only if there are no errors: a component whose name is
+ * misspelt in a pipeline would otherwise be reported twice. */
 static void loader_warn_unused(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_instances; i++) {

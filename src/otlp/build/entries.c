@@ -266,7 +266,7 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef int16_t words8 __attribute__((vector_size(16)));
 
 /* Returns the 16-bit lanes whose upper byte is the last byte of a varint with a value above
- * `most`. The lower byte of a lane is the byte before the upper byte. */
+ * `most`. The lower byte of a lane is the byte that precedes the upper one in the text. */
 static inline words8 build_entry_above(words8 lanes, words8 most)
 {
     words8 ends = (words8)(lanes >= 0), two = (words8)((lanes & 0x80) != 0);

@@ -222,7 +222,7 @@ const uint8_t *br_pprof_text(const struct br_pprof *pprof, uint64_t index, size_
 
 /* Returns in `ret` the builder's index of string `index` of the pprof. Adds the string to the
  * builder at its first use. Returns false with a message if the index is not in the string
- * table; `what` names the field in the message. */
+ * table; `what` names the field in the error message. */
 bool br_pprof_string_slow(struct br_pprof *pprof, uint64_t index, const char *what, uint32_t *ret);
 static inline bool br_pprof_string(struct br_pprof *pprof, uint64_t index, const char *what,
                                    uint32_t *ret)
@@ -286,5 +286,5 @@ void br_pprof_keep_error(struct br_pprof *pprof);
 int br_pprof_no_memory(struct br_pprof *pprof);
 
 /* Sets the message that string `index` is not in the string table, and returns BR_EINVAL. `what`
- * names the field in the message. */
+ * names the field in the error message. */
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what);
