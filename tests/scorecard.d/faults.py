@@ -39,14 +39,14 @@ def refusals(folder, fast):
       "single failures have no effect; permanent ones make only the affected data unavailable while they "
       "last, responses report it, and nothing is renamed", fast=True)
 def errors(folder, fast):
-    return joined(store_checks("once or twice", "*transient*"), store_checks("for long", "*lasting*"))
+    return joined(store_checks("once or twice", "*transient*"), store_checks("for long", "*permanent*"))
 
 
 @line(32, "the open database, its log, a sealed database, the directory or its lock are deleted while the store "
       "writes",
       "no data is acknowledged that is not stored; no second process can use the directory", fast=True)
 def deleted(folder, fast):
-    return joined(store_checks("deleted", "*deleted*"), store_checks("taken by another process", "*folder_taken*"))
+    return joined(store_checks("deleted", "*deleted*"), store_checks("taken by another process", "*directory_replaced*"))
 
 
 @line(33, "SIGTERM while a thread waits for a disk",
