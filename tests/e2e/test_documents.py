@@ -26,7 +26,7 @@ RUN, NOT_RUN = object(), object()
 
 OWN = r"(?:\./)?(?:braid|tests/\w+|scripts/\w+|build/\S+|bench/run|demo/run|packaging/deb)"
 INLINE = re.compile(rf"`((?:[A-Z]+=\S+ )*(?:{OWN} [^`]+|(?:meson|ninja|gdb|curl) [^`]+|"
-                    r"tests/(?:layers|names|links|conditions|prose)|scripts/metrics))`")
+                    r"tests/(?:layers|names|links|lists|conditions|prose)|scripts/metrics))`")
 
 HOW = [
     # The programs of this repository.
@@ -37,7 +37,7 @@ HOW = [
     (r"braid migrate collector\.yaml( --rest rest\.yaml( > braid\.yaml)?)?", RUN),
     (r"curl -s localhost:8888/metrics .*", RUN),
     (r"\./tests/run --help", RUN),
-    (r"tests/(layers|names|links)", "tests/meson.build::'layers', 'links', 'names'"),
+    (r"tests/(layers|names|links|lists)", "tests/meson.build::'layers', 'links', 'lists', 'names'"),
     (r"tests/conditions src/wire", RUN),
     (r"tests/lint( \S+)?", "tests/run::tests/lint"),
     (r"tests/(conditions|prose)", RUN),

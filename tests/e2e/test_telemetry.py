@@ -231,31 +231,6 @@ def test_the_client_chooses_the_format_of_a_scrape(loaded):
             assert list(text_string_to_metric_families(text))
 
 
-def test_every_metric_of_the_sources_is_described():
-    """Every metric name in the sources, or its prefix if the rest is generated, has its line in
-    metric_help.c."""
-    catalogue = set(re.findall(r'\{"(\w+)"', (ROOT / "src/app/metric_help.c").read_text()))
-    named = {name for folder in ("src", "receivers", "processors", "exporters", "extensions")
-             for file in (ROOT / folder).rglob("*.c") if file.name != "metric_help.c"
-             for name in re.findall(r'"((?:otelcol|braid)_[a-z][a-z_%]*)"', file.read_text())}
-    assert len(named) > 40
-    patterns = {name: re.compile(re.sub("%s", "[a-z_]+", name)) for name in named}
-    assert not [name for name, pattern in patterns.items() if not any(map(pattern.fullmatch, catalogue))]
-    made = ("braid_ledger_", "braid_exporter_")  # core/metrics.c generates these names
-    assert not [row for row in catalogue if not row.startswith(made)
-                and not any(pattern.fullmatch(row) for pattern in patterns.values())]
-
-
-def test_every_metric_of_the_documents_exists():
-    """Every metric name in the documents is one of metric_help.c. It has no suffix, as by default."""
-    catalogue = set(re.findall(r'\{"(\w+)"', (ROOT / "src/app/metric_help.c").read_text()))
-    named = {(str(file.relative_to(ROOT)), name) for folder in (".", "docs/using", "docs/operating", "docs/contributing", "docs/decisions", "receivers/*", "processors/*", "exporters/*", "extensions/*")
-             for file in ROOT.glob(f"{folder}/*.md")
-             for name in re.findall(r"`((?:otelcol|braid)_[a-z0-9_]+)(?:\{[^`]*\})?`", file.read_text())}
-    assert len(named) > 100
-    assert not sorted((file, name) for file, name in named if name not in catalogue)
-
-
 @each_signal
 def test_values(braid, sink, signal):
     """Three receivers, one exporter."""

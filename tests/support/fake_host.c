@@ -570,13 +570,17 @@ void fake_host_turn(struct fake_host *h)
 void fake_host_drain(struct fake_host *h, struct br_node *node)
 {
     node->draining = true;
-    node->component->drain(node);
+    if (node->component->drain)
+        node->component->drain(node);
+    else
+        br_node_drained(node);
     fake_host_turn(h);
 }
 
 void fake_host_end(struct fake_host *h, struct br_node *node, struct br_arena *arena)
 {
-    node->component->destroy(node);
+    if (node->component->destroy)
+        node->component->destroy(node);
     fake_host_turn(h);
     br_free(node->state);
     br_arena_release(arena);

@@ -87,7 +87,8 @@ void receiver_rig_drain(struct receiver_rig *r)
 
 void receiver_rig_end(struct receiver_rig *r)
 {
-    r->node.component->destroy(&r->node);
+    if (r->node.component->destroy)
+        r->node.component->destroy(&r->node);
     assert_int_equal(r->h->n_waits, r->h->n_works); /* worker threads read the receiver */
     br_free(r->node.state);
     if (r->held)

@@ -362,7 +362,8 @@ static void table_check(const struct br_option *table, const char *component, co
         (void)snprintf(path, sizeof path, "%s%s", prefix, o->name);
         (void)snprintf(line, sizeof line, "\n%s %s\n", component, path);
         if (!o->now && is_limit(o) && !strstr(known, line))
-            fail_msg(PAGE ": no row for %s of %s", path, component);
+            fail_msg(PAGE ": no row for `%s`: `%s` in a table with the heading " HEADING, component,
+                     path);
         (void)snprintf(inner, sizeof inner, "%s%s", path, o->kind == BR_OPT_LIST ? "[]." : ".");
         table_check(o->sub, component, inner, known);
     }

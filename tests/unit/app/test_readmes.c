@@ -4,12 +4,16 @@
  * "## Options of `name`" that repeats the option table row by row. `--mode write`, run in the root
  * of the sources, rewrites these sections.
  */
+#include <unistd.h>
+
 #include "app/registry.h"
 #include "app/service_config.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "tests/support/file.h"
 #include "tests/support/test.h"
+
+#define WRITE "build/tests/unit/app --mode write readmes"
 
 /* Components that share a directory. */
 static const char *const shared_directories[][2] = {{"otlphttp", "otlp"}, {"queue_batch", "batch"}};
@@ -123,29 +127,36 @@ static char *table_of(const struct page *page)
     return out.data;
 }
 
+static bool page_exists(const struct page *page)
+{
+    return access(page->path, R_OK) == 0;
+}
+
 /* Fails at the first row that differs from `expected`. */
 static void compare(const struct page *page, const char *at, const char *expected)
 {
     for (const char *w = expected; *w;) {
         size_t n = strcspn(w, "\n") + 1;
         if (strncmp(at, w, n) != 0)
-            fail_msg("%s: %s has\n%.*s\nbut the option table has\n%.*s\n(run this suite with "
-                     "--mode write)",
+            fail_msg("%s: %s has\n%.*s\nbut the option table has\n%.*s\n(run `" WRITE "`)",
                      page->name, page->path, (int)strcspn(at, "\n"), at, (int)n - 1, w);
         at += n;
         w += n;
     }
     if (*at == '|')
-        fail_msg("%s: %s has more rows: %.*s", page->name, page->path, (int)strcspn(at, "\n"), at);
+        fail_msg("%s: %s has more rows: %.*s (run `" WRITE "`)", page->name, page->path,
+                 (int)strcspn(at, "\n"), at);
 }
 
 static void compare_page(const struct page *page)
 {
+    if (!page_exists(page))
+        fail_msg("%s does not exist: describe `%s` there", page->path, page->name);
     char *expected = table_of(page), *text = file_text(page->path), heading[128];
     (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", page->name);
     const char *at = strstr(text, heading);
     if (!at)
-        fail_msg("%s: no table in %s", page->name, page->path);
+        fail_msg("%s: no table in %s (run `" WRITE "`)", page->name, page->path);
     compare(page, at + 1, expected);
     free(text);
     br_free(expected);
@@ -163,7 +174,9 @@ static void components_are_sorted(void **state)
     (void)state;
     for (size_t i = 1; br_components[i]; i++) {
         const struct br_component *a = br_components[i - 1], *b = br_components[i];
-        assert_true(a->kind < b->kind || (a->kind == b->kind && strcmp(a->name, b->name) < 0));
+        if (a->kind > b->kind || (a->kind == b->kind && strcmp(a->name, b->name) >= 0))
+            fail_msg("%s/meson.build: `%s` must precede `%s` in the list of components",
+                     br_kind_section(b->kind), b->name, a->name);
     }
 }
 
@@ -171,6 +184,10 @@ static void components_are_sorted(void **state)
 static void write_section(const struct page *page)
 {
     char heading[128];
+    if (!page_exists(page)) {
+        (void)fprintf(stderr, "%s does not exist: describe `%s` there\n", page->path, page->name);
+        exit(1);
+    }
     char *table = table_of(page), *old = file_text(page->path);
     (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", page->name);
     const char *at = strstr(old, heading), *after = at ? strstr(at + 1, "\n## ") : NULL;

@@ -157,8 +157,9 @@ static const void *read_config(struct bed *b)
     if (!rc && c->check)
         rc = c->check(config, tree, c->name, &b->arena, &b->errs);
     if (rc)
-        fail_msg("%s %s cannot run with `%s` (is a row missing in `settings`?): %s", c->name,
-                 br_kind_name(c->kind), yaml, b->errs.n_errors ? b->errs.errors[0].text : "");
+        fail_msg("%s %s cannot run with `%s` (is a row missing in `settings` of " __FILE__ "?): %s",
+                 c->name, br_kind_name(c->kind), yaml,
+                 b->errs.n_errors ? b->errs.errors[0].text : "");
     b->under_test.node = tree;
     return config;
 }
