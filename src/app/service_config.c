@@ -5,9 +5,9 @@
  */
 #include "app/service_config.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "config/effective.h"
 #include "config/parts.h"
@@ -351,13 +351,10 @@ int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *e
         return 0;
     }
     bool plain = node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded);
-    bool short_number = plain && node->len <= 3 && node->text[0] != '0';
-    if (short_number && node->text[strspn(node->text, "0123456789")] == '\0') {
-        unsigned long v = strtoul(node->text, NULL, 10);
-        if (v >= 1 && v <= WORKERS_MAX) {
-            *ret = (unsigned)v;
-            return 0;
-        }
+    uint64_t v;
+    if (plain && node->text[0] != '0' && br_decimal_parse(node->text, node->len, WORKERS_MAX, &v)) {
+        *ret = (unsigned)v;
+        return 0;
     }
     return br_errs_add(errs, node, "service::workers",
                        "must be a whole number from 1 to %d, or auto, got %s", WORKERS_MAX,
