@@ -42,7 +42,8 @@ static void otlp_receiver_report_wrong_protocol(const struct br_ingest_listener 
 
 static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request *request)
 {
-    struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service.handler);
+    struct br_ingest_listener *listener =
+        br_container_of(self, struct br_ingest_listener, service.handler);
     struct otlp *otlp = br_container_of(listener, struct otlp, grpc);
     char why[BR_INGEST_UNKNOWN_MAX];
     if (!br_grpc_is(request)) {
@@ -63,7 +64,8 @@ static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request 
 
 static void otlp_receiver_begin_http(struct br_handler *self, struct br_request *request)
 {
-    struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service.handler);
+    struct br_ingest_listener *listener =
+        br_container_of(self, struct br_ingest_listener, service.handler);
     struct otlp *otlp = br_container_of(listener, struct otlp, http);
     if (br_grpc_is(request)) {
         const struct otlp_config *config = listener->ingest->node->config;

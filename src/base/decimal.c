@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/decimal.h"
 
+#define SAFE_DIGITS 19                      /* any number of so many digits fits into 64 bits */
 #define FRACTION_SCALE 1000000000000000000u /* 10 to the power of 18 */
 
 __extension__ typedef unsigned __int128 wide;
 
 bool br_decimal_read(const char **p, const char *end, uint64_t max, uint64_t *ret)
 {
-    const char *at = *p;
+    const char *at = *p, *safe = end - at > SAFE_DIGITS ? at + SAFE_DIGITS : end;
     uint64_t value = 0;
-    bool fits = at < end && br_is_digit(*at);
+    for (; at < safe && br_is_digit(*at); at++)
+        value = value * 10 + (uint64_t)(*at - '0');
+    bool fits = at > *p;
     for (; at < end && br_is_digit(*at); at++)
         if (__builtin_mul_overflow(value, (uint64_t)10, &value) ||
             __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
