@@ -24,18 +24,13 @@ bool query_job_number(struct query_job *job, const char *name, uint64_t fallback
                       uint64_t *ret)
 {
     const char *text = query_job_param(job, name);
-    int64_t value;
     *ret = fallback;
-    if (!text || !*text)
+    if (!text || !*text || br_decimal_parse(text, strlen(text), max, ret))
         return true;
-    if (!br_parse_int(text, 10, false, &value) || (uint64_t)value > max) {
-        query_job_fail(job, 400,
-                       "invalid %s: must be a whole number from 0 to %" PRIu64 ", got \"%.*s\"",
-                       name, max, SHOWN_MAX, text);
-        return false;
-    }
-    *ret = (uint64_t)value;
-    return true;
+    query_job_fail(job, 400,
+                   "invalid %s: must be a whole number from 0 to %" PRIu64 ", got \"%.*s\"", name,
+                   max, SHOWN_MAX, text);
+    return false;
 }
 
 /* Reads a Unix time, whose unit follows from its size: below 10^11 seconds (up to the year

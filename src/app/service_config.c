@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "base/decimal.h"
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "config/effective.h"
 #include "config/parts.h"
@@ -210,12 +210,9 @@ static void service_config_warn_unless_empty(const struct br_yaml *node, const c
 static char *service_config_label_name(const char *name, struct br_arena *arena)
 {
     char *label = br_arena_strndup(arena, name, strlen(name));
-    for (char *p = label; p && *p; p++) {
-        bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
-        bool digit = *p >= '0' && *p <= '9';
-        if (!letter && (!digit || p == label))
+    for (char *p = label; p && *p; p++)
+        if (!br_is_word(*p) || (p == label && br_is_digit(*p)))
             *p = '_';
-    }
     return label;
 }
 

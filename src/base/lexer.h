@@ -62,6 +62,12 @@ static inline bool br_is_word(int letter)
 /* Returns the number of word characters at `p`. */
 size_t br_word_len(const char *p, const char *end);
 
+/* Returns true for a word that does not begin with a digit. */
+static inline bool br_is_identifier(const char *text, size_t len)
+{
+    return len && !br_is_digit(*text) && br_word_len(text, text + len) == len;
+}
+
 /* Reads a string. The next character is its quote; in backquotes, a backslash is a character like
  * others. `*ret` is in the arena and has a terminator that `*ret_len` does not count. Returns 0,
  * BR_EINVAL with an error, or BR_ENOMEM if br_arena_alloc fails. */

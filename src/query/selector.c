@@ -46,7 +46,7 @@ static const char *selector_found(const struct selector *selector, char text[16]
 static bool selector_at_word(const struct selector *selector)
 {
     const struct br_lexer *lexer = &selector->lexer;
-    return br_word_len(lexer->at, lexer->end) && !br_is_digit(*lexer->at);
+    return lexer->at < lexer->end && br_is_identifier(lexer->at, 1);
 }
 
 static int selector_word(struct selector *selector, const char **ret)

@@ -87,6 +87,9 @@ static void tokens_are_taken_whole(void **state)
     assert_int_equal(br_word_len("a_9z-", "a_9z-" + 5), 4);
     const char *word = "abc";
     assert_int_equal(br_word_len(word, word + 2), 2);
+    assert_true(br_is_identifier("_a1", 3) && br_is_identifier("Z", 1));
+    assert_false(br_is_identifier("", 0) || br_is_identifier("1a", 2) ||
+                 br_is_identifier("a.b", 3));
 }
 
 static void reads_as(const struct br_lexer_rules *rules, const char *text, const char *wanted,
