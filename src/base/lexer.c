@@ -69,9 +69,9 @@ void br_lexer_skip(struct br_lexer *lexer)
 bool br_lexer_take(struct br_lexer *lexer, const char *token)
 {
     size_t len = strlen(token), remaining = (size_t)(lexer->end - lexer->at);
-    const char *after = lexer->at + len;
     if (remaining < len || memcmp(lexer->at, token, len) != 0)
         return false;
+    const char *after = lexer->at + len;
     if (br_is_word(token[0]) && after < lexer->end && br_is_word(*after))
         return false;
     lexer->at = after;
