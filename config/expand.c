@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/parts.h"
@@ -59,16 +60,6 @@ static size_t expand_reference_len(const char *text, size_t len)
     return 0;
 }
 
-bool br_env_name_valid(const char *name, size_t len)
-{
-    if (len == 0 || isdigit((unsigned char)name[0]))
-        return false;
-    for (size_t i = 0; i < len; i++)
-        if (!isalnum((unsigned char)name[i]) && name[i] != '_')
-            return false;
-    return true;
-}
-
 const char *br_sources_getenv(const struct br_config_sources *sources, const char *name)
 {
     return sources->getenv ? sources->getenv(name, sources->arg) : getenv(name);
@@ -83,7 +74,7 @@ static int expand_bring_env(struct expand *expand, const struct br_yaml *at, con
     char shown[BR_SHOWN_SIZE];
     if (!name)
         return br_errs_no_memory(expand->errs);
-    if (!br_env_name_valid(name, name_len))
+    if (!br_is_identifier(name, name_len))
         return br_errs_add(expand->errs, at, NULL,
                            "%s cannot be the name of an environment variable: write ${env:NAME} "
                            "with letters, digits and _, no digit first",

@@ -2,18 +2,16 @@
 /*
  * Parses durations like Go's time.ParseDuration and endpoints like net.SplitHostPort.
  */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "config/option.h"
 
 #define NS_LIMIT ((uint64_t)1 << 63)
-
-__extension__ typedef unsigned __int128 wide;
 
 static bool format_unit_ns(const char *text, size_t len, uint64_t *ret)
 {
@@ -34,41 +32,12 @@ static bool format_unit_ns(const char *text, size_t len, uint64_t *ret)
     return false;
 }
 
-static bool format_read_digits(const char **text, uint64_t *ret)
-{
-    uint64_t v = 0;
-    for (; isdigit((unsigned char)**text); (*text)++) {
-        if (v > NS_LIMIT / 10)
-            return false;
-        v = v * 10 + (uint64_t)(**text - '0');
-        if (v > NS_LIMIT)
-            return false;
-    }
-    *ret = v;
-    return true;
-}
-
-/* Returns the value of the digits after the point, in nanoseconds. The 19th and later digits are
- * too small for any unit. */
-static uint64_t format_read_fraction(const char **text, uint64_t unit)
-{
-    enum { DIGITS_MAX = 18 };
-    uint64_t v = 0, scale = 1;
-    for (int i = 0; isdigit((unsigned char)**text); (*text)++, i++) {
-        if (i >= DIGITS_MAX)
-            continue;
-        v = v * 10 + (uint64_t)(**text - '0');
-        scale *= 10;
-    }
-    return (uint64_t)((wide)v * unit / scale);
-}
-
 /* Parses one number of a duration with its unit. */
 static bool format_read_term(const char **text, uint64_t *ret)
 {
-    uint64_t whole, unit;
-    const char *start = *text;
-    if (!format_read_digits(text, &whole))
+    uint64_t whole = 0, unit;
+    const char *start = *text, *end = start + strlen(start);
+    if (br_is_digit(*start) && !br_decimal_read(text, end, NS_LIMIT, &whole))
         return false;
     size_t n_digits = (size_t)(*text - start);
     const char *fraction = **text == '.' ? ++*text : NULL;
@@ -80,7 +49,7 @@ static bool format_read_term(const char **text, uint64_t *ret)
     if (n_digits == 0 || !format_unit_ns(*text, len, &unit) || whole > NS_LIMIT / unit)
         return false;
     *text += len;
-    *ret = whole * unit + (fraction ? format_read_fraction(&fraction, unit) : 0);
+    *ret = whole * unit + (fraction ? br_decimal_fraction(&fraction, end, unit) : 0);
     return *ret <= NS_LIMIT;
 }
 
@@ -110,14 +79,10 @@ bool br_duration_parse(const char *text, uint64_t *ret_ns)
 static bool format_port_parse(const char *text, unsigned *ret)
 {
     size_t len = strlen(text);
-    if (len == 0 || len > 5 || text[strspn(text, "0123456789")])
+    uint64_t port;
+    if (len > 5 || !br_decimal_parse(text, len, 65535, &port))
         return false;
-    unsigned port = 0;
-    for (; *text; text++)
-        port = port * 10 + (unsigned)(*text - '0');
-    if (port > 65535)
-        return false;
-    *ret = port;
+    *ret = (unsigned)port;
     return true;
 }
 

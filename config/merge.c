@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "config/parts.h"
 
@@ -173,7 +174,7 @@ static int merge_env(struct merge *merge, const char *uri)
 {
     const char *name = uri + strlen("env:");
     struct br_yaml at = {.file = uri};
-    if (!br_env_name_valid(name, strlen(name)))
+    if (!br_is_identifier(name, strlen(name)))
         return br_errs_add(merge->errs, &at, NULL,
                            "write env:NAME with letters, digits and _, no digit first");
     const char *text = br_sources_getenv(merge->sources, name);

@@ -61,10 +61,6 @@ int br_file_read(const char *path, struct br_arena *arena, const char **ret, siz
 /* Returns a variable's value from `sources->getenv` or the process's environment, or NULL. */
 const char *br_sources_getenv(const struct br_config_sources *sources, const char *name);
 
-/* Returns true if the text is a valid name of an environment variable: letters, digits and _,
- * not starting with a digit. */
-bool br_env_name_valid(const char *name, size_t len);
-
 /* Expands every ${...} and $$ in the values below `*node`. Returns 0, or a negative code with
  * errors in `errs`; the tree is then partly expanded. */
 int br_yaml_expand(struct br_yaml **node, const struct br_config_sources *sources,

@@ -2,8 +2,10 @@
 #include "exporters/store/size.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <strings.h>
 
+#include "base/decimal.h"
 #include "base/mem.h"
 
 bool store_size_parse(const char *text, uint64_t *ret)
@@ -21,13 +23,9 @@ bool store_size_parse(const char *text, uint64_t *ret)
                  {"MiB", UINT64_C(1) << 20},
                  {"GiB", UINT64_C(1) << 30},
                  {"TiB", UINT64_C(1) << 40}};
-    uint64_t size = 0;
+    uint64_t size;
     const char *p = text;
-    for (; p && *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(size, 10, &size) ||
-            __builtin_add_overflow(size, (uint64_t)(*p - '0'), &size))
-            return false;
-    if (!p || p == text)
+    if (!p || !br_decimal_read(&p, p + strlen(p), UINT64_MAX, &size))
         return false;
     while (*p == ' ')
         p++;

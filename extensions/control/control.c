@@ -20,10 +20,7 @@
 #define QUERY_ARENA_MAX BR_REQUEST_HEAD_MAX
 
 static const struct br_option options[] = {
-    BR_STRING(struct control_config, endpoint, "localhost:13134", "host:port to listen on"),
-    BR_STRING(struct control_config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
-    BR_PRESENT(struct control_config, tls, struct br_tls_config, br_tls_server_options,
-               "TLS; absent: plaintext"),
+    BR_LISTEN_ROWS(struct control_config, "localhost:13134"),
     BR_SECRET(struct control_config, token,
               "requests must send it as Authorization: Bearer; required, 16 characters or more"),
     BR_BOOL(struct control_config, allow_remote, false,
@@ -168,12 +165,12 @@ static bool control_is_json(const struct br_request *request)
 /* Rejects requests that are invalid regardless of their body. */
 static void control_begin(struct br_handler *self, struct br_request *request)
 {
-    struct control *control = br_container_of(self, struct control, service);
+    struct control *control = br_container_of(self, struct control, service.handler);
     enum method method = control_method_of(request);
     uint64_t id;
     request->user = NULL;
     request->max_body = method == POST ? CONTROL_BODY_MAX : 0;
-    if (!br_hosts_allow(&control->hosts, request))
+    if (!br_hosts_allow(&control->service.hosts, request))
         control_reply_error(request, 403, NULL, NULL, BR_HOSTS_REFUSAL);
     else if (!control_is_allowed(control, request))
         control_reject(control, request);
@@ -244,7 +241,7 @@ static void control_dispatch(struct control *control, struct br_request *request
 
 static void control_body(struct br_handler *self, struct br_request *request)
 {
-    struct control *control = br_container_of(self, struct control, service);
+    struct control *control = br_container_of(self, struct control, service.handler);
     struct br_arena arena;
     struct br_err err = {0};
     const char *service;
@@ -276,10 +273,8 @@ static int control_create(struct br_node *node, struct br_err *err)
 {
     struct control *control = node->state;
     control->node = node;
-    const struct control_config *config = node->config;
-    control->service =
+    control->service.handler =
         (struct br_handler){.begin = control_begin, .body = control_body, .gone = control_gone};
-    control->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
     control->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
     control->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);
     br_list_init(&control->calls);
@@ -292,35 +287,24 @@ static int control_start(struct br_node *node, struct br_err *err)
 {
     struct control *control = node->state;
     const struct control_config *config = node->config;
-    (void)snprintf(control->name, sizeof control->name, "extension/%.120s http", node->id);
-    const struct br_server_config server = {.name = control->name,
-                                            .what = "http",
-                                            .endpoint = config->endpoint,
-                                            .transport = config->transport,
-                                            .tls = config->tls,
-                                            .idle_timeout_ms = IDLE_MS,
-                                            .log = &node->log};
-    return node->host->ops->serve(node->host, &server, &control->service, &control->server, err);
-}
-
-static void control_on_stopped(void *arg)
-{
-    br_node_drained(arg);
+    struct br_server_config server = {.endpoint = config->endpoint,
+                                      .transport = config->transport,
+                                      .tls = config->tls,
+                                      .idle_timeout_ms = IDLE_MS};
+    return br_http_service_listen(&control->service, node, "http", &config->allowed_hosts, &server,
+                                  err);
 }
 
 static void control_drain(struct br_node *node)
 {
     struct control *control = node->state;
-    if (control->server)
-        br_server_stop(control->server, control_on_stopped, node);
-    else
-        br_node_drained(node);
+    br_http_service_drain(&control->service, node);
 }
 
 static void control_destroy(struct br_node *node)
 {
     struct control *control = node->state;
-    br_server_free(control->server);
+    br_http_service_release(&control->service);
     control_calls_release(control);
     control_overrides_release(&control->overrides);
 }

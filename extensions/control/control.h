@@ -14,10 +14,8 @@
 #pragma once
 
 #include "base/list.h"
-#include "net/hosts.h"
-#include "net/server.h"
+#include "ingest/http_service.h"
 #include "pipeline/broadcast.h"
-#include "pipeline/component.h"
 #include "pipeline/override.h"
 
 #define CONTROL_PATH "/v1/profiling"
@@ -100,10 +98,8 @@ int control_read(const char *text, size_t len, uint64_t max_duration_ns,
 /* --- Calls (call.c) -------------------------------------------------------------------------- */
 
 struct control {
-    struct br_handler service;
+    struct br_http_service service;
     struct br_node *node;
-    struct br_server *server;
-    struct br_hosts hosts;
     struct control_overrides overrides;
     struct br_list calls;
     size_t n_calls;
@@ -112,7 +108,6 @@ struct control {
     double *throttled;    /* metric: requests without the right token that were answered with 429 */
     unsigned failures;    /* number of recent failures; decreases by one per CONTROL_FORGIVE_MS */
     uint64_t forgiven_ms; /* time up to which `failures` was decreased */
-    char name[192];
 };
 
 /* Send a request to all workers, and respond to the request when the workers are done.

@@ -8,13 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/time.h"
 #include "ingest/http.h"
-#include "net/hosts.h"
-#include "net/server.h"
-#include "pipeline/component.h"
+#include "ingest/http_service.h"
 #include "wire/request.h"
 
 struct response_body {
@@ -47,13 +44,10 @@ struct config {
 };
 
 struct state {
-    struct br_handler service;
+    struct br_http_service service;
     struct br_node *node;
-    struct br_server *server;
-    struct br_hosts hosts;
     struct br_header *headers; /* headers of each response */
     uint64_t since_ms, since_unix_ns;
-    char name[192];
 };
 
 static const struct br_option body_options[] = {
@@ -82,10 +76,7 @@ static const struct br_option status_options[] = {
 };
 
 static const struct br_option http_options[] = {
-    BR_STRING(struct http, endpoint, "localhost:13133", "host:port to listen on"),
-    BR_STRING(struct http, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
-    BR_PRESENT(struct http, tls, struct br_tls_config, br_tls_server_options,
-               "TLS; absent: plaintext"),
+    BR_LISTEN_ROWS(struct http, "localhost:13133"),
     BR_HEADERS(struct http, response_headers, "additional headers of every response"),
     BR_STRUCT(struct http, keepalive, br_http_keepalive_options,
               "further requests on a connection"),
@@ -101,12 +92,9 @@ static const struct br_option options[] = {
                "the server in the form of `healthcheckv2`; responses are the same"),
     BR_IGNORED("grpc", "the state is available over HTTP only"),
     BR_IGNORED("component_health", "failing exporters show in the metrics"),
-    BR_STRING(struct config, endpoint, "localhost:13133", "host:port to listen on"),
-    BR_STRING(struct config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
+    BR_LISTEN_ROWS(struct config, "localhost:13133"),
     BR_STRING(struct config, path, "/",
               "path to answer; one that ends in a slash includes all paths below it"),
-    BR_PRESENT(struct config, tls, struct br_tls_config, br_tls_server_options,
-               "TLS; absent: plaintext"),
     BR_PRESENT(struct config, response_body, struct response_body, body_options,
                "response bodies; absent: JSON with status, upSince and uptime"),
     BR_HEADERS(struct config, response_headers, "additional headers of every response"),
@@ -139,18 +127,8 @@ static void health_check_apply_http(struct config *settings)
 static void health_check_check_server(const struct config *settings, const struct br_yaml *node,
                                       const char *path, struct br_errs *errs)
 {
-    char at[320], host[256];
-    unsigned port;
-    bool unix_socket = strcmp(settings->transport, "unix") == 0;
-    if (!unix_socket && !br_text_starts(settings->transport, "tcp")) {
-        br_errs_add_key(errs, node, path, "transport", "must be tcp or unix, got \"%s\"",
-                        settings->transport);
-    } else if (!unix_socket && !br_endpoint_parse(settings->endpoint, host, &port)) {
-        br_errs_add_key(
-            errs, node, path, "endpoint",
-            "must be host:port with a port from 0 to 65535, such as localhost:13133, got \"%s\"",
-            settings->endpoint);
-    }
+    char at[320];
+    br_endpoint_check(settings->endpoint, settings->transport, node, path, errs);
     const struct br_yaml *status = br_yaml_get(node, "status");
     if (settings->path[0] != '/') {
         (void)snprintf(at, sizeof at, "%s::%spath", path, status ? "status::" : "");
@@ -231,13 +209,13 @@ static bool health_check_path_matches(const char *pattern, const char *path)
 
 static void health_check_begin(struct br_handler *self, struct br_request *request)
 {
-    const struct state *state = br_container_of(self, struct state, service);
+    const struct state *state = br_container_of(self, struct state, service.handler);
     const struct config *config = state->node->config;
     bool healthy = !state->node->host->draining;
     char buffer[256];
     struct br_str text = {
         .data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
-    if (!br_hosts_allow(&state->hosts, request)) {
+    if (!br_hosts_allow(&state->service.hosts, request)) {
         br_request_reply_text(request, 403, BR_HOSTS_REFUSAL "\n");
         return;
     }
@@ -273,9 +251,8 @@ static int health_check_create(struct br_node *node, struct br_err *err)
     struct state *state = node->state;
     const struct config *config = node->config;
     state->node = node;
-    state->service = (struct br_handler){
+    state->service.handler = (struct br_handler){
         .begin = health_check_begin, .body = health_check_body, .gone = health_check_body};
-    state->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
     state->headers = br_calloc(config->response_headers.count, sizeof *state->headers);
     if (!state->headers)
         return br_err_set(err, BR_ENOMEM, "out of memory");
@@ -291,35 +268,25 @@ static int health_check_start(struct br_node *node, struct br_err *err)
     const struct config *settings = node->config;
     state->since_ms = br_host_mono_ms(node->host);
     state->since_unix_ns = br_host_unix_ns(node->host);
-    (void)snprintf(state->name, sizeof state->name, "extension/%s http", node->id);
-    struct br_server_config config = {.name = state->name,
-                                      .what = "http",
-                                      .endpoint = settings->endpoint,
+    struct br_server_config config = {.endpoint = settings->endpoint,
                                       .transport = settings->transport,
                                       .tls = settings->tls,
-                                      .idle_timeout_ms = settings->keepalive.idle_timeout / 1000000,
-                                      .log = &node->log};
-    return node->host->ops->serve(node->host, &config, &state->service, &state->server, err);
-}
-
-static void health_check_on_stopped(void *arg)
-{
-    br_node_drained(arg);
+                                      .idle_timeout_ms =
+                                          settings->keepalive.idle_timeout / 1000000};
+    return br_http_service_listen(&state->service, node, "http", &settings->allowed_hosts, &config,
+                                  err);
 }
 
 static void health_check_drain(struct br_node *node)
 {
     struct state *state = node->state;
-    if (state->server)
-        br_server_stop(state->server, health_check_on_stopped, node);
-    else
-        br_node_drained(node);
+    br_http_service_drain(&state->service, node);
 }
 
 static void health_check_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    br_server_free(state->server);
+    br_http_service_release(&state->service);
     br_free(state->headers);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/lexer.h"
 #include "base/map.h"
 
 struct query_names {
@@ -74,17 +75,6 @@ static const char *names_value_of(struct query_job *job, const struct br_stored_
     return br_text_starts(label, "__") ? names_type_part(job, series->type, label) : NULL;
 }
 
-bool query_names_is_plain(const char *name)
-{
-    for (const char *p = name; *p; p++) {
-        bool is_letter = *p == '_' || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
-        bool is_digit = *p >= '0' && *p <= '9';
-        if (!is_letter && (p == name || !is_digit))
-            return false;
-    }
-    return true;
-}
-
 static bool names_on_series(const struct br_stored_series *series, void *arg)
 {
     struct query_names *names = arg;
@@ -102,7 +92,8 @@ static bool names_on_series(const struct br_stored_series *series, void *arg)
         break;
     case QUERY_LABEL_NAMES:
         for (size_t i = 0; query_names_label(series, i, &label) && !names->rc; i++)
-            if (label.name && (!params->plain_only || query_names_is_plain(label.name)))
+            if (label.name &&
+                (!params->plain_only || br_is_identifier(label.name, strlen(label.name))))
                 names_add_text(names, label.name);
         break;
     }

@@ -29,10 +29,6 @@ bool query_names_label(const struct br_stored_series *series, size_t index,
 int query_names_gather(struct query_job *job, const struct query_names_params *params, char ***ret,
                        size_t *ret_n, struct br_err *err);
 
-/* Returns true if a label name needs no quotes in a selector, as in Prometheus before UTF-8
- * names. */
-bool query_names_is_plain(const char *name);
-
 /* Calls `fn` for the series that match all selectors. Returns 0; BR_EINVAL for an invalid
  * selector, with a message; BR_EFULL, BR_ENOMEM or BR_EIO. */
 int query_names_each_series(struct query_job *job, const struct query_names_params *params,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the parameters of a query. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <time.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "extensions/query/query.h"
 
 #define SHOWN_MAX 64 /* most bytes of an invalid value that an error message repeats */
@@ -24,32 +24,22 @@ bool query_job_number(struct query_job *job, const char *name, uint64_t fallback
                       uint64_t *ret)
 {
     const char *text = query_job_param(job, name);
-    int64_t value;
     *ret = fallback;
-    if (!text || !*text)
+    if (!text || !*text || br_decimal_parse(text, strlen(text), max, ret))
         return true;
-    if (!br_parse_int(text, 10, false, &value) || (uint64_t)value > max) {
-        query_job_fail(job, 400,
-                       "invalid %s: must be a whole number from 0 to %" PRIu64 ", got \"%.*s\"",
-                       name, max, SHOWN_MAX, text);
-        return false;
-    }
-    *ret = (uint64_t)value;
-    return true;
+    query_job_fail(job, 400,
+                   "invalid %s: must be a whole number from 0 to %" PRIu64 ", got \"%.*s\"", name,
+                   max, SHOWN_MAX, text);
+    return false;
 }
 
 /* Reads a Unix time, whose unit follows from its size: below 10^11 seconds (up to the year
  * 5138), below 10^14 milliseconds, below 10^17 microseconds, otherwise nanoseconds. */
 static bool params_read_number(const char *text, uint64_t *ret)
 {
-    uint64_t whole = 0, fraction = 0, scale = 1000000000;
-    const char *p = text;
-    for (; isdigit((unsigned char)*p); p++) {
-        if (whole > (UINT64_MAX - 9) / 10)
-            return false;
-        whole = whole * 10 + (uint64_t)(*p - '0');
-    }
-    if (p == text)
+    uint64_t whole, fraction = 0;
+    const char *p = text, *end = text + strlen(text);
+    if (!br_decimal_read(&p, end, UINT64_MAX, &whole))
         return false;
     uint64_t unit = 1;
     if (whole < 100000000000ull)
@@ -58,10 +48,10 @@ static bool params_read_number(const char *text, uint64_t *ret)
         unit = 1000000;
     else if (whole < 100000000000000000ull)
         unit = 1000;
-    if (*p == '.' && unit == 1000000000)
-        for (p++; isdigit((unsigned char)*p); p++)
-            if (scale > 1)
-                fraction += (scale /= 10) * (uint64_t)(*p - '0');
+    if (*p == '.' && unit == 1000000000) {
+        p++;
+        fraction = br_decimal_fraction(&p, end, unit);
+    }
     if (*p || whole > UINT64_MAX / unit - 1)
         return false;
     *ret = whole * unit + fraction;
@@ -91,17 +81,14 @@ static bool params_read_now(const char *text, uint64_t now_ns, uint64_t *ret)
 {
     if (!br_text_starts(text, "now"))
         return false;
-    const char *p = text + 3;
+    const char *p = text + 3, *end = p + strlen(p);
     uint64_t back = 0;
     if (*p && *p++ != '-')
         return false;
     while (*p) {
-        uint64_t count = 0;
-        const char *digits = p;
-        for (; isdigit((unsigned char)*p) && count < 1000000000; p++)
-            count = count * 10 + (uint64_t)(*p - '0');
-        uint64_t unit = params_unit_ns(*p);
-        if (p == digits || !unit || count > now_ns / unit)
+        uint64_t count, unit;
+        if (!br_decimal_read(&p, end, UINT32_MAX, &count) || !(unit = params_unit_ns(*p)) ||
+            count > now_ns / unit)
             return false;
         back += count * unit;
         p++;
@@ -114,14 +101,14 @@ static bool params_read_now(const char *text, uint64_t now_ns, uint64_t *ret)
 static bool params_read_rfc3339(const char *text, uint64_t *ret)
 {
     struct tm tm = {0};
-    uint64_t fraction = 0, scale = 1000000000;
+    uint64_t fraction = 0;
     const char *p = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
     if (!p)
         return false;
-    if (*p == '.')
-        for (p++; isdigit((unsigned char)*p); p++)
-            if (scale > 1)
-                fraction += (scale /= 10) * (uint64_t)(*p - '0');
+    if (*p == '.') {
+        p++;
+        fraction = br_decimal_fraction(&p, p + strlen(p), 1000000000);
+    }
     int64_t seconds = timegm(&tm);
     if (*p == '+' || *p == '-') {
         struct tm offset = {0};

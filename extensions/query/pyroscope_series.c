@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lexer.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/sum.h"
@@ -83,7 +84,7 @@ struct pyroscope_set {
 
 static bool pyroscope_sets_has(const struct pyroscope_sets *sets, const char *name)
 {
-    if (!name || (sets->plain && !query_names_is_plain(name)))
+    if (!name || (sets->plain && !br_is_identifier(name, strlen(name))))
         return false;
     if (!sets->n_only)
         return !sets->grouping;

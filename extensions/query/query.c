@@ -6,7 +6,6 @@
  */
 #include "extensions/query/query.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -15,10 +14,7 @@
 #define TOO_MANY "too many queries are in progress"
 
 static const struct br_option options[] = {
-    BR_STRING(struct br_http_config, endpoint, "localhost:3200", "host:port to listen on"),
-    BR_STRING(struct br_http_config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
-    BR_PRESENT(struct br_http_config, tls, struct br_tls_config, br_tls_server_options,
-               "TLS; absent: plaintext"),
+    BR_LISTEN_ROWS(struct br_http_config, "localhost:3200"),
     BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,
                "other origins whose pages may send requests"),
     BR_HEADERS(struct br_http_config, response_headers, "additional headers of every response"),
@@ -132,14 +128,14 @@ static void query_dispatch(struct query *query, struct br_request *request)
 
 static void query_begin(struct br_handler *self, struct br_request *request)
 {
-    struct query *query = br_container_of(self, struct query, service);
+    struct query *query = br_container_of(self, struct query, service.handler);
     const struct query_config *config = query->node->config;
     enum br_encoding encoding; /* the encoding is parsed again when the body is complete */
     request->user = NULL;
     request->max_body = 0;
     request->leaves_at_eof = true;
     *query->requests += 1;
-    if (!br_hosts_allow(&query->hosts, request))
+    if (!br_hosts_allow(&query->service.hosts, request))
         query_respond_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
     else if (br_http_answer_page(&config->http, &config->allowed_hosts, request))
         *query->refused += strcmp(request->method, "OPTIONS") != 0;
@@ -172,12 +168,11 @@ static int query_create(struct br_node *node, struct br_err *err)
     struct query *query = node->state;
     const struct query_config *config = node->config;
     query->node = node;
-    query->service = (struct br_handler){.begin = query_begin,
-                                         .body = query_body,
-                                         .gone = query_gone,
-                                         .long_target = "the query is longer than 64 KiB\n"};
-    query->hosts =
-        (struct br_hosts){config->http.endpoint, config->http.transport, &config->allowed_hosts};
+    query->service.handler =
+        (struct br_handler){.begin = query_begin,
+                            .body = query_body,
+                            .gone = query_gone,
+                            .long_target = "the query is longer than 64 KiB\n"};
     query->started_ns = br_host_unix_ns(node->host);
     br_list_init(&query->jobs);
     query->requests = br_node_metric(node, BR_COUNTER, "braid_query_requests", NULL, NULL);
@@ -198,32 +193,21 @@ static int query_start(struct br_node *node, struct br_err *err)
     struct query *query = node->state;
     const struct query_config *config = node->config;
     struct br_server_config server = br_http_server(&config->http);
-    (void)snprintf(query->name, sizeof query->name, "extension/%.120s http", node->id);
-    server.name = query->name;
-    server.what = "http";
-    server.log = &node->log;
-    return node->host->ops->serve(node->host, &server, &query->service, &query->server, err);
-}
-
-static void query_on_stopped(void *arg)
-{
-    br_node_drained(arg);
+    return br_http_service_listen(&query->service, node, "http", &config->allowed_hosts, &server,
+                                  err);
 }
 
 static void query_drain(struct br_node *node)
 {
     struct query *query = node->state;
     query_jobs_end_streams(query);
-    if (query->server)
-        br_server_stop(query->server, query_on_stopped, node);
-    else
-        br_node_drained(node);
+    br_http_service_drain(&query->service, node);
 }
 
 static void query_destroy(struct br_node *node)
 {
     struct query *query = node->state;
-    br_server_free(query->server);
+    br_http_service_release(&query->service);
     if (!query->node)
         return;
     query_jobs_release(query);

@@ -25,8 +25,7 @@
 #include "core/masked.h"
 #include "core/task.h"
 #include "ingest/http.h"
-#include "net/hosts.h"
-#include "pipeline/component.h"
+#include "ingest/http_service.h"
 #include "storage/store.h"
 
 /* most bytes of the body of a POST, before and after decompression */
@@ -58,12 +57,10 @@ struct query_config {
 };
 
 struct query {
-    struct br_handler service; /* must be first */
+    struct br_http_service service;
     struct br_node *node;
-    struct br_hosts hosts;
     struct br_store *store;
     struct br_masked *masked;
-    struct br_server *server;
     struct br_list jobs; /* list of struct query_job */
     unsigned n_jobs;     /* number of jobs that are not tails */
     unsigned n_tails, n_downloads;
@@ -73,7 +70,6 @@ struct query {
     size_t sending_bytes;
     double *requests, *refused, *cut, *cut_off;
     uint64_t started_ns; /* Unix time in nanoseconds at which the extension started */
-    char name[160];
 };
 
 struct query_job;

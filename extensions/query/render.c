@@ -7,11 +7,11 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "extensions/query/names.h"
@@ -370,16 +370,15 @@ static void render_label_values(struct query_job *job)
  * text is not a topk(). */
 static const char *render_topk(struct query_job *job, const char *text, uint64_t *ret_limit)
 {
-    char *end;
     text += strspn(text, " \t\r\n");
     if (!br_text_starts_nocase(text, "topk") || text[4 + strspn(text + 4, " ")] != '(')
         return NULL;
     text += 4 + strspn(text + 4, " ") + 1;
-    *ret_limit = strtoull(text, &end, 10);
+    const char *end = text + strspn(text, " \t\r\n");
+    bool valid = br_decimal_read(&end, end + strlen(end), TOP_MAX, ret_limit) && *ret_limit;
     end += strspn(end, " \t\r\n");
     const char *close = strrchr(end, ')');
-    if (*end != ',' || !close || close[1 + strspn(close + 1, " \t\r\n")] || !*ret_limit ||
-        *ret_limit > TOP_MAX) {
+    if (!valid || *end != ',' || !close || close[1 + strspn(close + 1, " \t\r\n")]) {
         query_job_fail(job, 400, "invalid topk: must be topk(<1 to %d>, <query>)", TOP_MAX);
         return "";
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 
 #define DEPTH_MAX 256 /* deepest nesting of JSON lists and maps in a statement */
@@ -44,11 +45,6 @@ struct scan {
     const uint8_t *p, *end;
     uint8_t *out;
 };
-
-static bool db_is_digit(uint8_t byte)
-{
-    return byte >= '0' && byte <= '9';
-}
 
 static bool db_is_word(uint8_t byte)
 {
@@ -104,11 +100,11 @@ static const uint8_t *db_number_end(const struct scan *scan)
     const uint8_t *p = scan->p;
     if (scan->end - p > 1 && p[0] == '0' && (p[1] | 0x20) == 'x') {
         for (p += 2;
-             p < scan->end && (db_is_digit(*p) || ((*p | 0x20) >= 'a' && (*p | 0x20) <= 'f'));)
+             p < scan->end && (br_is_digit(*p) || ((*p | 0x20) >= 'a' && (*p | 0x20) <= 'f'));)
             p++;
         return p;
     }
-    while (p < scan->end && (db_is_digit(*p) || *p == '.' || (*p | 0x20) == 'e')) {
+    while (p < scan->end && (br_is_digit(*p) || *p == '.' || (*p | 0x20) == 'e')) {
         bool exponent = (*p++ | 0x20) == 'e';
         p += exponent && p < scan->end && (*p == '+' || *p == '-');
     }
@@ -119,9 +115,9 @@ static const uint8_t *db_number_end(const struct scan *scan)
 static void db_put_name(struct scan *scan, const uint8_t *to)
 {
     while (scan->p < to) {
-        bool digit = db_is_digit(*scan->p);
+        bool digit = br_is_digit(*scan->p);
         db_put(scan, digit ? (const uint8_t *)"?" : scan->p, 1);
-        for (scan->p++; digit && scan->p < to && db_is_digit(*scan->p);)
+        for (scan->p++; digit && scan->p < to && br_is_digit(*scan->p);)
             scan->p++;
     }
 }
@@ -130,7 +126,7 @@ static void db_put_word(struct scan *scan)
 {
     static const char *const literals[] = {"true", "false", "null"};
     const uint8_t *p = scan->p;
-    while (p < scan->end && (db_is_word(*p) || db_is_digit(*p) || *p == '$'))
+    while (p < scan->end && (db_is_word(*p) || br_is_digit(*p) || *p == '$'))
         p++;
     for (size_t i = 0; i < BR_COUNT(literals); i++)
         if (br_bytes_are_nocase(scan->p, (size_t)(p - scan->p), literals[i])) {
@@ -145,12 +141,12 @@ static void db_put_word(struct scan *scan)
 static const uint8_t *db_dollar_end(const struct scan *scan)
 {
     const uint8_t *p = scan->p + 1;
-    if (p < scan->end && db_is_digit(*p)) {
-        while (p < scan->end && db_is_digit(*p))
+    if (p < scan->end && br_is_digit(*p)) {
+        while (p < scan->end && br_is_digit(*p))
             p++;
         return p;
     }
-    while (p < scan->end && (db_is_word(*p) || db_is_digit(*p)))
+    while (p < scan->end && (db_is_word(*p) || br_is_digit(*p)))
         p++;
     if (p == scan->end || *p != '$')
         return NULL;
@@ -182,9 +178,9 @@ static bool db_is_number(const struct scan *scan, const uint8_t *start)
     const uint8_t *p = scan->p + sign;
     if (p >= scan->end)
         return false;
-    if (db_is_digit(*p))
+    if (br_is_digit(*p))
         return true;
-    bool fraction = *p == '.' && p + 1 < scan->end && db_is_digit(p[1]);
+    bool fraction = *p == '.' && p + 1 < scan->end && br_is_digit(p[1]);
     return fraction && (p == start || !db_is_word(p[-1]));
 }
 
@@ -295,7 +291,7 @@ static bool db_json_plain(struct scan *scan)
         }
     if (!ok)
         ok = *scan->p == '"' ? db_skip_text(scan)
-                             : (*scan->p == '-' || db_is_digit(*scan->p)) && db_skip_number(scan);
+                             : (*scan->p == '-' || br_is_digit(*scan->p)) && db_skip_number(scan);
     db_put(scan, "\"?\"", 3);
     return ok;
 }

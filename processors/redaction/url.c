@@ -5,14 +5,10 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 
 #define SEGMENT_MAX 32
 #define HEX_MIN 7
-
-static bool redact_url_is_digit(uint8_t byte)
-{
-    return byte >= '0' && byte <= '9';
-}
 
 static bool redact_url_is_letter(uint8_t byte)
 {
@@ -25,7 +21,7 @@ static bool redact_url_is_word(const uint8_t *text, size_t len)
     if (len > SEGMENT_MAX)
         return false;
     for (size_t i = 0; i < len; i++) {
-        bool grace = i == 1 && redact_url_is_digit(text[i]);
+        bool grace = i == 1 && br_is_digit(text[i]);
         if (!grace && !redact_url_is_letter(text[i]) && !memchr("-_.~ ", text[i], 5))
             return false;
         n_hex += br_hex_value((char)text[i]) >= 0;

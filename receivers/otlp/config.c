@@ -39,10 +39,7 @@ static const struct br_option keepalive_options[] = {
 };
 
 static const struct br_option grpc_options[] = {
-    BR_STRING(struct otlp_grpc, endpoint, "localhost:4317", "host:port to listen on"),
-    BR_STRING(struct otlp_grpc, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
-    BR_PRESENT(struct otlp_grpc, tls, struct br_tls_config, br_tls_server_options,
-               "TLS; absent: plaintext"),
+    BR_LISTEN_ROWS(struct otlp_grpc, "localhost:4317"),
     BR_INT(struct otlp_grpc, max_recv_msg_size_mib, 64, 0, 255,
            "largest message in MiB, before and after decompression; 0: 64"),
     BR_INT(struct otlp_grpc, max_concurrent_streams, 0, 0, 4294967295.0,

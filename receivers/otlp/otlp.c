@@ -42,7 +42,8 @@ static void otlp_receiver_report_wrong_protocol(const struct br_ingest_listener 
 
 static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request *request)
 {
-    struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
+    struct br_ingest_listener *listener =
+        br_container_of(self, struct br_ingest_listener, service.handler);
     struct otlp *otlp = br_container_of(listener, struct otlp, grpc);
     char why[BR_INGEST_UNKNOWN_MAX];
     if (!br_grpc_is(request)) {
@@ -63,7 +64,8 @@ static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request 
 
 static void otlp_receiver_begin_http(struct br_handler *self, struct br_request *request)
 {
-    struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
+    struct br_ingest_listener *listener =
+        br_container_of(self, struct br_ingest_listener, service.handler);
     struct otlp *otlp = br_container_of(listener, struct otlp, http);
     if (br_grpc_is(request)) {
         const struct otlp_config *config = listener->ingest->node->config;
@@ -97,7 +99,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
     br_otlp_handler_init(&otlp->service, node);
     if (grpc) {
         size_t mib = (size_t)grpc->max_recv_msg_size_mib;
-        otlp->grpc.service.begin = otlp_receiver_begin_grpc;
+        otlp->grpc.service.handler.begin = otlp_receiver_begin_grpc;
         otlp->grpc.drops_metadata = !grpc->include_metadata;
         otlp->grpc.max_body = mib ? mib << 20 : BR_BODY_MAX;
         br_meter_init(&otlp->grpc_meter, node, "grpc", BR_BOTH_SIGNALS);
@@ -105,7 +107,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
     if (http) {
         otlp->service.paths[BR_TRACES] = http->traces_url_path;
         otlp->service.paths[BR_PROFILES] = http->profiles_url_path;
-        otlp->http.service.begin = otlp_receiver_begin_http;
+        otlp->http.service.handler.begin = otlp_receiver_begin_http;
         otlp->http.http = &http->server;
         otlp->http.drops_metadata = !http->server.include_metadata;
         otlp->http.max_body = br_http_max_body(&http->server);

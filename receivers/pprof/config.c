@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "net/client.h"
 #include "net/route.h"
@@ -311,13 +311,12 @@ static bool pprof_config_is_free_name(const struct pprof_config *config, size_t 
 {
     const struct pprof_custom_config *custom = config->profiles.custom.items;
     const char *name = custom[at].name;
-    for (const char *p = name; *p; p++)
-        if (!isalpha((unsigned char)*p) && *p != '_' && (p == name || !isdigit((unsigned char)*p)))
-            return false;
+    if (!br_is_identifier(name, strlen(name)))
+        return false;
     for (size_t i = 0; i < PPROF_CUSTOM + at; i++)
         if (strcmp(pprof_kind_name(config, (enum pprof_kind)i), name) == 0)
             return false;
-    return *name != '\0';
+    return true;
 }
 
 static void pprof_config_check_custom(const struct checker *checker,

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "ingest/pieces.h"
@@ -348,21 +349,6 @@ static int folder_load(struct br_reading *reading, struct file *file)
     return rc;
 }
 
-/* Parses a number of at most 18 digits. Returns false for any other text. */
-static bool folder_read_number(const uint8_t *text, const uint8_t *end, uint64_t *ret)
-{
-    uint64_t number = 0;
-    if (text == end || end - text > 18)
-        return false;
-    for (; text < end; text++) {
-        if (*text < '0' || *text > '9')
-            return false;
-        number = number * 10 + (uint64_t)(*text - '0');
-    }
-    *ret = number;
-    return true;
-}
-
 /* Corrects a line that was read up to `counted` while a program was still writing it. If that
  * part was already a stack with a number, the number becomes the difference. Returns false if
  * the stack itself has become longer. */
@@ -374,8 +360,9 @@ static bool folder_subtract_counted(uint8_t *line, const uint8_t *counted, const
         return true; /* no stack of the line was counted */
     if (eol > counted && eol[-1] == '\r')
         eol--;
-    if (!folder_read_number(space + 1, counted, &before) ||
-        !folder_read_number(space + 1, eol, &all))
+    const char *number = (const char *)space + 1;
+    if (!br_decimal_parse(number, (size_t)(counted - space) - 1, INT64_MAX, &before) ||
+        !br_decimal_parse(number, (size_t)(eol - space) - 1, INT64_MAX, &all))
         return false;
     uint64_t difference = all - before;
     for (uint8_t *digit = space + (eol - space) - 1; digit > space; digit--, difference /= 10)

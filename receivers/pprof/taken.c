@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 
 #define NUMBERS 5
@@ -61,17 +61,9 @@ static bool taken_parse(const char *p, const char *end, char name[NAME_MAX + 1],
                         struct pprof_taken *ret)
 {
     uint64_t v[NUMBERS];
-    for (int i = 0; i < NUMBERS; i++) {
-        uint64_t n = 0;
-        const char *start = p;
-        for (; p < end && *p >= '0' && *p <= '9'; p++)
-            if (__builtin_mul_overflow(n, 10u, &n) ||
-                __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
-                return false;
-        if (p == start || p == end || *p++ != ' ')
+    for (int i = 0; i < NUMBERS; i++)
+        if (!br_decimal_read(&p, end, UINT64_MAX, &v[i]) || p == end || *p++ != ' ')
             return false;
-        v[i] = n;
-    }
     *ret = (struct pprof_taken){{v[0], v[1], v[2]}, {v[3], v[4]}};
     return taken_unescape(p, end, name);
 }

@@ -268,7 +268,7 @@ static void pprof_upload_refuse(struct br_ingest_listener *listener, struct br_r
 static void pprof_upload_begin(struct br_handler *self, struct br_request *request)
 {
     struct br_ingest_listener *ingest_listener =
-        br_container_of(self, struct br_ingest_listener, service);
+        br_container_of(self, struct br_ingest_listener, service.handler);
     struct pprof_upload *upload = br_container_of(ingest_listener, struct pprof_upload, listener);
     struct br_upload settings = {.kind = &kind,
                                  .arg = upload,
@@ -294,7 +294,7 @@ static void pprof_upload_begin(struct br_handler *self, struct br_request *reque
 
 void pprof_upload_init(struct pprof_upload *upload, const struct br_http_config *http)
 {
-    upload->listener.service.begin = pprof_upload_begin;
+    upload->listener.service.handler.begin = pprof_upload_begin;
     upload->listener.http = http;
     upload->listener.max_body = br_http_max_body(http);
     br_meter_init(&upload->meter, upload->ingest.node, "http", BR_SIGNAL_BIT(BR_PROFILES));

@@ -3,14 +3,14 @@
  * pkg/og/convert. */
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "receivers/pyroscope/pyroscope.h"
 #include "wire/multipart.h"
 
 #define FIELDS_MAX 16
-#define SAMPLE_RATE 100.0
+#define SAMPLE_RATE 100
 /* largest sample rate that fits into the integer type that Pyroscope uses */
-#define SAMPLE_RATE_MAX 4294967295.0
 
 /* Parameters of a query, and the content type. */
 struct query {
@@ -52,14 +52,11 @@ static int pyroscope_ingest_read_sample_rate(struct pyroscope_upload *upload, do
     const char *text;
     size_t len;
     int rc = pyroscope_ingest_parameter(upload, "sampleRate", &text, &len);
-    size_t i = len && text[0] == '+';
-    double rate = 0;
-    bool number = len > i;
-    for (; number && i < len; i++) {
-        rate = rate * 10 + (text[i] - '0');
-        number = text[i] >= '0' && text[i] <= '9' && rate <= SAMPLE_RATE_MAX;
-    }
-    *ret = number ? rate : SAMPLE_RATE;
+    size_t plus = len && text[0] == '+';
+    uint64_t rate = SAMPLE_RATE;
+    if (len > plus)
+        (void)br_decimal_parse(text + plus, len - plus, UINT32_MAX, &rate);
+    *ret = (double)rate;
     return rc;
 }
 

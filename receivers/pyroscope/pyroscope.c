@@ -41,7 +41,7 @@ static bool pyroscope_receiver_begin_ready(struct pyroscope *pyroscope, struct b
 static void pyroscope_receiver_begin(struct br_handler *self, struct br_request *request)
 {
     struct br_ingest_listener *ingest_listener =
-        br_container_of(self, struct br_ingest_listener, service);
+        br_container_of(self, struct br_ingest_listener, service.handler);
     struct pyroscope *p = br_container_of(ingest_listener, struct pyroscope, listener);
     if (pyroscope_begin_push(p, request))
         return;
@@ -70,7 +70,7 @@ static int pyroscope_receiver_create(struct br_node *node, struct br_err *err)
                                        .paths[BR_PROFILES] = "/v1development/profiles",
                                        .more_types = true};
     br_otlp_handler_init(&p->otlp, node);
-    p->listener.service.begin = pyroscope_receiver_begin;
+    p->listener.service.handler.begin = pyroscope_receiver_begin;
     p->listener.http = &config->protocols.http;
     p->listener.max_body = br_http_max_body(&config->protocols.http);
     br_meter_init(&p->http, node, "http", BR_SIGNAL_BIT(BR_PROFILES));

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "app/fetch.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "query/id.h"
 
@@ -207,10 +208,10 @@ static bool query_read_lines(struct query_args *args)
     args->lines = SIZE_MAX;
     for (size_t i = 0; i < args->n_parameters; i++) {
         const char *digits = args->parameters[i].value;
-        int64_t lines;
+        uint64_t lines;
         if (strcmp(args->parameters[i].name, "limit") != 0)
             continue;
-        if (!br_parse_int(digits, 10, false, &lines) || lines < 1)
+        if (!br_decimal_parse(digits, strlen(digits), INT64_MAX, &lines) || lines < 1)
             return false;
         args->lines = (size_t)lines;
     }

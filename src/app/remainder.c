@@ -2,10 +2,10 @@
 #include "app/remainder.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 
 #define PORT_SHIFT 10000
@@ -342,15 +342,12 @@ static void remainder_sections(struct reduction *reduction)
 static char *remainder_moved(struct reduction *reduction, const char *endpoint)
 {
     const char *colon = strrchr(endpoint, ':'), *digits = colon ? colon + 1 : endpoint;
-    size_t n = strlen(digits);
-    if (!n || n > 5 || digits[strspn(digits, "0123456789")])
-        return NULL;
-    unsigned long port = strtoul(digits, NULL, 10);
-    if (port == 0 || port > 65535)
+    uint64_t port;
+    if (!br_decimal_parse(digits, strlen(digits), 65535, &port) || port == 0)
         return NULL;
     port = port + PORT_SHIFT <= 65535 ? port + PORT_SHIFT : port - PORT_SHIFT;
-    char *moved = br_arena_printf(reduction->remainder->arena, colon ? "\"%.*s%lu\"" : "%.*s%lu",
-                                  (int)(digits - endpoint), endpoint, port);
+    char *moved = br_arena_printf(reduction->remainder->arena, colon ? "\"%.*s%u\"" : "%.*s%u",
+                                  (int)(digits - endpoint), endpoint, (unsigned)port);
     reduction->no_memory = reduction->no_memory || !moved;
     return moved;
 }

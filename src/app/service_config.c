@@ -5,9 +5,9 @@
  */
 #include "app/service_config.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "config/effective.h"
 #include "config/parts.h"
@@ -210,12 +210,9 @@ static void service_config_warn_unless_empty(const struct br_yaml *node, const c
 static char *service_config_label_name(const char *name, struct br_arena *arena)
 {
     char *label = br_arena_strndup(arena, name, strlen(name));
-    for (char *p = label; p && *p; p++) {
-        bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
-        bool digit = *p >= '0' && *p <= '9';
-        if (!letter && (!digit || p == label))
+    for (char *p = label; p && *p; p++)
+        if (!br_is_word(*p) || (p == label && br_is_digit(*p)))
             *p = '_';
-    }
     return label;
 }
 
@@ -351,13 +348,10 @@ int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *e
         return 0;
     }
     bool plain = node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded);
-    bool short_number = plain && node->len <= 3 && node->text[0] != '0';
-    if (short_number && node->text[strspn(node->text, "0123456789")] == '\0') {
-        unsigned long v = strtoul(node->text, NULL, 10);
-        if (v >= 1 && v <= WORKERS_MAX) {
-            *ret = (unsigned)v;
-            return 0;
-        }
+    uint64_t v;
+    if (plain && node->text[0] != '0' && br_decimal_parse(node->text, node->len, WORKERS_MAX, &v)) {
+        *ret = (unsigned)v;
+        return 0;
     }
     return br_errs_add(errs, node, "service::workers",
                        "must be a whole number from 1 to %d, or auto, got %s", WORKERS_MAX,

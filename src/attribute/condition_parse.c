@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ctype.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attribute/condition_internal.h"
 #include "base/bytes.h"
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -15,14 +13,19 @@
 
 struct parser {
     struct br_conditions *conditions;
-    const char *text, *p;
+    struct br_lexer lexer;
     enum br_signal signal;
     enum br_condition_context context;
-    struct br_arena *arena;
     struct br_condition *patterns;
     unsigned depth;
-    struct br_err *err;
     int rc;
+};
+
+static const struct br_lexer_rules rules = {
+    .blanks = " \t\n\v\f\r",
+    .one_line = true,
+    .unended = "the quote that opens here is never closed",
+    .unknown_escape = "unknown escape; write \\\\ for a backslash",
 };
 
 static struct br_condition *parse_or(struct parser *parser);
@@ -31,15 +34,11 @@ static struct br_condition *parse_or(struct parser *parser);
 __attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *parser, const char *at,
                                                               const char *fmt, ...)
 {
-    if (parser->rc)
-        return NULL;
-    char text[400];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
+    if (!parser->rc)
+        parser->rc = br_lexer_vfail(&parser->lexer, at, BR_EINVAL, fmt, ap);
     va_end(ap);
-    parser->rc = br_err_set(parser->err, BR_EINVAL, "at character %zu: %s",
-                            (size_t)(at - parser->text) + 1, text);
     return NULL;
 }
 
@@ -56,37 +55,22 @@ static void *parse_lack(struct parser *parser, const char *at, const char *text)
 static void *parse_keep(struct parser *parser, void *memory)
 {
     if (!memory && !parser->rc)
-        parser->rc = br_err_set(parser->err, BR_ENOMEM, "out of memory");
+        parser->rc = br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
     return memory;
-}
-
-static void parse_blanks(struct parser *parser)
-{
-    while (isspace((unsigned char)*parser->p))
-        parser->p++;
-}
-
-static bool parse_is_word(char letter)
-{
-    return isalnum((unsigned char)letter) || letter == '_';
 }
 
 /* Skips the operator or word `token` if the text continues with it. Returns false if it does
  * not. */
 static bool parse_take(struct parser *parser, const char *token)
 {
-    parse_blanks(parser);
-    size_t n = strlen(token);
-    if (strncmp(parser->p, token, n) != 0 ||
-        (parse_is_word(token[0]) && parse_is_word(parser->p[n])))
-        return false;
-    parser->p += n;
-    return true;
+    br_lexer_skip(&parser->lexer);
+    return br_lexer_take(&parser->lexer, token);
 }
 
 static struct br_condition *parse_node(struct parser *parser, enum br_condition_op op)
 {
-    struct br_condition *node = parse_keep(parser, br_arena_calloc(parser->arena, 1, sizeof *node));
+    struct br_condition *node =
+        parse_keep(parser, br_arena_calloc(parser->lexer.arena, 1, sizeof *node));
     if (node)
         node->op = op;
     return node;
@@ -94,65 +78,35 @@ static struct br_condition *parse_node(struct parser *parser, enum br_condition_
 
 /* --- Literals -------------------------------------------------------------------------------- */
 
-/* Returns the byte that an escape in a Go string stands for, or 0 if it does not stand for a
- * single byte. */
-static char parse_escape(char letter)
-{
-    static const char from[] = "\\\"abfnrtv", to[] = "\\\"\a\b\f\n\r\t\v";
-    const char *at = letter ? strchr(from, letter) : NULL;
-    return at ? to[at - from] : '\0';
-}
-
 /* Parses a text in double quotes. `*ret_len` is the length of the text. */
-static char *parse_text(struct parser *parser, size_t *ret_len)
+static const char *parse_text(struct parser *parser, size_t *ret_len)
 {
-    const char *start = parser->p++;
-    char *out = parse_keep(parser, br_arena_alloc(parser->arena, strlen(start) + 1));
-    size_t n = 0;
-    if (!out)
-        return NULL;
-    for (; *parser->p != '"'; parser->p++) {
-        if (!*parser->p)
-            return parse_fail(parser, start, "the quote that opens here is never closed");
-        if (*parser->p != '\\') {
-            out[n++] = *parser->p;
-            continue;
-        }
-        out[n] = parse_escape(*++parser->p);
-        if (!out[n++])
-            return parse_fail(parser, parser->p - 1, "unknown escape; write \\\\ for a backslash");
-    }
-    parser->p++;
-    out[n] = '\0';
-    *ret_len = n;
-    return out;
+    const char *text = NULL;
+    int rc = br_lexer_string(&parser->lexer, &text, ret_len);
+    if (rc == BR_ENOMEM)
+        return parse_keep(parser, NULL);
+    parser->rc = parser->rc ? parser->rc : rc;
+    return text;
 }
 
 static bool parse_number(struct parser *parser, struct br_any *ret)
 {
-    const char *start = parser->p;
-    size_t n = strspn(start + (*start == '-' || *start == '+'), "0123456789.eE");
-    n += *start == '-' || *start == '+';
-    char copy[64];
-    int64_t whole = 0;
-    if (n >= sizeof copy)
+    const char *start = parser->lexer.at;
+    bool sign = *start == '-' || *start == '+', whole;
+    size_t len = br_lexer_number(start + sign, parser->lexer.end, &whole) + sign;
+    int64_t integer;
+    if (len == sign)
         return parse_fail(parser, start, "this number has too many digits");
-    memcpy(copy, start, n);
-    copy[n] = '\0';
-    parser->p += n;
-    if (!copy[strcspn(copy, ".eE")]) {
-        const char *digits = copy + (*copy == '-' || *copy == '+');
-        if (!br_parse_int(digits, 10, *copy == '-', &whole))
-            return parse_fail(parser, start, "not a whole number of 64 bits");
-        *ret = (struct br_any){.type = BR_VALUE_INT, .number = (uint64_t)whole};
+    parser->lexer.at += len;
+    if (!whole) {
+        double v = br_lexer_real(start, len);
+        *ret = (struct br_any){.type = BR_VALUE_DOUBLE};
+        memcpy(&ret->number, &v, sizeof v);
         return true;
     }
-    char *end;
-    double v = strtod(copy, &end);
-    if (*end)
-        return parse_fail(parser, start, "not a number");
-    *ret = (struct br_any){.type = BR_VALUE_DOUBLE};
-    memcpy(&ret->number, &v, sizeof v);
+    if (!br_decimal_parse_signed(start, len, &integer))
+        return parse_fail(parser, start, "not a whole number of 64 bits");
+    *ret = (struct br_any){.type = BR_VALUE_INT, .number = (uint64_t)integer};
     return true;
 }
 
@@ -262,29 +216,31 @@ static bool parse_is_attribute(enum br_condition_field field)
 /* Parses the key in ["..."] after attributes. */
 static bool parse_key(struct parser *parser, struct br_condition_operand *ret)
 {
-    const char *start = parser->p;
+    const char *start = parser->lexer.at;
     if (!parse_take(parser, "["))
         return parse_fail(parser, start,
                           "attributes as a whole cannot be compared: write attributes[\"key\"]");
-    parse_blanks(parser);
-    if (*parser->p != '"')
-        return parse_fail(parser, parser->p, "the key of an attribute is a text in double quotes");
+    br_lexer_skip(&parser->lexer);
+    if (*parser->lexer.at != '"')
+        return parse_fail(parser, parser->lexer.at,
+                          "the key of an attribute is a text in double quotes");
     ret->key = parse_text(parser, &ret->key_len);
     if (!ret->key)
         return false;
     if (!parse_take(parser, "]"))
-        return parse_fail(parser, parser->p, "a \"]\" is missing");
-    if (*parser->p == '[')
-        return parse_fail(parser, parser->p, "the elements of an attribute cannot be compared");
+        return parse_fail(parser, parser->lexer.at, "a \"]\" is missing");
+    if (*parser->lexer.at == '[')
+        return parse_fail(parser, parser->lexer.at,
+                          "the elements of an attribute cannot be compared");
     return true;
 }
 
 static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
 {
-    const char *start = parser->p;
+    const char *start = parser->lexer.at;
     char name[80];
     size_t n = 0, skip = 0;
-    while (parse_is_word(start[n]) || start[n] == '.')
+    while (br_is_word(start[n]) || start[n] == '.')
         n++;
     if (*start == '\'')
         return parse_fail(parser, start, "a text must be in double quotes");
@@ -293,8 +249,8 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
                           n ? "unknown path" : "a path or a literal is required here");
     memcpy(name, start, n);
     name[n] = '\0';
-    parser->p += n;
-    if (*parser->p == '(')
+    parser->lexer.at += n;
+    if (*parser->lexer.at == '(')
         return parse_fail(parser, start, "the function %s is unknown; use IsMatch or IsRootSpan",
                           name);
     const struct path *path = parse_context(parser, name, &skip);
@@ -308,7 +264,7 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
     if (!path->name)
         return parse_fail(parser, start, "the path %s is unknown", name);
     ret->field = path->field;
-    if (ret->field == CONDITION_TRACE_STATE && *parser->p == '[')
+    if (ret->field == CONDITION_TRACE_STATE && *parser->lexer.at == '[')
         ret->field = CONDITION_TRACE_STATE_KEY;
     bool keyed = parse_is_attribute(ret->field) || ret->field == CONDITION_TRACE_STATE_KEY;
     return !keyed || parse_key(parser, ret);
@@ -317,17 +273,16 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
 static bool parse_operand(struct parser *parser, struct br_condition_operand *ret)
 {
     *ret = (struct br_condition_operand){.field = CONDITION_LITERAL};
-    parse_blanks(parser);
-    if (*parser->p == '"') {
+    br_lexer_skip(&parser->lexer);
+    if (*parser->lexer.at == '"') {
         size_t len = 0;
-        char *text = parse_text(parser, &len);
+        const char *text = parse_text(parser, &len);
         ret->literal =
             (struct br_any){.type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = len};
         return text != NULL;
     }
-    bool sign = *parser->p == '-' || *parser->p == '+';
-    if (isdigit((unsigned char)parser->p[sign]) ||
-        (parser->p[sign] == '.' && isdigit((unsigned char)parser->p[sign + 1])))
+    const char *digits = parser->lexer.at + (*parser->lexer.at == '-' || *parser->lexer.at == '+');
+    if (br_is_digit(digits[*digits == '.']))
         return parse_number(parser, &ret->literal);
     return parse_word(parser, &ret->literal) || parse_path(parser, ret);
 }
@@ -340,16 +295,19 @@ static struct br_condition *parse_match(struct parser *parser)
     if (!node || !parse_operand(parser, &node->left))
         return NULL;
     if (!parse_take(parser, ","))
-        return parse_fail(parser, parser->p, "a \",\" and a pattern are missing");
-    parse_blanks(parser);
-    const char *at = parser->p;
+        return parse_fail(parser, parser->lexer.at, "a \",\" and a pattern are missing");
+    br_lexer_skip(&parser->lexer);
+    const char *at = parser->lexer.at;
     size_t len;
-    if (*parser->p != '"')
-        return parse_fail(parser, parser->p, "the pattern of IsMatch is a text in double quotes");
+    if (*parser->lexer.at != '"')
+        return parse_fail(parser, parser->lexer.at,
+                          "the pattern of IsMatch is a text in double quotes");
     const char *pattern = parse_text(parser, &len);
     char why[BR_REGEX_WHY_SIZE];
     if (!pattern)
         return NULL;
+    if (memchr(pattern, '\0', len))
+        return parse_fail(parser, at, "a pattern must not contain a NUL");
     int rc = br_regex_compile(&parser->conditions->regex, pattern, &node->pattern, why);
     if (rc == BR_EINVAL)
         return parse_fail(parser, at, "invalid regular expression: %s", why);
@@ -357,7 +315,8 @@ static struct br_condition *parse_match(struct parser *parser)
         return parse_keep(parser, NULL);
     node->patterns = parser->patterns;
     parser->patterns = node;
-    return parse_take(parser, ")") ? node : parse_fail(parser, parser->p, "a \")\" is missing");
+    return parse_take(parser, ")") ? node
+                                   : parse_fail(parser, parser->lexer.at, "a \")\" is missing");
 }
 
 static bool parse_op(struct parser *parser, enum br_condition_op *ret)
@@ -381,8 +340,8 @@ static struct br_condition *parse_comparison(struct parser *parser)
     struct br_condition *node = parse_node(parser, CONDITION_CONSTANT);
     if (!node || !parse_operand(parser, &node->left))
         return NULL;
-    parse_blanks(parser);
-    const char *at = parser->p;
+    br_lexer_skip(&parser->lexer);
+    const char *at = parser->lexer.at;
     if (parse_op(parser, &node->op))
         return parse_operand(parser, &node->right) ? node : NULL;
     if (*at && strchr("+-*/", *at))
@@ -400,11 +359,11 @@ static struct br_condition *parse_outcome(struct parser *parser, struct br_condi
     struct br_any literal = {0};
     if (!function)
         return NULL;
-    parse_blanks(parser);
-    const char *at = parser->p;
+    br_lexer_skip(&parser->lexer);
+    const char *at = parser->lexer.at;
     if (!parse_op(parser, &op))
         return function;
-    parse_blanks(parser);
+    br_lexer_skip(&parser->lexer);
     if ((op != CONDITION_EQ && op != CONDITION_NE) || !parse_word(parser, &literal) ||
         literal.type != BR_VALUE_BOOL)
         return parse_fail(parser, at, "a function can be == or != true or false here");
@@ -418,25 +377,26 @@ static struct br_condition *parse_outcome(struct parser *parser, struct br_condi
 
 static struct br_condition *parse_primary(struct parser *parser)
 {
-    parse_blanks(parser);
-    const char *at = parser->p;
+    br_lexer_skip(&parser->lexer);
+    const char *at = parser->lexer.at;
     if (parse_take(parser, "(")) {
         struct br_condition *inner = parse_or(parser);
-        if (inner && !parse_take(parser, ")"))
-            return parse_fail(parser, parser->p, "the \"(\" at character %zu has no \")\"",
-                              (size_t)(at - parser->text) + 1);
-        return inner;
+        if (!inner || parse_take(parser, ")"))
+            return inner;
+        int line, col;
+        br_lexer_place(&parser->lexer, at, &line, &col);
+        return parse_fail(parser, parser->lexer.at, "the \"(\" at character %d has no \")\"", col);
     }
     if (parse_take(parser, "IsMatch")) {
         if (!parse_take(parser, "("))
-            return parse_fail(parser, parser->p, "a \"(\" is missing");
+            return parse_fail(parser, parser->lexer.at, "a \"(\" is missing");
         return parse_outcome(parser, parse_match(parser));
     }
     if (parse_take(parser, "IsRootSpan")) {
         if (parser->signal != BR_TRACES)
             return parse_fail(parser, at, "IsRootSpan is for spans");
         if (!parse_take(parser, "(") || !parse_take(parser, ")"))
-            return parse_fail(parser, parser->p, "\"()\" is missing");
+            return parse_fail(parser, parser->lexer.at, "\"()\" is missing");
         return parse_outcome(parser, parse_node(parser, CONDITION_ROOT));
     }
     return parse_comparison(parser);
@@ -445,9 +405,9 @@ static struct br_condition *parse_primary(struct parser *parser)
 static struct br_condition *parse_not(struct parser *parser)
 {
     struct br_condition *node = NULL;
-    parse_blanks(parser);
+    br_lexer_skip(&parser->lexer);
     if (++parser->depth > DEPTH_MAX)
-        return parse_fail(parser, parser->p, "more than %d parentheses inside each other",
+        return parse_fail(parser, parser->lexer.at, "more than %d parentheses inside each other",
                           DEPTH_MAX);
     if (parse_take(parser, "not")) {
         struct br_condition *inner = parse_not(parser);
@@ -505,19 +465,22 @@ int br_conditions_add(struct br_conditions *conditions, const char *text, enum b
                       enum br_condition_context context, struct br_arena *arena, struct br_err *err)
 {
     struct parser parser = {.conditions = conditions,
-                            .text = text,
-                            .p = text,
+                            .lexer = {.rules = &rules,
+                                      .text = text,
+                                      .at = text,
+                                      .end = text + strlen(text),
+                                      .arena = arena,
+                                      .err = err},
                             .signal = signal,
-                            .context = context,
-                            .arena = arena,
-                            .err = err};
+                            .context = context};
     if (strlen(text) > BR_CONDITION_MAX)
         return br_err_set(err, BR_EINVAL, "at character 1: a condition has at most %u bytes",
                           BR_CONDITION_MAX);
     struct br_condition *whole = parse_or(&parser);
-    parse_blanks(&parser);
-    if (whole && *parser.p)
-        (void)parse_fail(&parser, parser.p, "\"and\" or \"or\" has to stand here, or the end");
+    br_lexer_skip(&parser.lexer);
+    if (whole && *parser.lexer.at)
+        (void)parse_fail(&parser, parser.lexer.at,
+                         "\"and\" or \"or\" has to stand here, or the end");
     if (whole && !parser.rc &&
         br_grow(&conditions->items, &conditions->cap, conditions->count + 1,
                 sizeof(struct br_condition *), CONDITIONS_MAX))

@@ -10,6 +10,7 @@
 #include "attribute/value_text.h"
 #include "base/buf.h"
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/str.h"
 #include "wire/protobuf.h"
 
@@ -128,13 +129,6 @@ static bool value_put_double(double value, struct br_arena *arena, struct br_val
 }
 
 /* --- Numbers in texts ------------------------------------------------------------------------ */
-
-/* Parses like Go's strconv.ParseInt with base 10. */
-static bool value_parse_int(const char *text, int64_t *ret)
-{
-    bool negative = *text == '-';
-    return br_parse_int(text + (*text == '-' || *text == '+'), 10, negative, ret);
-}
 
 /* Parses like Go's strconv.ParseInt with base 0: with the prefix 0x, 0o or 0b, or a leading 0
  * for octal. */
@@ -302,7 +296,7 @@ static bool value_to_int(const struct br_any *any, int64_t *ret)
         return true;
     }
     if (any->type != BR_VALUE_DOUBLE)
-        return value_number_text(any, text) && value_parse_int(text, ret);
+        return value_number_text(any, text) && br_decimal_parse_signed(text, strlen(text), ret);
     memcpy(&d, &any->number, sizeof d);
     if (!(d >= -9223372036854775808.0 && d < 9223372036854775808.0))
         return false;

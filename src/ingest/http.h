@@ -81,17 +81,20 @@ struct br_http_config {
 
 extern const struct br_option br_cors_options[];
 
+/* Option rows for a struct with the members `endpoint`, `transport` and `tls`. `listens` is the
+ * default endpoint. */
+#define BR_LISTEN_ROWS(type, listens)                                                              \
+    BR_STRING(type, endpoint, listens, "host:port to listen on"),                                  \
+        BR_STRING(type, transport, "tcp", "tcp, or unix (endpoint is then a path)"),               \
+        BR_PRESENT(type, tls, struct br_tls_config, br_tls_server_options, "TLS; absent: plaintext")
+
 /* Option rows for a struct that begins with a struct br_http_config. `listens` is the default
  * endpoint. */
 #define BR_HTTP_ROWS(listens) BR_HTTP_ROWS_KEEPING(listens, true)
 
 /* The same rows. `keeps` is the default of include_metadata, which is false in the Collector. */
 #define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
-    BR_STRING(struct br_http_config, endpoint, listens, "host:port to listen on"),                 \
-        BR_STRING(struct br_http_config, transport, "tcp",                                         \
-                  "tcp, or unix (endpoint is then a path)"),                                       \
-        BR_PRESENT(struct br_http_config, tls, struct br_tls_config, br_tls_server_options,        \
-                   "TLS; absent: plaintext"),                                                      \
+    BR_LISTEN_ROWS(struct br_http_config, listens),                                                \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
                    "web pages that may send requests"),                                            \
         BR_INT(struct br_http_config, max_request_body_size, BR_BODY_MAX, 0, 255 << 20,            \

@@ -400,7 +400,7 @@ void br_ingest_release(struct br_ingest *ingest)
         struct br_ingest_listener *listener =
             br_container_of(ingest->listeners.next, struct br_ingest_listener, link);
         br_list_remove(&listener->link);
-        br_server_free(listener->server);
+        br_http_service_release(&listener->service);
     }
     br_pieces_stop(&ingest->sendings);
     while (!br_list_empty(&ingest->uploads)) {
@@ -421,7 +421,7 @@ void br_ingest_drain(struct br_ingest *ingest)
     for (struct br_list *list = ingest->listeners.next; list != &ingest->listeners;
          list = list->next) {
         ingest->n_stopping++;
-        br_server_stop(br_container_of(list, struct br_ingest_listener, link)->server,
+        br_server_stop(br_container_of(list, struct br_ingest_listener, link)->service.server,
                        upload_on_stopped, ingest);
     }
     upload_check_sendings(ingest);
@@ -431,16 +431,10 @@ void br_ingest_drain(struct br_ingest *ingest)
 int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
                      const char *what, struct br_server_config *config, struct br_err *err)
 {
-    struct br_host *host = ingest->node->host;
-    (void)snprintf(listener->name, sizeof listener->name, "receiver/%.120s %s", ingest->node->id,
-                   what);
     listener->ingest = ingest;
-    listener->service.body = upload_on_body;
-    listener->service.gone = upload_on_gone;
-    config->name = listener->name;
-    config->what = what;
-    config->log = &ingest->node->log;
-    int rc = host->ops->serve(host, config, &listener->service, &listener->server, err);
+    listener->service.handler.body = upload_on_body;
+    listener->service.handler.gone = upload_on_gone;
+    int rc = br_http_service_listen(&listener->service, ingest->node, what, NULL, config, err);
     if (!rc)
         br_list_append(&ingest->listeners, &listener->link);
     return rc;

@@ -12,9 +12,9 @@
 
 #include "base/list.h"
 #include "ingest/http.h"
+#include "ingest/http_service.h"
 #include "ingest/reading.h"
 #include "otlp/sample_types.h"
-#include "pipeline/component.h"
 #include "pipeline/override.h"
 
 /* metadata key of the tenant: the header of Pyroscope, Tempo and Mimir */
@@ -62,14 +62,12 @@ void br_meter_count(struct br_meter *meter, enum br_meter_result result, const s
 /* Counts all received records of an item that has ended, by its outcome. */
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item);
 
-/* One listener. The receiver zeroes it and sets service.begin, http, max_body and
+/* One listener. The receiver zeroes it and sets service.handler.begin, http, max_body and
  * drops_metadata; br_ingest_listen sets the rest. */
 struct br_ingest_listener {
-    struct br_handler service;
+    struct br_http_service service;
     struct br_ingest *ingest;
-    struct br_server *server;
     struct br_list link;
-    char name[160];
     const struct br_http_config *http; /* HTTP config of the listener; NULL: it serves only gRPC */
     size_t max_body;
     bool drops_metadata; /* the option include_metadata is false: client metadata is not kept */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "net/client.h"
 
 static bool endpoint_starts(const char **text, const char *prefix)
@@ -70,9 +70,8 @@ static bool endpoint_host_port(const char *text, size_t len, unsigned dflt, stru
             return false;
     ret->port = dflt;
     if (port) {
-        char *stop = NULL;
-        unsigned long v = port < end && *port >= '0' && *port <= '9' ? strtoul(port, &stop, 10) : 0;
-        if (v == 0 || v > 65535 || stop != end)
+        uint64_t v;
+        if (!br_decimal_parse(port, (size_t)(end - port), 65535, &v))
             return false;
         ret->port = (unsigned)v;
     }

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/str.h"
 
 #define USER_MAX 256 /* bytes of a decoded "user:password" */
@@ -58,18 +59,16 @@ static bool route_read_network(const char *text, struct route_ip *ret, unsigned 
     const char *slash = strchr(text, '/');
     if (!slash || (size_t)(slash - text) >= sizeof address)
         return false;
-    size_t digits = strspn(slash + 1, "0123456789");
-    if (digits == 0 || digits > 3 || slash[1 + digits])
-        return false;
     memcpy(address, text, (size_t)(slash - text));
     address[slash - text] = '\0';
-    unsigned bits = (unsigned)strtoul(slash + 1, NULL, 10);
     bool v6 = strchr(address, ':') != NULL;
-    if (!route_read_ip(address, ret) || bits > (v6 ? 128 : 32))
+    uint64_t bits;
+    if (!br_decimal_parse(slash + 1, strlen(slash + 1), v6 ? 128 : 32, &bits) ||
+        !route_read_ip(address, ret))
         return false;
     if (v6 && ret->len == 4) /* the prefix length of an IPv4-mapped address counts all 128 bits */
         bits = bits > 96 ? bits - 96 : 0;
-    *ret_bits = bits;
+    *ret_bits = (unsigned)bits;
     return true;
 }
 

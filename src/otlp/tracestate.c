@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "otlp/trace_id.h"
@@ -18,11 +19,6 @@
 static bool tracestate_lower(char letter)
 {
     return letter >= 'a' && letter <= 'z';
-}
-
-static bool tracestate_digit(char letter)
-{
-    return letter >= '0' && letter <= '9';
 }
 
 static bool tracestate_is(struct br_tracestate_text text, const char *word)
@@ -52,7 +48,7 @@ static bool tracestate_ot_key_valid(struct br_tracestate_text key)
     if (key.len == 0 || !tracestate_lower(key.data[0]))
         return false;
     for (size_t i = 1; i < key.len; i++)
-        if (!tracestate_lower(key.data[i]) && !tracestate_digit(key.data[i]))
+        if (!tracestate_lower(key.data[i]) && !br_is_digit(key.data[i]))
             return false;
     return true;
 }
@@ -61,7 +57,7 @@ static bool tracestate_ot_value_valid(struct br_tracestate_text value)
 {
     for (size_t i = 0; i < value.len; i++) {
         char c = value.data[i];
-        if (!tracestate_lower((char)(c | 0x20)) && !tracestate_digit(c) && c != '.' && c != '_' &&
+        if (!tracestate_lower((char)(c | 0x20)) && !br_is_digit(c) && c != '.' && c != '_' &&
             c != '-')
             return false;
     }
@@ -117,11 +113,10 @@ static bool tracestate_read_ot(struct br_tracestate *tracestate, struct br_trace
 
 static bool tracestate_key_part_valid(const char *p, size_t len, size_t max, bool digit_first)
 {
-    if (len == 0 || len > max ||
-        (!tracestate_lower(p[0]) && !(digit_first && tracestate_digit(p[0]))))
+    if (len == 0 || len > max || (!tracestate_lower(p[0]) && !(digit_first && br_is_digit(p[0]))))
         return false;
     for (size_t i = 1; i < len; i++)
-        if (!tracestate_lower(p[i]) && !tracestate_digit(p[i]) && (!p[i] || !strchr("_-*/", p[i])))
+        if (!tracestate_lower(p[i]) && !br_is_digit(p[i]) && (!p[i] || !strchr("_-*/", p[i])))
             return false;
     return true;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/decimal.h"
 #include "base/sum.h"
 #include "profile/name.h"
 
@@ -11,20 +12,13 @@
  * times does not overflow. */
 #define SECONDS_MAX 100000000000
 
-static bool name_time_is_digit(char letter)
-{
-    return letter >= '0' && letter <= '9';
-}
-
-/* Parses the number at `*p` and moves `*p` past its digits. Larger numbers become `max`. */
+/* Parses the number at `*p` and moves `*p` past its digits. Larger numbers become `max`. Without
+ * digits, the number is 0. */
 static uint64_t name_time_read_number(const char **p, const char *end, uint64_t max)
 {
+    const char *start = *p;
     uint64_t v = 0;
-    for (; *p < end && name_time_is_digit(**p); (*p)++) {
-        uint64_t digit = (uint64_t)(**p - '0');
-        v = v > (max - digit) / 10 ? max : v * 10 + digit;
-    }
-    return v;
+    return br_decimal_read(p, end, max, &v) || *p == start ? v : max;
 }
 
 static bool name_time_read_date(uint64_t yyyymmdd, uint64_t *ret_ns)
@@ -83,7 +77,7 @@ static int64_t name_time_read_offset(const char *p, const char *end)
     while (p < end) {
         int64_t number = (int64_t)name_time_read_number(&p, end, SECONDS_MAX);
         const char *unit = p;
-        while (p < end && !name_time_is_digit(*p))
+        while (p < end && !br_is_digit(*p))
             p++;
         int64_t seconds = name_time_unit_seconds(unit, p);
         if (seconds > 0 && number > SECONDS_MAX / seconds)
@@ -109,7 +103,7 @@ uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns)
     for (size_t i = 0; i < len && n < sizeof plain; i++) {
         if (name_time_is_skipped(text[i]))
             continue;
-        digits = digits && name_time_is_digit(text[i]);
+        digits = digits && br_is_digit(text[i]);
         plain[n++] = text[i];
     }
     const char *end = plain + n, *p = plain;

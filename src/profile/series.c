@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/series.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "attribute/value_text.h"
 #include "base/bytes.h"
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "otlp/dictionary/resolve.h"
 #include "profile/pair.h"
@@ -112,11 +112,9 @@ bool br_series_keeps(const struct br_series_config *config, const char *key, siz
 static const char *series_sanitized(struct br_arena *arena, const char *name, size_t len)
 {
     char *out = br_arena_strndup(arena, name, len);
-    for (size_t i = 0; out && i < len; i++) {
-        char c = out[i];
-        if (!isalpha((unsigned char)c) && !(i > 0 && isdigit((unsigned char)c)))
+    for (size_t i = 0; out && i < len; i++)
+        if (!br_is_word(out[i]) || (i == 0 && br_is_digit(out[i])))
             out[i] = '_';
-    }
     return out;
 }
 

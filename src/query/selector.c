@@ -1,77 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "query/selector.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "attribute/regex.h"
-#include "base/bytes.h"
+#include "base/lexer.h"
 #include "base/mem.h"
 #include "base/str.h"
 
+/* Reports an error at the next character. */
+#define selector_fail(selector, ...)                                                               \
+    br_lexer_fail(&(selector)->lexer, (selector)->lexer.at, BR_EINVAL, __VA_ARGS__)
+
+static const struct br_lexer_rules rules = {
+    .blanks = " \t\n\r",
+    .comments = true,
+    .label = "parse error: ",
+    .unended = "a string is not terminated",
+    .unended_line = "a string is not terminated on its line",
+    .unknown_escape = "unknown escape in a string",
+};
+
 struct selector {
-    const char *p, *end;
-    int line, col;
-    struct br_arena *arena;
-    struct br_err *err;
+    struct br_lexer lexer;
     struct br_matcher matchers[BR_SELECTOR_MATCHERS_MAX];
     size_t n_matchers;
 };
 
-static int selector_fail(const struct selector *selector, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static int selector_fail(const struct selector *selector, const char *fmt, ...)
-{
-    char text[320];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    int rc = br_err_set(selector->err, BR_EINVAL, "%d:%d: parse error: %s", selector->line,
-                        selector->col, text);
-    if (selector->err) {
-        selector->err->line = selector->line;
-        selector->err->col = selector->col;
-    }
-    return rc;
-}
-
-/* Advances to the next byte. The column counts characters: continuation bytes of UTF-8 are not
- * counted. */
-static void selector_advance(struct selector *selector)
-{
-    if (*selector->p == '\n') {
-        selector->line++;
-        selector->col = 1;
-    } else if (((unsigned char)*selector->p & 0xc0) != 0x80) {
-        selector->col++;
-    }
-    selector->p++;
-}
-
-static void selector_skip(struct selector *selector)
-{
-    bool comment = false;
-    for (; selector->p < selector->end; selector_advance(selector)) {
-        char letter = *selector->p;
-        comment = letter == '\n' ? false : comment || letter == '#';
-        if (!comment && letter != ' ' && letter != '\t' && letter != '\n' && letter != '\r')
-            return;
-    }
-}
-
-static bool selector_at(const struct selector *selector, char letter)
-{
-    return selector->p < selector->end && *selector->p == letter;
-}
-
 /* Describes the current character for error messages. */
 static const char *selector_found(const struct selector *selector, char text[16])
 {
-    if (selector->p == selector->end)
+    if (selector->lexer.at == selector->lexer.end)
         return "end of the selector";
-    unsigned char letter = (unsigned char)*selector->p;
+    unsigned char letter = (unsigned char)*selector->lexer.at;
     if (letter >= ' ' && letter < 0x7f)
         (void)snprintf(text, 16, "'%c'", letter);
     else
@@ -81,116 +43,43 @@ static const char *selector_found(const struct selector *selector, char text[16]
 
 /* --- Words ------------------------------------------------------------------------------------ */
 
-static bool selector_is_word(char letter, bool first)
+static bool selector_at_word(const struct selector *selector)
 {
-    char lower = (char)(letter | 0x20);
-    bool digit = letter >= '0' && letter <= '9';
-    return letter == '_' || (lower >= 'a' && lower <= 'z') || (digit && !first);
+    const struct br_lexer *lexer = &selector->lexer;
+    return lexer->at < lexer->end && br_is_identifier(lexer->at, 1);
 }
 
 static int selector_word(struct selector *selector, const char **ret)
 {
-    const char *start = selector->p;
-    while (selector->p < selector->end && selector_is_word(*selector->p, selector->p == start))
-        selector_advance(selector);
-    char *word = br_arena_strndup(selector->arena, start, (size_t)(selector->p - start));
+    struct br_lexer *lexer = &selector->lexer;
+    size_t len = br_word_len(lexer->at, lexer->end);
+    char *word = br_arena_strndup(lexer->arena, lexer->at, len);
     if (!word)
-        return br_arena_why(selector->arena);
+        return br_arena_why(lexer->arena);
+    lexer->at += len;
     *ret = word;
-    return 0;
-}
-
-/* Parses the digits of a numeric escape: \x41, \u00e9, \U0001f600 or \101. */
-static int selector_code(struct selector *selector, unsigned base, unsigned digits, uint32_t *ret)
-{
-    uint32_t code = 0;
-    for (; digits; digits--) {
-        int digit = selector->p < selector->end ? br_hex_value(*selector->p) : -1;
-        if (digit < 0 || digit >= (int)base)
-            return selector_fail(selector, "an escape in a string has too few digits");
-        code = code * base + (uint32_t)digit;
-        selector_advance(selector);
-    }
-    *ret = code;
-    return 0;
-}
-
-/* Parses an escape, from the byte after the backslash on. */
-static int selector_escape(struct selector *selector, char quote, char *out, size_t *ret_len)
-{
-    static const char letters[] = "abfnrtv\\", meant[] = "\a\b\f\n\r\t\v\\";
-    char letter = selector->p < selector->end ? *selector->p : '\0';
-    const char *simple = letter ? strchr(letters, letter) : NULL;
-    uint32_t code = 0;
-    int rc = 0;
-    *ret_len = 1;
-    if (simple || letter == quote) {
-        *out = simple ? meant[simple - letters] : quote;
-        selector_advance(selector);
-        return 0;
-    }
-    if (letter >= '0' && letter <= '7') {
-        rc = selector_code(selector, 8, 3, &code);
-        if (!rc && code > 255)
-            rc = selector_fail(selector, "an octal escape is above 255");
-        *out = (char)code;
-    } else if (letter == 'x' || letter == 'u' || letter == 'U') {
-        unsigned digits = letter == 'x' ? 2 : 4;
-        if (letter == 'U')
-            digits = 8;
-        selector_advance(selector);
-        rc = selector_code(selector, 16, digits, &code);
-        if (!rc && (code > 0x10ffff || (letter != 'x' && code >= 0xd800 && code < 0xe000)))
-            rc = selector_fail(selector, "an escape is not a Unicode character");
-        if (!rc && letter != 'x')
-            *ret_len = br_utf8_encode(code, out);
-        else
-            *out = (char)code;
-    } else {
-        rc = selector_fail(selector, "unknown escape in a string");
-    }
-    return rc;
-}
-
-/* Parses a quoted string. The string without its escapes is never longer than its text. */
-static int selector_string(struct selector *selector, const char **ret)
-{
-    char quote = *selector->p;
-    struct selector start = *selector;
-    char *out = br_arena_alloc(selector->arena, (size_t)(selector->end - selector->p));
-    size_t len = 0, added;
-    if (!out)
-        return br_arena_why(selector->arena);
-    selector_advance(selector);
-    while (selector->p < selector->end && *selector->p != quote) {
-        char letter = *selector->p;
-        if (letter == '\n' && quote != '`')
-            return selector_fail(&start, "a string is not terminated on its line");
-        selector_advance(selector);
-        out[len] = letter;
-        added = 1;
-        if (letter == '\\' && quote != '`') {
-            int rc = selector_escape(selector, quote, out + len, &added);
-            if (rc)
-                return rc;
-        }
-        len += added;
-    }
-    if (selector->p == selector->end)
-        return selector_fail(&start, "a string is not terminated");
-    selector_advance(selector);
-    out[len] = '\0';
-    if (memchr(out, '\0', len))
-        return selector_fail(&start, "a string contains a NUL, which labels cannot have");
-    if (br_utf8_valid((const uint8_t *)out, len) != len)
-        return selector_fail(&start, "a string is not UTF-8");
-    *ret = out;
     return 0;
 }
 
 static bool selector_at_string(const struct selector *selector)
 {
-    return selector_at(selector, '"') || selector_at(selector, '\'') || selector_at(selector, '`');
+    return br_lexer_at(&selector->lexer, "\"'`");
+}
+
+static int selector_string(struct selector *selector, const char **ret)
+{
+    struct br_lexer *lexer = &selector->lexer;
+    const char *start = lexer->at;
+    size_t len;
+    int rc = br_lexer_string(lexer, ret, &len);
+    if (rc)
+        return rc == BR_ENOMEM ? br_arena_why(lexer->arena) : rc;
+    if (memchr(*ret, '\0', len))
+        return br_lexer_fail(lexer, start, BR_EINVAL,
+                             "a string contains a NUL, which labels cannot have");
+    if (br_utf8_valid((const uint8_t *)*ret, len) != len)
+        return br_lexer_fail(lexer, start, BR_EINVAL, "a string is not UTF-8");
+    return 0;
 }
 
 /* --- Matchers --------------------------------------------------------------------------------- */
@@ -205,16 +94,12 @@ static int selector_operator(struct selector *selector, enum br_matcher_type *re
                      {"!=", BR_MATCH_NOT_EQUAL},
                      {"=", BR_MATCH_EQUAL}};
     char found[16];
-    selector_skip(selector);
+    br_lexer_skip(&selector->lexer);
     for (size_t i = 0; i < BR_COUNT(operators); i++) {
-        size_t len = strlen(operators[i].text);
-        if ((size_t)(selector->end - selector->p) < len ||
-            memcmp(selector->p, operators[i].text, len) != 0)
-            continue;
-        for (; len; len--)
-            selector_advance(selector);
-        *ret = operators[i].type;
-        return 0;
+        if (br_lexer_take(&selector->lexer, operators[i].text)) {
+            *ret = operators[i].type;
+            return 0;
+        }
     }
     return selector_fail(selector,
                          "unexpected %s after a label's name, expected one of =, !=, =~, !~ (a "
@@ -222,19 +107,21 @@ static int selector_operator(struct selector *selector, enum br_matcher_type *re
                          selector_found(selector, found));
 }
 
-/* Checks that a regular expression compiles. */
-static int selector_check_regex(const struct selector *selector, const char *value)
+/* Checks that a regular expression compiles. `at` is its place in the selector. */
+static int selector_check_regex(const struct selector *selector, const char *at, const char *value)
 {
     char why[BR_REGEX_WHY_SIZE];
     struct br_regex regex = {0};
     pcre2_code *code = NULL;
     if (strlen(value) > BR_SELECTOR_REGEX_MAX)
-        return selector_fail(selector, "a regular expression is longer than %d bytes",
-                             BR_SELECTOR_REGEX_MAX);
+        return br_lexer_fail(&selector->lexer, at, BR_EINVAL,
+                             "a regular expression is longer than %d bytes", BR_SELECTOR_REGEX_MAX);
     int rc = br_regex_compile(&regex, value, &code, why);
     pcre2_code_free(code);
     br_regex_release(&regex);
-    return rc == BR_EINVAL ? selector_fail(selector, "invalid regular expression: %s", why) : rc;
+    return rc == BR_EINVAL ? br_lexer_fail(&selector->lexer, at, BR_EINVAL,
+                                           "invalid regular expression: %s", why)
+                           : rc;
 }
 
 static int selector_add(struct selector *selector, const struct br_matcher *matcher)
@@ -252,7 +139,7 @@ static int selector_matcher(struct selector *selector)
     int rc;
     if (selector_at_string(selector))
         rc = selector_string(selector, &matcher.name);
-    else if (selector->p < selector->end && selector_is_word(*selector->p, true))
+    else if (selector_at_word(selector))
         rc = selector_word(selector, &matcher.name);
     else
         rc = selector_fail(selector, "unexpected %s, expected a label's name or '}'",
@@ -261,55 +148,52 @@ static int selector_matcher(struct selector *selector)
         rc = selector_operator(selector, &matcher.type);
     if (rc)
         return rc;
-    selector_skip(selector);
+    br_lexer_skip(&selector->lexer);
     if (!selector_at_string(selector))
         return selector_fail(selector, "unexpected %s, expected a string in quotes",
                              selector_found(selector, found));
-    struct selector start = *selector;
+    const char *start = selector->lexer.at;
     rc = selector_string(selector, &matcher.value);
     if (!rc && (matcher.type == BR_MATCH_REGEX || matcher.type == BR_MATCH_NOT_REGEX))
-        rc = selector_check_regex(&start, matcher.value);
+        rc = selector_check_regex(selector, start, matcher.value);
     return rc ? rc : selector_add(selector, &matcher);
 }
 
 static int selector_braces(struct selector *selector)
 {
+    struct br_lexer *lexer = &selector->lexer;
     char found[16];
-    selector_advance(selector);
     for (;;) {
-        selector_skip(selector);
-        if (selector_at(selector, '}'))
-            break;
+        br_lexer_skip(lexer);
+        if (br_lexer_take(lexer, "}"))
+            return 0;
         int rc = selector_matcher(selector);
         if (rc)
             return rc;
-        selector_skip(selector);
-        if (selector_at(selector, ','))
-            selector_advance(selector);
-        else if (!selector_at(selector, '}'))
+        br_lexer_skip(lexer);
+        if (!br_lexer_take(lexer, ",") && !br_lexer_at(lexer, "}"))
             return selector_fail(selector, "unexpected %s, expected ',' or '}'",
                                  selector_found(selector, found));
     }
-    selector_advance(selector);
-    return 0;
 }
 
 static int selector_read(struct selector *selector)
 {
+    struct br_lexer *lexer = &selector->lexer;
     char found[16];
     int rc = 0;
-    selector_skip(selector);
-    if (selector->p < selector->end && selector_is_word(*selector->p, true)) {
+    br_lexer_skip(lexer);
+    if (selector_at_word(selector)) {
         struct br_matcher matcher = {.name = "__name__", .type = BR_MATCH_EQUAL};
         rc = selector_word(selector, &matcher.value);
         if (!rc)
             rc = selector_add(selector, &matcher);
-        selector_skip(selector);
+        br_lexer_skip(lexer);
     }
-    if (!rc && selector_at(selector, '{'))
+    if (!rc && br_lexer_take(lexer, "{"))
         rc = selector_braces(selector);
-    selector_skip(selector);
-    if (!rc && selector->p < selector->end)
+    br_lexer_skip(lexer);
+    if (!rc && lexer->at < lexer->end)
         rc = selector_fail(selector, "unexpected %s, expected %s", selector_found(selector, found),
                            selector->n_matchers ? "the end" : "'{'");
     return rc;
@@ -318,8 +202,12 @@ static int selector_read(struct selector *selector)
 int br_selector_parse(const char *text, size_t len, struct br_arena *arena, struct br_selector *ret,
                       struct br_err *err)
 {
-    struct selector selector = {
-        .p = text, .end = text + len, .line = 1, .col = 1, .arena = arena, .err = err};
+    struct selector selector = {.lexer = {.rules = &rules,
+                                          .text = text,
+                                          .at = text,
+                                          .end = text + len,
+                                          .arena = arena,
+                                          .err = err}};
     if (len > BR_SELECTOR_MAX)
         return br_err_set(err, BR_EINVAL, "a selector has %zu bytes; at most %d are allowed", len,
                           BR_SELECTOR_MAX);

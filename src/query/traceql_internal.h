@@ -2,6 +2,7 @@
 /* Types and functions shared by the files of TraceQL. */
 #pragma once
 
+#include "base/lexer.h"
 #include "query/traceql.h"
 
 enum br_traceql_token_kind {
@@ -19,21 +20,13 @@ struct br_traceql_token {
     char op[4]; /* PUNCT: the operator */
     enum br_traceql_scope scope;
     struct br_traceql_value value;
-    int line, col;
 };
 
-struct br_traceql_lexer {
-    const char *at, *end;
-    int line, col;
-    struct br_arena *arena;
-    struct br_err *err;
-};
-
-void br_traceql_lexer_init(struct br_traceql_lexer *lexer, const char *text, size_t len,
+void br_traceql_lexer_init(struct br_lexer *lexer, const char *text, size_t len,
                            struct br_arena *arena, struct br_err *err);
 
 /* Reads the next token, or END at the end. Returns 0, BR_EINVAL, BR_EUNSUPPORTED or BR_ENOMEM. */
-int br_traceql_lexer_next(struct br_traceql_lexer *lexer, struct br_traceql_token *ret);
+int br_traceql_lexer_next(struct br_lexer *lexer, struct br_traceql_token *ret);
 
 /* Numbers the spans of each tree that begins with a root (nestedSetLeft and nestedSetRight);
  * roots are taken in the order of their start times. Spans that are not below a root get 0.
@@ -44,7 +37,3 @@ struct br_str;
 
 /* Appends a key for the value to `key`: two values have equal keys only if the values are equal. */
 void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *value);
-
-/* Reports an error with its position in the query: "line:col: ...". Returns `code`. */
-int br_traceql_fail(struct br_err *err, int code, int line, int col, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));

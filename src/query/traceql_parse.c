@@ -15,7 +15,7 @@
 
 struct parser {
     struct br_traceql *query;
-    struct br_traceql_lexer lexer;
+    struct br_lexer lexer;
     struct br_traceql_token token; /* the next token of the query, not consumed yet */
     unsigned depth, n_nodes;
 };
@@ -25,18 +25,18 @@ struct parser {
 static int traceql_parse_fail_at(const struct parser *parser, int code,
                                  const struct br_traceql_token *token, const char *what)
 {
-    return br_traceql_fail(parser->lexer.err, code, token->line, token->col, "%s", what);
+    return br_lexer_fail(&parser->lexer, token->text, code, "%s", what);
 }
 
 static int traceql_parse_unexpected(const struct parser *parser, const char *expected)
 {
     const struct br_traceql_token *token = &parser->token;
     if (token->kind == BR_TRACEQL_END)
-        return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
-                               "unexpected end of the query; expected %s", expected);
-    return br_traceql_fail(
-        parser->lexer.err, BR_EINVAL, token->line, token->col, "unexpected %.*s; expected %s",
-        (int)(token->len < SHOWN_MAX ? token->len : SHOWN_MAX), token->text, expected);
+        return br_lexer_fail(&parser->lexer, token->text, BR_EINVAL,
+                             "unexpected end of the query; expected %s", expected);
+    return br_lexer_fail(&parser->lexer, token->text, BR_EINVAL, "unexpected %.*s; expected %s",
+                         (int)(token->len < SHOWN_MAX ? token->len : SHOWN_MAX), token->text,
+                         expected);
 }
 
 static int traceql_parse_step(struct parser *parser)
@@ -66,8 +66,8 @@ static int traceql_parse_expect(struct parser *parser, const char *op)
 static int traceql_parse_enter(struct parser *parser)
 {
     if (++parser->depth > BR_TRACEQL_DEPTH_MAX)
-        return br_traceql_fail(parser->lexer.err, BR_EINVAL, parser->token.line, parser->token.col,
-                               "the query nests deeper than %d levels", BR_TRACEQL_DEPTH_MAX);
+        return br_lexer_fail(&parser->lexer, parser->token.text, BR_EINVAL,
+                             "the query nests deeper than %d levels", BR_TRACEQL_DEPTH_MAX);
     return 0;
 }
 
@@ -75,9 +75,9 @@ static void *traceql_parse_alloc(struct parser *parser, size_t size, int *ret_rc
 {
     void *node = NULL;
     if (parser->n_nodes++ >= BR_TRACEQL_NODES_MAX)
-        *ret_rc = br_traceql_fail(
-            parser->lexer.err, BR_EINVAL, parser->token.line, parser->token.col,
-            "the query has more than %d operators and operands", BR_TRACEQL_NODES_MAX);
+        *ret_rc = br_lexer_fail(&parser->lexer, parser->token.text, BR_EINVAL,
+                                "the query has more than %d operators and operands",
+                                BR_TRACEQL_NODES_MAX);
     else if (!(node = br_arena_calloc(parser->query->arena, 1, size)))
         *ret_rc = br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
     else
@@ -368,13 +368,13 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
             parser, BR_EINVAL, token,
             "'=~' and '!~' require a string and a quoted regular expression");
     if (value->len > BR_TRACEQL_PATTERN_MAX || memchr(value->text, '\0', value->len))
-        return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
-                               "a regular expression may have at most %d bytes and no NUL",
-                               BR_TRACEQL_PATTERN_MAX);
+        return br_lexer_fail(&parser->lexer, token->text, BR_EINVAL,
+                             "a regular expression may have at most %d bytes and no NUL",
+                             BR_TRACEQL_PATTERN_MAX);
     if (query->n_patterns == BR_TRACEQL_PATTERNS_MAX)
-        return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
-                               "a query may have at most %d regular expressions",
-                               BR_TRACEQL_PATTERNS_MAX);
+        return br_lexer_fail(&parser->lexer, token->text, BR_EINVAL,
+                             "a query may have at most %d regular expressions",
+                             BR_TRACEQL_PATTERNS_MAX);
     /* First compile the user's expression without the brackets that Braid adds. Otherwise an
      * expression such as "a)(b" would become valid. */
     const char *whole =
@@ -385,8 +385,8 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
     if (!rc)
         rc = br_regex_compile(&query->regex, whole, &query->patterns[query->n_patterns].code, why);
     if (rc == BR_EINVAL)
-        return br_traceql_fail(parser->lexer.err, rc, token->line, token->col,
-                               "invalid regular expression: %s", why);
+        return br_lexer_fail(&parser->lexer, token->text, rc, "invalid regular expression: %s",
+                             why);
     if (rc)
         return br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
     expr->pattern = &query->patterns[query->n_patterns++];
@@ -953,10 +953,10 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
 {
     struct parser parser = {.query = ret};
     *ret = (struct br_traceql){.arena = arena, .exemplars = -1};
-    if (len > BR_TRACEQL_LENGTH_MAX)
-        return br_traceql_fail(err, BR_EINVAL, 1, 1, "a query may have at most %u bytes",
-                               BR_TRACEQL_LENGTH_MAX);
     br_traceql_lexer_init(&parser.lexer, text, len, arena, err);
+    if (len > BR_TRACEQL_LENGTH_MAX)
+        return br_lexer_fail(&parser.lexer, text, BR_EINVAL, "a query may have at most %u bytes",
+                             BR_TRACEQL_LENGTH_MAX);
     int rc = traceql_parse_query(&parser);
     if (!rc && ret->n_patterns)
         rc = br_regex_ready(&ret->regex);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -152,15 +153,8 @@ static void h2_client_take_details(struct br_exchange *exchange, const char *val
 
 static long h2_client_number(const char *value, long otherwise)
 {
-    long n = 0;
-    if (!*value)
-        return otherwise;
-    for (; *value; value++) {
-        if (*value < '0' || *value > '9' || n > 100000000)
-            return otherwise;
-        n = n * 10 + (*value - '0');
-    }
-    return n;
+    uint64_t n;
+    return br_decimal_parse(value, strlen(value), INT32_MAX, &n) ? (long)n : otherwise;
 }
 
 /* nghttp2 guarantees that :status comes first and that no trailers follow a 1xx. */

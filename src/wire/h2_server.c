@@ -16,6 +16,7 @@
 #include <strings.h>
 
 #include "base/arena.h"
+#include "base/decimal.h"
 #include "base/err.h"
 #include "base/list.h"
 #include "base/mem.h"
@@ -357,11 +358,9 @@ static void h2_server_finish_head(struct stream *stream)
             request->scheme_host = header.value;
         } else if (header.name[0] != ':') {
             if (strcmp(header.name, "content-length") == 0) {
-                int64_t n = 0;
-                for (const char *c = header.value; *c >= '0' && *c <= '9' && n < INT64_MAX / 20;
-                     c++)
-                    n = n * 10 + (*c - '0');
-                request->content_length = n;
+                uint64_t n = 0; /* nghttp2 rejects other texts */
+                (void)br_decimal_parse(header.value, strlen(header.value), INT64_MAX, &n);
+                request->content_length = (int64_t)n;
             }
             stream->headers[kept++] = header;
         }

@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "wire/http1_internal.h"
 
@@ -18,14 +19,9 @@ enum {
     SEEN_EXPECT = 32,
 };
 
-static bool http1_head_is_digit(char letter)
-{
-    return letter >= '0' && letter <= '9';
-}
-
 static bool http1_head_is_alnum(char letter)
 {
-    return http1_head_is_digit(letter) || (letter >= 'a' && letter <= 'z') ||
+    return br_is_digit(letter) || (letter >= 'a' && letter <= 'z') ||
            (letter >= 'A' && letter <= 'Z');
 }
 
@@ -87,8 +83,8 @@ static bool http1_head_keep_text(struct br_http1 *parser, const char *text, size
 /* Parses "HTTP/" DIGIT "." DIGIT, which is case-sensitive (RFC 9112 section 2.3). */
 static bool http1_head_read_version(struct br_http1 *parser, const char *text, size_t len)
 {
-    if (len != 8 || memcmp(text, "HTTP/", 5) != 0 || !http1_head_is_digit(text[5]) ||
-        text[6] != '.' || !http1_head_is_digit(text[7]))
+    if (len != 8 || memcmp(text, "HTTP/", 5) != 0 || !br_is_digit(text[5]) || text[6] != '.' ||
+        !br_is_digit(text[7]))
         return br_http1_refuse(parser, 400, "the HTTP version is malformed");
     if (text[5] != '1' || text[7] > '1')
         return br_http1_refuse(parser, 505, "the HTTP version is neither 1.0 nor 1.1");
@@ -158,13 +154,14 @@ static bool http1_head_request_line(struct br_http1 *parser, const char *line, s
  * phrase, which is accepted. */
 static bool http1_head_status_line(struct br_http1 *parser, const char *line, size_t len)
 {
+    uint64_t status;
     bool has_status = len >= 12 && line[8] == ' ' && line[9] != '0' &&
-                      http1_head_all(line + 9, 3, http1_head_is_digit);
+                      br_decimal_parse(line + 9, 3, 999, &status);
     bool reason_ok = has_status && (len == 12 || line[12] == ' ') &&
                      http1_head_all(line + 12, len - 12, br_http1_is_text);
     if (!reason_ok)
         return br_http1_refuse(parser, 400, "the status line is malformed");
-    parser->status = (unsigned)((line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0'));
+    parser->status = (unsigned)status;
     return http1_head_read_version(parser, line, 8);
 }
 
@@ -221,18 +218,15 @@ static bool http1_head_on_content_length(struct br_http1 *parser, const char *va
 {
     if (!http1_head_first(parser, SEEN_LENGTH))
         return br_http1_refuse(parser, 400, "there are two Content-Length headers");
-    uint64_t n = 0;
-    for (const char *s = value; *s; s++) {
-        if (!http1_head_is_digit(*s))
-            return br_http1_refuse(parser, 400, "Content-Length is not a number");
-        if (n > ((uint64_t)INT64_MAX - (uint64_t)(*s - '0')) / 10)
-            return br_http1_refuse(parser, 400, "Content-Length is 2^63 or more");
-        n = n * 10 + (uint64_t)(*s - '0');
-    }
     if (!*value)
         return br_http1_refuse(parser, 400, "Content-Length is empty");
+    const char *p = value, *end = value + strlen(value);
+    bool fits = br_decimal_read(&p, end, INT64_MAX, &parser->content_length);
+    if (p != end)
+        return br_http1_refuse(parser, 400, "Content-Length is not a number");
+    if (!fits)
+        return br_http1_refuse(parser, 400, "Content-Length is 2^63 or more");
     parser->has_length = true;
-    parser->content_length = n;
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names that the table stores once for all workers, and hashes of texts. */
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/keyvalue.h"
@@ -100,19 +101,10 @@ uint32_t join_table_hash_int(const struct join_table *table, int64_t value)
  * no leading zeros. */
 static bool names_is_integer(const char *text, size_t len, int64_t *ret)
 {
-    bool minus = len && text[0] == '-';
-    uint64_t value = 0, most = (uint64_t)INT64_MAX + minus;
-    size_t first = minus;
-    if (len == first || len > 20 || (text[first] == '0' && len > 1))
+    size_t first = len && text[0] == '-';
+    if (len == first || !br_is_digit(text[first]) || (text[first] == '0' && len > 1))
         return false;
-    for (size_t i = first; i < len; i++) {
-        unsigned digit = (unsigned)(uint8_t)text[i] - '0';
-        if (digit > 9 || value > (most - digit) / 10)
-            return false;
-        value = value * 10 + digit;
-    }
-    *ret = (int64_t)(minus ? 0 - value : value);
-    return true;
+    return br_decimal_parse_signed(text, len, ret);
 }
 
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "google/protobuf/any.pb-c.h"
 #include "google/protobuf/duration.pb-c.h"
 #include "otlp/json/json.h"
@@ -354,23 +355,20 @@ static size_t decode_scalar_size(const ProtobufCFieldDescriptor *field, uint64_t
 static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_seconds,
                                   int64_t *ret_nanos)
 {
-    int64_t seconds = 0, nanos = 0, unit = 1000000000;
+    uint64_t seconds, nanos = 0;
     const char *end = br_mem_end(text, len);
     const char *at = text + (len > 0 && *text == '-');
-    const char *first = at;
-    for (; at < end && *at >= '0' && *at <= '9' && seconds <= DURATION_MAX_S; at++)
-        seconds = seconds * 10 + (*at - '0');
-    if (at == first || seconds > DURATION_MAX_S)
+    if (!br_decimal_read(&at, end, DURATION_MAX_S, &seconds))
         return false;
     if (at < end && *at == '.') {
-        for (first = ++at; at < end && *at >= '0' && *at <= '9' && unit > 1; at++)
-            nanos += (*at - '0') * (unit /= 10);
-        if (at == first)
+        const char *first = ++at;
+        nanos = br_decimal_fraction(&at, end, 1000000000);
+        if (at == first || at - first > 9)
             return false;
     }
     int64_t sign = *text == '-' ? -1 : 1;
-    *ret_seconds = sign * seconds;
-    *ret_nanos = sign * nanos;
+    *ret_seconds = sign * (int64_t)seconds;
+    *ret_nanos = sign * (int64_t)nanos;
     return end - at == 1 && *at == 's';
 }
 

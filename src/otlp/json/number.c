@@ -4,16 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/decimal.h"
 #include "base/double.h"
-
-static bool json_number_is_digit(char letter)
-{
-    return letter >= '0' && letter <= '9';
-}
 
 static size_t json_number_digits(const char *text, size_t len, size_t at)
 {
-    while (at < len && json_number_is_digit(text[at]))
+    while (at < len && br_is_digit(text[at]))
         at++;
     return at;
 }
@@ -27,7 +23,7 @@ size_t br_number_scan(const char *text, size_t len)
         return 0;
     if (text[start] == '0')
         at = start + 1;
-    if (at + 1 < len && text[at] == '.' && json_number_is_digit(text[at + 1]))
+    if (at + 1 < len && text[at] == '.' && br_is_digit(text[at + 1]))
         at = json_number_digits(text, len, at + 1);
     if (at + 1 < len && (text[at] == 'e' || text[at] == 'E')) {
         size_t sign = at + 1 + (text[at + 1] == '-' || text[at + 1] == '+');
@@ -40,17 +36,8 @@ size_t br_number_scan(const char *text, size_t len)
 
 bool br_number_digits(const char *text, size_t len, uint64_t *ret)
 {
-    uint64_t v = 0;
-    if (len == 0 || len > 19 || (len > 1 && text[0] == '0'))
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        unsigned digit = (unsigned)(unsigned char)text[i] - '0';
-        if (digit > 9)
-            return false;
-        v = v * 10 + digit;
-    }
-    *ret = v;
-    return true;
+    return len <= 19 && (len <= 1 || text[0] != '0') &&
+           br_decimal_parse(text, len, UINT64_MAX, ret);
 }
 
 /* Returns the exponent of a number; its letter "e" is at text[at]. The result is limited to a

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "profile/jfr/convert.h"
 
@@ -79,14 +80,14 @@ static int64_t jfr_duration_of(const char *text)
         double ns;
     } units[] = {{"", 1},    {"ns", 1},   {"us", 1e3},   {"ms", 1e6},
                  {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {"d", 86400e9}};
-    double n = 0;
-    for (; *text >= '0' && *text <= '9'; text++)
-        n = n * 10 + (*text - '0');
+    uint64_t n;
+    if (!br_decimal_read(&text, text + strlen(text), INT64_MAX, &n))
+        return 0;
     if (*text == ' ')
         text++;
     for (size_t i = 0; i < BR_COUNT(units); i++)
-        if (strcmp(text, units[i].unit) == 0 && n * units[i].ns < 1e18)
-            return (int64_t)(n * units[i].ns);
+        if (strcmp(text, units[i].unit) == 0 && (double)n * units[i].ns < 1e18)
+            return (int64_t)((double)n * units[i].ns);
     return 0;
 }
 

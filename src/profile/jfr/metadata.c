@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "profile/jfr/jfr.h"
 
@@ -249,19 +250,12 @@ static bool jfr_metadata_is(const struct walk *walk, uint32_t index, enum word w
 static bool jfr_metadata_number(const struct walk *walk, uint32_t index, int64_t *ret)
 {
     const struct text *text = &walk->texts[index];
-    int64_t v = 0;
-    uint32_t k = 0;
-    bool minus = text->step && text->count > 1 && text->p[0] == '-';
-    if (!text->step || !text->count || text->count > 19)
+    char digits[19];
+    if (!text->step || text->count > sizeof digits)
         return false;
-    for (k = minus; k < text->count; k++) {
-        int digit = text->p[k * text->step] - '0';
-        if (digit < 0 || digit > 9 || __builtin_mul_overflow(v, 10, &v) ||
-            __builtin_add_overflow(v, digit, &v))
-            return false;
-    }
-    *ret = minus ? -v : v;
-    return true;
+    for (uint32_t k = 0; k < text->count; k++)
+        digits[k] = (char)text->p[k * text->step];
+    return br_decimal_parse_signed(digits, text->count, ret);
 }
 
 static struct text jfr_metadata_read_text(struct br_jfr_in *in)

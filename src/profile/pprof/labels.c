@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/cache.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "profile/pprof/internal.h"
@@ -265,10 +266,7 @@ static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
     const uint8_t *text = br_pprof_text(pprof, label->str, &len);
     if (!label->str)
         return label->num;
-    for (size_t i = 0; i < len; i++)
-        if (text[i] < '0' || text[i] > '9' || __builtin_mul_overflow(id, 10u, &id) ||
-            __builtin_add_overflow(id, (uint64_t)(text[i] - '0'), &id))
-            return 0;
+    (void)br_decimal_parse((const char *)text, len, UINT64_MAX, &id); /* 0 for any other text */
     return id;
 }
 

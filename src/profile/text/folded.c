@@ -4,6 +4,7 @@
  * has no such limit. */
 #include <string.h>
 
+#include "base/decimal.h"
 #include "profile/text/stacks.h"
 
 struct reader {
@@ -35,33 +36,18 @@ static bool folded_next_line(struct reader *reader, const char **ret, size_t *re
 
 #define BILLION 1000000000
 
-/* Parses the digits after the decimal point; digits after the ninth are ignored. */
-static bool folded_read_fraction(const char *p, const char *end, int64_t *ret_billionths)
+/* Parses a count such as "-3" or "2.5". Digits after the ninth decimal are ignored. */
+static bool folded_read_count(const char *p, const char *end, int64_t *ret, int64_t *ret_billionths)
 {
-    int64_t unit = BILLION / 10;
+    const char *point = memchr(p, '.', (size_t)(end - p));
     *ret_billionths = 0;
-    for (; p < end && *p >= '0' && *p <= '9'; p++, unit /= 10)
-        *ret_billionths += unit * (*p - '0');
-    return p == end;
-}
-
-/* Parses a decimal int64 with an optional sign, as strconv.Atoi does. */
-static bool folded_read_count(const char *p, size_t len, int64_t *ret)
-{
-    bool negative = len > 0 && *p == '-';
-    size_t i = negative || (len > 0 && *p == '+');
-    int64_t v = 0;
-    if (i == len)
+    if (!br_decimal_parse_signed(p, (size_t)((point ? point : end) - p), ret))
         return false;
-    for (; i < len; i++) {
-        int digit = p[i] - '0';
-        if (digit < 0 || digit > 9 || __builtin_mul_overflow(v, 10, &v) ||
-            __builtin_sub_overflow(v, digit, &v))
-            return false;
-    }
-    if (negative)
-        *ret = v;
-    return negative || !__builtin_sub_overflow(0, v, ret);
+    if (!point)
+        return true;
+    p = point + 1;
+    *ret_billionths = (int64_t)br_decimal_fraction(&p, end, BILLION);
+    return p == end;
 }
 
 static int folded_add(struct reader *reader, const char *stack, size_t len, int64_t count,
@@ -94,12 +80,10 @@ static int folded_read_group(struct reader *reader, const char *line, size_t len
                              struct br_err *err)
 {
     const char *space = len ? memrchr(line, ' ', len) : NULL, *end = line + len;
-    int64_t count, billionths = 0;
+    int64_t count, billionths;
     if (!space)
         return 0;
-    const char *point = memchr(space, '.', (size_t)(end - space));
-    if (!folded_read_count(space + 1, (size_t)((point ? point : end) - (space + 1)), &count) ||
-        (point && !folded_read_fraction(point + 1, end, &billionths)))
+    if (!folded_read_count(space + 1, end, &count, &billionths))
         return br_err_set(err, BR_EINVAL, "no number of samples after the last space");
     return folded_add(reader, line, (size_t)(space - line), count, billionths, err);
 }

@@ -8,10 +8,10 @@
  * contains CPU time deltas, the sample also represents the CPU time since the previous one.
  * Markers, counters and allocation tables are ignored.
  */
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "profile/text/gecko_stacks.h"
 #include "profile/text/gecko_table.h"
@@ -183,15 +183,13 @@ static uint32_t gecko_number_attribute(struct gecko *gecko, uint32_t key,
                                        const struct br_json_token *token)
 {
     double number;
-    int64_t v = 0;
+    uint64_t v;
     if (br_json_part_number(token, &number) && number >= 0 && number <= UINT32_MAX)
         return br_build_attribute_int(gecko->reading.build, key, (int64_t)number, 0);
-    uint32_t n = 0;
-    while (token->type == BR_JSON_STRING && n < token->len && n < 10 &&
-           isdigit((unsigned char)token->text[n]))
-        v = v * 10 + (token->text[n++] - '0');
-    return n && (n == token->len || token->text[n] == '.')
-               ? br_build_attribute_int(gecko->reading.build, key, v, 0)
+    const char *p = token->text, *end = br_mem_end(p, token->len);
+    return token->type == BR_JSON_STRING && br_decimal_read(&p, end, UINT32_MAX, &v) &&
+                   (p == end || *p == '.')
+               ? br_build_attribute_int(gecko->reading.build, key, (int64_t)v, 0)
                : 0;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/text/gecko_stacks.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "profile/text/gecko_table.h"
@@ -256,14 +256,12 @@ static int gecko_stacks_add_resource(struct br_gecko_stacks *stacks,
 /* Removes a colon and digits from the end of a text. Returns false if the text ends differently. */
 static bool gecko_stacks_cut_number(const char *text, size_t *len, int64_t *ret)
 {
-    size_t at = *len;
-    int64_t v = 0, unit = 1;
-    for (; at > 0 && isdigit((unsigned char)text[at - 1]) && *len - at < 9; at--, unit *= 10)
-        v += unit * (text[at - 1] - '0');
-    if (at == *len || at == 0 || text[at - 1] != ':')
+    const char *colon = *len ? memrchr(text, ':', *len) : NULL;
+    uint64_t v;
+    if (!colon || !br_decimal_parse(colon + 1, (size_t)(text + *len - colon) - 1, 999999999, &v))
         return false;
-    *ret = v;
-    *len = at - 1;
+    *ret = (int64_t)v;
+    *len = (size_t)(colon - text);
     return true;
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "profile/timed.h"
 
@@ -59,26 +60,13 @@ static struct span perf_script_word(struct span *span)
     return word;
 }
 
-/* Parses the digits at `*p`. Returns false without digits, or if the number is too large. */
-static bool perf_script_digits(const char **p, const char *end, uint64_t *ret)
-{
-    const char *start = *p;
-    uint64_t n = 0;
-    for (; *p < end && isdigit((unsigned char)**p); ++*p)
-        if (__builtin_mul_overflow(n, 10u, &n) ||
-            __builtin_add_overflow(n, (uint64_t)(**p - '0'), &n))
-            return false;
-    *ret = n;
-    return *p > start;
-}
-
 /* Parses the number of a process or thread. It is -1 if perf does not know it. */
 static bool perf_script_number(const char **p, const char *end, int64_t *ret)
 {
     uint64_t number;
     bool unknown = *p < end && **p == '-';
     *p += unknown;
-    if (!perf_script_digits(p, end, &number) || number > INT64_MAX || (unknown && number != 1))
+    if (!br_decimal_read(p, end, INT64_MAX, &number) || (unknown && number != 1))
         return false;
     *ret = unknown ? -1 : (int64_t)number;
     return true;
@@ -105,13 +93,11 @@ static bool perf_script_thread(struct span word, struct perf_head *perf_head)
 static bool perf_script_time(struct span word, uint64_t *ret_ns)
 {
     const char *p = word.p;
-    uint64_t s, ns = 0, unit = NS_PER_S / 10;
-    if (!perf_script_digits(&p, word.end, &s) || p == word.end || *p++ != '.' ||
-        s > UINT64_MAX / NS_PER_S - 1)
+    uint64_t s;
+    if (!br_decimal_read(&p, word.end, UINT64_MAX / NS_PER_S - 1, &s) || p == word.end ||
+        *p++ != '.')
         return false;
-    for (; p < word.end && isdigit((unsigned char)*p); p++, unit /= 10)
-        ns += unit * (uint64_t)(*p - '0');
-    *ret_ns = s * NS_PER_S + ns;
+    *ret_ns = s * NS_PER_S + br_decimal_fraction(&p, word.end, NS_PER_S);
     return word.end - p == 1 && *p == ':';
 }
 
@@ -130,8 +116,8 @@ static bool perf_script_event(struct span span, struct perf_head *perf_head)
     perf_head->has_time = perf_script_time(word, &perf_head->time_ns);
     if (perf_head->has_time)
         word = perf_script_word(&span);
-    const char *p = word.p;
-    perf_head->has_period = perf_script_digits(&p, word.end, &perf_head->period) && p == word.end;
+    perf_head->has_period =
+        br_decimal_parse(word.p, (size_t)(word.end - word.p), UINT64_MAX, &perf_head->period);
     if (perf_head->has_period)
         word = perf_script_word(&span);
     if (word.end - word.p < 2 || word.end[-1] != ':' || (size_t)(word.end - word.p) > EVENT_MAX)
@@ -310,8 +296,7 @@ static bool perf_script_srcline(struct span line, struct span *file, int64_t *re
     if (!colon || colon == line.p)
         return false;
     *file = (struct span){line.p, colon};
-    const char *p = colon + 1;
-    bool read = perf_script_digits(&p, line.end, &number) && p == line.end && number <= INT32_MAX;
+    bool read = br_decimal_parse(colon + 1, (size_t)(line.end - colon) - 1, INT32_MAX, &number);
     *ret_line = read ? (int64_t)number : 0;
     return read;
 }

@@ -288,6 +288,7 @@ static const struct example span_conditions[] = {
     {"attributes[\"n\"] >= 42", "1"},
     {"attributes[\"n\"] > 41.5", "1"},
     {"attributes[\"d\"] <= 0.5", "2"},
+    {"attributes[\"\\x64\"] <= 5.0e-1", "2"},
     {"attributes[\"d\"] > 1", "3"},
     {"attributes[\"d\"] < nil", ""},
     {"attributes[\"x\"] <= nil", "123456"}, /* x does not have a value either */
@@ -624,6 +625,8 @@ static void configs(void **state)
         {"{traces: {span: ['IsMatch(name, \"(\")']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 15: invalid regular expression: missing "
          "closing parenthesis, at character 2\n"},
+        {"{traces: {span: ['IsMatch(name, \"\\x00\")']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 15: a pattern must not contain a NUL\n"},
         {"{traces: {span: ['name == \"a', 'name', '', 'name == \"\\d\"']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 9: the quote that opens here is "
          "never closed\n"

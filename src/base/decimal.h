@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parses decimal numbers in texts that need no terminator. The only characters of a number are
+ * ASCII digits. Leading zeros are allowed. On failure, results are unchanged.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Returns true for an ASCII digit. `letter` is a char or a byte. */
+static inline bool br_is_digit(int letter)
+{
+    return letter >= '0' && letter <= '9';
+}
+
+/* Parses the digits at `*p` and moves `*p` past all of them, also on failure. Returns false if
+ * there is no digit before `end`, or if the number is greater than `max`. */
+bool br_decimal_read(const char **p, const char *end, uint64_t max, uint64_t *ret);
+
+/* Parses a text that consists of digits. Returns false if the text is empty, has another
+ * character, or is greater than `max`. */
+bool br_decimal_parse(const char *text, size_t len, uint64_t max, uint64_t *ret);
+
+/* Parses digits with an optional sign, as Go's strconv.ParseInt does with base 10. Returns false if
+ * the text has another form, or does not fit into an int64_t. */
+bool br_decimal_parse_signed(const char *text, size_t len, int64_t *ret);
+
+/* Reads the digits after a decimal point, moves `*p` past them, and returns their value as a share
+ * of `unit`, rounded down: "25" of 1000 is 250. Without digits, returns 0. Digits after the 18th
+ * are ignored. */
+uint64_t br_decimal_fraction(const char **p, const char *end, uint64_t unit);
