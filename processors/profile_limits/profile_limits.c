@@ -5,13 +5,12 @@
  * otherwise reject the whole request. Stacks and labels are changed in the dictionary, so each is
  * changed once, regardless of how many samples refer to it.
  */
+#include "processors/profile_limits/profile_limits.h"
+
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 #include "pipeline/component.h"
-#include "processors/profile_limits/labels.h"
-#include "processors/profile_limits/pieces.h"
-#include "processors/profile_limits/stacks.h"
 
 #define ARENA_MAX (256u << 20)
 
