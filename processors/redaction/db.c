@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/redaction/db.h"
+#include "processors/redaction/clean.h"
 
 #include <string.h>
 

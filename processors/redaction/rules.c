@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "processors/redaction/url.h"
+#include "processors/redaction/clean.h"
 #include "wire/protobuf.h"
 
 /* longest result, in bytes; a text with a longer result is masked as a whole */

@@ -7,8 +7,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "processors/redaction/db.h"
-#include "processors/redaction/url.h"
+#include "processors/redaction/clean.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
