@@ -4,7 +4,6 @@
 
 #include "base/str.h"
 #include "processors/join/table/ring.h"
-#include "processors/join/table/slots.h"
 
 /* inlined separately for shared and unshared tables */
 #define IN_LINE static inline __attribute__((always_inline))
