@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "core/task.h"
-#include "exporters/file/groups.h"
+#include "exporters/file/writer.h"
 #include "otlp/json/json.h"
 #include "otlp/keyvalue.h"
 #include "pipeline/exporter.h"
