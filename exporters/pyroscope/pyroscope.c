@@ -10,7 +10,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "exporters/pyroscope/pyroscope.h"
-
 #include "net/client.h"
 #include "net/route.h"
 
