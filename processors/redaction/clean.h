@@ -35,7 +35,7 @@ enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql);
 
 /* Returns the largest size, in bytes, of the result of redact_db_clean for a statement of `len`
  * bytes. */
-size_t redact_db_room(size_t len);
+size_t redact_db_size_max(size_t len);
 
 /* Writes the cleaned statement to `out` and returns its length. Returns SIZE_MAX if statements
  * of the system are JSON and this one is not valid JSON. */

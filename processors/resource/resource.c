@@ -286,7 +286,7 @@ static int resource_rewrite(struct job *job, struct br_part *part)
     return 0;
 }
 
-static void resource_say(struct br_node *node)
+static void resource_report_gave_up(struct br_node *node)
 {
     struct state *state = node->state;
     unsigned n = state->message.n_gave_up;
@@ -313,7 +313,7 @@ static void resource_consume(struct br_node *node, struct br_item *item)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = resource_rewrite(&j, &item->parts[i]);
     rc = br_item_edit_end(&scope, rc);
-    resource_say(node);
+    resource_report_gave_up(node);
     if (rc == BR_EFULL)
         br_item_reject(
             item, BR_STATUS_INVALID_ARGUMENT,

@@ -707,7 +707,7 @@ static void directory_on_run(struct br_task *task)
 /* --- Worker ----------------------------------------------------------------------------------- */
 
 /* Returns the number of files that may be read now. */
-static unsigned directory_room(const struct pprof_directory *directory)
+static unsigned directory_free_places(const struct pprof_directory *directory)
 {
     struct br_host *host = directory->node->host;
     return br_host_over_limit(host) || br_shed_step(host) != BR_SHED_NONE
@@ -773,7 +773,7 @@ static void directory_read_next(struct pprof_directory *directory)
 /* Starts the next task in the thread, if the thread is idle. */
 static void directory_continue(struct pprof_directory *directory)
 {
-    unsigned room = directory_room(directory);
+    unsigned room = directory_free_places(directory);
     if (directory->part->running || directory->reading)
         return;
     if (!br_list_empty(&directory->ready))

@@ -291,7 +291,7 @@ static inline uint32_t join_record_size(const struct record *record)
 }
 
 /* Returns the record that follows a record of `size` bytes. */
-static inline struct record *join_record_behind(struct record *record, uint32_t size)
+static inline struct record *join_record_after(struct record *record, uint32_t size)
 {
     return (struct record *)(void *)((uint8_t *)record + size);
 }
