@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/effective.h"
+#include "config/option.h"
 
 #include <inttypes.h>
 #include <stdio.h>

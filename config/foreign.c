@@ -7,20 +7,20 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define LACKS(what, name_, alias_, does_, left_)                                                   \
+#define LACKS(what, name_, alias_, purpose_, advice_)                                              \
     {                                                                                              \
-        .kind = BR_##what, .name = (name_), .alias = (alias_), .fate = BR_FOREIGN_LACKING,         \
-        .does = (does_), .left = (left_)                                                           \
+        .kind = BR_##what, .name = (name_), .alias = (alias_), .support = BR_FOREIGN_LACKING,      \
+        .purpose = (purpose_), .advice = (advice_)                                                 \
     }
 #define SAME(what, name_, alias_, as_)                                                             \
     {                                                                                              \
-        .kind = BR_##what, .name = (name_), .alias = (alias_), .fate = BR_FOREIGN_SAME,            \
+        .kind = BR_##what, .name = (name_), .alias = (alias_), .support = BR_FOREIGN_SAME,         \
         .as = (as_)                                                                                \
     }
-#define IDLE(what, name_, alias_, does_)                                                           \
+#define IDLE(what, name_, alias_, purpose_)                                                        \
     {                                                                                              \
-        .kind = BR_##what, .name = (name_), .alias = (alias_), .fate = BR_FOREIGN_IDLE,            \
-        .does = (does_)                                                                            \
+        .kind = BR_##what, .name = (name_), .alias = (alias_), .support = BR_FOREIGN_IDLE,         \
+        .purpose = (purpose_)                                                                      \
     }
 
 /* Advice to users that several rows share. */

@@ -11,7 +11,7 @@
 
 #include "config/kind.h"
 
-enum br_foreign_fate {
+enum br_foreign_support {
     BR_FOREIGN_LACKING, /* Braid has no equivalent of the component */
     BR_FOREIGN_SAME,    /* Braid has the component under the name `as` */
     BR_FOREIGN_IDLE,    /* the component changes no data; its section has no effect */
@@ -21,11 +21,11 @@ struct br_foreign {
     enum br_kind kind;
     const char *name;
     const char *alias; /* another spelling of the name, or NULL */
-    enum br_foreign_fate fate;
+    enum br_foreign_support support;
     const char *as; /* BR_FOREIGN_SAME: the component's name in the registry; otherwise NULL */
     /* purpose of the component, which continues a sentence: "adds k8s.* attributes to resources" */
-    const char *does;
-    const char *left; /* advice, as a sentence, to users who need the component; or NULL */
+    const char *purpose;
+    const char *advice; /* a sentence for users who need the component; or NULL */
 };
 
 /* Returns advice for a key, such as `auth`, that sections of the Collector have and Braid's do

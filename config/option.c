@@ -115,8 +115,8 @@ static bool option_has_limits(const struct br_option *option)
     return option->min < 0 || option->min > 0 || option->max < 0 || option->max > 0;
 }
 
-static void option_say_range(const struct br_option *option, const char *what, char *out,
-                             size_t size)
+static void option_print_range(const struct br_option *option, const char *what, char *out,
+                               size_t size)
 {
     bool whole = option->kind == BR_OPT_INT;
     if (!option_has_limits(option))
@@ -144,7 +144,7 @@ static int option_read_int(struct reader *reader, const struct br_option *option
         return 0;
     }
     char wanted[96];
-    option_say_range(option, "whole number", wanted, sizeof wanted);
+    option_print_range(option, "whole number", wanted, sizeof wanted);
     return option_refuse_plain(reader, node, path, wanted);
 }
 
@@ -158,7 +158,7 @@ static int option_read_double(struct reader *reader, const struct br_option *opt
         return 0;
     }
     char wanted[96];
-    option_say_range(option, "number", wanted, sizeof wanted);
+    option_print_range(option, "number", wanted, sizeof wanted);
     return option_refuse_plain(reader, node, path, wanted);
 }
 
@@ -210,7 +210,7 @@ static int option_choice_index(const struct br_option *option, const char *text)
 }
 
 /* Writes "one of a, b" with as many choices as fit. */
-static void option_say_choices(const struct br_option *option, char out[CHOICES_SIZE])
+static void option_print_choices(const struct br_option *option, char out[CHOICES_SIZE])
 {
     struct br_str str = {.data = out, .cap = CHOICES_SIZE, .max = CHOICES_SIZE - 1, .fixed = true};
     br_str_puts(&str, option->choices[1] ? "one of " : "");
@@ -227,7 +227,7 @@ static int option_read_enum(struct reader *reader, const struct br_option *optio
         return 0;
     }
     char wanted[CHOICES_SIZE];
-    option_say_choices(option, wanted);
+    option_print_choices(option, wanted);
     return option_refuse(reader, node, path, wanted);
 }
 
@@ -533,7 +533,7 @@ static int option_check_required(struct reader *reader, const struct br_option *
                            "must not be empty");
     char choices[CHOICES_SIZE] = "";
     if (option->kind == BR_OPT_ENUM)
-        option_say_choices(option, choices);
+        option_print_choices(option, choices);
     return br_errs_add(reader->errs, at, path, "\"%s\" is missing and has no default%s%s",
                        option->name, choices[0] ? ": " : "", choices);
 }
@@ -609,7 +609,7 @@ static int option_read_row(struct reader *reader, const struct br_option *option
 }
 
 /* Lists the valid names if the list is short enough to read. */
-static void option_say_known(const char *const *names, size_t count, char *out, size_t size)
+static void option_print_names(const char *const *names, size_t count, char *out, size_t size)
 {
     struct br_str str = {.data = out, .cap = size, .max = size - 1, .fixed = true};
     br_str_puts(&str, count ? "; known here: " : "; it takes no keys");
@@ -659,7 +659,7 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
     if (nearest)
         return br_errs_add(reader->errs, key, path, "unknown key %s; did you mean \"%s\"?",
                            br_text_show(key->text, shown), nearest);
-    option_say_known(names, n, known, sizeof known);
+    option_print_names(names, n, known, sizeof known);
     return br_errs_lack(reader->errs, key, path, "unknown key %s%s", br_text_show(key->text, shown),
                         known);
 }

@@ -205,3 +205,18 @@ const char *br_duration_format(uint64_t ns, char out[BR_DURATION_SIZE]);
 /* Parses "host:port", "[::1]:port" or ":port". `host` needs 256 bytes. Returns false if the port is
  * missing or not from 0 to 65535. */
 bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);
+
+/* --- Effective values: effective.c ------------------------------------------------------------ */
+
+/*
+ * A tree of effective values contains every key of an option table. Keys without a value are null.
+ * An absent section is `{enabled: false}`, because naming it alone would enable it. Lists of maps,
+ * and keys that have no effect, are copied from the config file. Reading the tree gives the same
+ * settings.
+ */
+
+/* Returns the tree of effective values of `settings`, the struct described by `table` that was read
+ * from `node` (may be NULL). Texts are borrowed. The tree is allocated in `arena`. Returns NULL if
+ * memory runs out. */
+struct br_yaml *br_options_effective(const struct br_option *table, const void *settings,
+                                     const struct br_yaml *node, struct br_arena *arena);

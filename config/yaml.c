@@ -123,7 +123,7 @@ static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
 
 /* Reports a mistake in the line of an error or in an earlier one. The parser may report a
  * correct line because of a mistake in an earlier line. */
-static bool yaml_say_slip(struct builder *builder)
+static bool yaml_explain_slip(struct builder *builder)
 {
     enum { LOOK_BACK = 8 };
     size_t line = builder->parser.problem_mark.line, len, at;
@@ -191,7 +191,7 @@ static int yaml_refuse_template(struct builder *builder, const struct br_yaml *a
 }
 
 /* Searches for a template in the line of an error and in earlier lines. */
-static bool yaml_say_template(struct builder *builder, size_t line)
+static bool yaml_explain_template(struct builder *builder, size_t line)
 {
     enum { LOOK_BACK = 4 };
     size_t len;
@@ -208,7 +208,7 @@ static bool yaml_say_template(struct builder *builder, size_t line)
     return false;
 }
 
-static bool yaml_say_quote(struct builder *builder, size_t line)
+static bool yaml_explain_quote(struct builder *builder, size_t line)
 {
     size_t len, quote_len = 0;
     const char *text = yaml_line_of(builder, line, &len);
@@ -223,7 +223,8 @@ static bool yaml_say_quote(struct builder *builder, size_t line)
 }
 
 /* Reports a character that has a meaning in YAML at the start of a text. */
-static bool yaml_say_indicator(struct builder *builder, const char *problem, const char *context)
+static bool yaml_explain_indicator(struct builder *builder, const char *problem,
+                                   const char *context)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
     const char *means = "";
@@ -243,7 +244,7 @@ static bool yaml_say_indicator(struct builder *builder, const char *problem, con
 }
 
 /* Reports a second colon: in "key: a: b" it is a part of the text. */
-static bool yaml_say_colon(struct builder *builder)
+static bool yaml_explain_colon(struct builder *builder)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
     size_t len, start = 0;
@@ -280,14 +281,14 @@ static int yaml_bad_syntax(struct builder *builder)
         at = yaml_place(builder, &p->context_mark);
         return br_errs_add(builder->errs, &at, NULL, "the quote that opens here is never closed");
     }
-    if (yaml_say_template(builder, p->problem_mark.line) ||
-        yaml_say_quote(builder, p->problem_mark.line) ||
-        yaml_say_indicator(builder, problem, context))
+    if (yaml_explain_template(builder, p->problem_mark.line) ||
+        yaml_explain_quote(builder, p->problem_mark.line) ||
+        yaml_explain_indicator(builder, problem, context))
         return BR_EINVAL;
     bool value = strstr(problem, "mapping values") != NULL;
-    if (value && yaml_say_colon(builder))
+    if (value && yaml_explain_colon(builder))
         return BR_EINVAL;
-    if ((value || strstr(problem, "expected ':'")) && yaml_say_slip(builder))
+    if ((value || strstr(problem, "expected ':'")) && yaml_explain_slip(builder))
         return BR_EINVAL;
     if (!*context || p->context_mark.line == p->problem_mark.line)
         return br_errs_add(builder->errs, &at, NULL, "not valid YAML: %s%s%s", problem,
@@ -359,7 +360,7 @@ static int yaml_attach(struct builder *builder, struct br_yaml *node)
     struct frame *top = &builder->stack[builder->depth - 1];
     if (top->node->type == BR_YAML_MAP && !top->key) {
         if ((node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ) &&
-            yaml_say_template(builder, (size_t)node->line - 1))
+            yaml_explain_template(builder, (size_t)node->line - 1))
             return BR_EINVAL;
         if (node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ)
             return br_errs_add(builder->errs, node, NULL,

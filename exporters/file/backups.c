@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/file/backups.h"
+#include "exporters/file/writer.h"
 
 #include <dirent.h>
 #include <stdio.h>

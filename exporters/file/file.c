@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "core/task.h"
-#include "exporters/file/groups.h"
+#include "exporters/file/writer.h"
 #include "otlp/json/json.h"
 #include "otlp/keyvalue.h"
 #include "pipeline/exporter.h"
@@ -558,7 +558,7 @@ static void file_exporter_finish(struct state *state)
     file_exporter_drop_records(writing, 0);
 }
 
-static void file_exporter_say_reopened(struct state *state)
+static void file_exporter_warn_reopened(struct state *state)
 {
     const struct config *config = state->node->config;
     br_node_warn(state->node, &state->reopened_limit,
@@ -594,7 +594,7 @@ static void file_exporter_on_done(struct br_task *task)
     }
     state->busy = false;
     if (writing->reopened)
-        file_exporter_say_reopened(state);
+        file_exporter_warn_reopened(state);
     file_exporter_finish(state);
     file_exporter_begin(state);
     if (!state->busy && state->node->draining && !state->node->drained)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/file/groups.h"
+#include "exporters/file/writer.h"
 
 #include <limits.h>
 #include <pthread.h>

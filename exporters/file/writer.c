@@ -15,7 +15,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "core/shared.h"
-#include "exporters/file/backups.h"
 
 #define MODE_BITS 0777
 /* most milliseconds by which the time in a rotated file's name is moved, if the name is taken */

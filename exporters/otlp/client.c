@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/call.h"
-#include "exporters/otlp/partial.h"
 #include "otlp/json/json.h"
 #include "wire/grpc.h"
 

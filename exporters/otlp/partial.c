@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/otlp/partial.h"
+#include "exporters/otlp/client.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/pyroscope/labels.h"
+#include "exporters/pyroscope/pyroscope.h"
 
 #include <stdatomic.h>
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "exporters/pyroscope/push_fields.h"
 #include "wire/protobuf.h"
 
 struct pyroscope_labels {

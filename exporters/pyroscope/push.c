@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/pyroscope/push.h"
+#include "exporters/pyroscope/pyroscope.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/call.h"
-#include "exporters/pyroscope/push_fields.h"
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"

@@ -9,10 +9,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "exporters/pyroscope/labels.h"
-#include "exporters/pyroscope/push.h"
-#include "exporters/pyroscope/times.h"
-#include "exporters/pyroscope/writing.h"
+#include "exporters/pyroscope/pyroscope.h"
 #include "net/client.h"
 #include "net/route.h"
 

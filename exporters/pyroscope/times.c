@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/pyroscope/times.h"
+#include "exporters/pyroscope/pyroscope.h"
 
 #include "base/map.h"
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/pyroscope/writing.h"
+#include "exporters/pyroscope/pyroscope.h"
 
 #include <string.h>
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extensions/query/average.h"
+#include "extensions/query/selection.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "extensions/query/selection.h"
 
 #define PROFILES_MAX (4u << 20)
 #define SOURCES_MAX 1000000u

@@ -20,8 +20,8 @@
 
 #include "base/map.h"
 #include "extensions/query/profile_answer.h"
+#include "extensions/query/query.h"
 #include "extensions/query/selection.h"
-#include "extensions/query/tables.h"
 
 #define BRAID_TRACE_SPANS_MAX 100000 /* most spans that are read of one trace */
 #define BRAID_TYPES_MAX 64           /* most profile types in one response */

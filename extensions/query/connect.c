@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extensions/query/connect.h"
+#include "extensions/query/pyroscope.h"
 
 #include <string.h>
 

@@ -8,7 +8,6 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/query.h"
-#include "extensions/query/tables.h"
 #include "wire/compression.h"
 
 /* Content security policy: allows nothing from other servers, nothing inline, and no text that

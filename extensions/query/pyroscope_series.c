@@ -12,7 +12,6 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/sum.h"
-#include "extensions/query/connect.h"
 #include "extensions/query/names.h"
 #include "extensions/query/pyroscope.h"
 #include "querier/v1/querier.pb-c.h"

@@ -284,3 +284,14 @@ bool query_job_send_keepalive(struct query_job *job);
 
 /* Ends a stream whose head was sent. An incomplete download is broken off. */
 void query_job_end_stream(struct query_job *job);
+
+/* --- Tables of routes ------------------------------------------------------------------------- */
+
+/* The tables of routes, one for each API. Each ends with a zeroed route. */
+
+extern const struct query_route query_braid_routes[];        /* braid.c */
+extern const struct query_route query_page_routes[];         /* page.c */
+extern const struct query_route query_pyroscope_routes[];    /* pyroscope.c */
+extern const struct query_route query_render_routes[];       /* render.c */
+extern const struct query_route query_tempo_routes[];        /* tempo.c */
+extern const struct query_route query_tempo_stream_routes[]; /* tempo_stream.c */

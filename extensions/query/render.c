@@ -16,7 +16,6 @@
 #include "base/mem.h"
 #include "extensions/query/names.h"
 #include "extensions/query/profile_answer.h"
-#include "extensions/query/tables.h"
 #include "query/flame_text.h"
 #include "query/functions.h"
 

@@ -4,7 +4,6 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "extensions/query/query.h"
-#include "extensions/query/tables.h"
 
 static const struct query_route *const query_tables[] = {
     query_tempo_routes,  query_tempo_stream_routes, query_pyroscope_routes,

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "extensions/query/average.h"
 #include "query/id.h"
 
 #define SHOWN 64

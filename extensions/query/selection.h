@@ -110,3 +110,16 @@ int query_selection_flame_by_name(struct query_job *job, const struct query_sele
  * BR_EIO or BR_ENOMEM. */
 int query_selection_samples(struct query_job *job, const struct query_selection *selection,
                             uint64_t step_ns, br_samples_fn *fn, void *arg, struct br_err *err);
+
+/* --- Averages --------------------------------------------------------------------------------- */
+
+/*
+ * Averages gauges over time. A gauge is an amount at the time of a profile, such as memory in use.
+ * Its values are averaged over the profiles of one process and added up over processes.
+ */
+
+/* Adds the stacks that the filter selects to the current side of `flame`. Values are averaged
+ * over the profiles of each process in the range; profiles are distinguished by their times.
+ * Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+int query_average_flame(struct query_job *job, const struct br_sample_filter *filter,
+                        struct br_flame *flame, struct br_err *err);

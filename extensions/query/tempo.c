@@ -6,7 +6,6 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "extensions/query/tables.h"
 #include "otlp/json/number.h"
 
 /* The Tempo release whose API this follows. Clients use it to decide which requests to send. */

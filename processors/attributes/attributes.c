@@ -167,7 +167,7 @@ static void attributes_processor_finish(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "attributes: out of memory");
 }
 
-static void attributes_processor_say(struct br_node *node)
+static void attributes_processor_report_gave_up(struct br_node *node)
 {
     struct attributes_state *state = node->state;
     unsigned n = state->matcher.n_gave_up + state->list.n_gave_up;
@@ -195,7 +195,7 @@ static void attributes_processor_consume(struct br_node *node, struct br_item *i
     br_matcher_end(&state->matcher);
     br_arena_release(&state->scratch);
     rc = br_item_edit_end(&scope, rc);
-    attributes_processor_say(node);
+    attributes_processor_report_gave_up(node);
     if (rc)
         attributes_processor_finish(item, rc);
     else

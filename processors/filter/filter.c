@@ -380,7 +380,7 @@ static void filter_finish(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "filter: out of memory");
 }
 
-static void filter_say(struct br_node *node, unsigned n_gave_up)
+static void filter_report_gave_up(struct br_node *node, unsigned n_gave_up)
 {
     struct state *state = node->state;
     *state->gave_up += n_gave_up;
@@ -416,7 +416,7 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     br_matcher_end(matcher);
     if (filtering.conditions)
         br_conditions_end(conditions);
-    filter_say(node, matcher->n_gave_up + conditions->n_gave_up);
+    filter_report_gave_up(node, matcher->n_gave_up + conditions->n_gave_up);
     matcher->n_gave_up = conditions->n_gave_up = 0;
     if (rc) {
         filter_finish(item, rc);

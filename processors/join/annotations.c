@@ -13,7 +13,6 @@
 #include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "processors/join/infer/infer.h"
-#include "processors/join/infer/local.h"
 #include "processors/join/join.h"
 #include "processors/join/table/table.h"
 #include "wire/protobuf.h"

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the results of the join: attributes and links of samples, totals of spans. */
+/* Changes the samples of an item: adds attributes and links, and folds samples. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/index.h"
 #include "otlp/dictionary/additions.h"
+#include "otlp/dictionary/dictionary.h"
 #include "processors/join/sample_view.h"
 
-/* --- Onto samples ----------------------------------------------------------------------- */
+/* --- Attributes and links
+ * ----------------------------------------------------------------------------- */
 
 /* Keys, attributes and links to which joined samples refer and that their dictionary lacks. Each
  * is added to the dictionary once. */
@@ -50,3 +57,65 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 /* Adds the collected entries to the item's dictionary, as a new part of the item. Returns 0
  * (also without entries) or BR_ENOMEM. */
 int join_additions_write(const struct join_additions *additions, struct br_item *item);
+
+/* --- Folding of samples ----------------------------------------------------------------------- */
+
+/*
+ * Folds samples: removes links and labels of samples whose links are not kept, and timestamps and
+ * threads of samples whose timestamps were stored for the join alone. Samples of a profile that are
+ * equal afterwards are merged, and their values are added up. Merged samples that lose only their
+ * links keep all their timestamps. Totals per stack stay the same.
+ */
+
+enum join_fold {
+    JOIN_FOLD_KEPT,     /* the sample stays unchanged */
+    JOIN_FOLD_FOLDED,   /* the sample loses its link */
+    JOIN_FOLD_UNLINKED, /* the sample has no link; other samples may be merged into it */
+    /* flag in addition to a value above: the sample loses its timestamps and its thread */
+    JOIN_FOLD_TIMELESS = 16,
+};
+
+/* Folds the item's samples. `folds` has, for each sample, a value of enum join_fold and possibly
+ * the flag; its contents are undefined afterwards. `labels` are those of the first `n_labels`
+ * attributes. `*ret_merged` receives the number of samples that were merged into others. The
+ * function needs 15 bytes of memory per sample. Returns 0 or an error of br_item_rewrite; the
+ * item is then unchanged. */
+int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
+                      uint32_t n_labels, uint32_t *ret_merged);
+
+/* --- Samples whose links are not decided yet -------------------------------------------------- */
+
+/*
+ * Samples whose links are kept only if their span used much CPU time. The CPU time is known once
+ * all samples of the item have been added to their spans. Takes 4 bytes per sample and 40 bytes per
+ * span and profile type.
+ */
+
+/* The sum of the samples of one profile type that name the same span. */
+struct join_undecided_span {
+    uint8_t trace[16], span[8];
+    uint16_t type;    /* number of the profile type */
+    bool has_trace;   /* false: the trace id is unknown, and `trace` is zero */
+    bool folds;       /* set by the caller: the samples lose their links */
+    uint32_t samples; /* number of samples */
+    double value;     /* sum of their values, in the unit of the profile type */
+};
+
+/* Zero-initialized. */
+struct join_undecided {
+    /* for each sample, the index of its span in `spans` + 1; 0: the sample is decided. NULL: all
+     * samples are decided */
+    uint32_t *of;
+    uint32_t n_samples;
+    struct join_undecided_span *spans;
+    uint32_t count, cap;   /* number of spans, and number for which `spans` has room */
+    struct br_index index; /* hash index of `spans` */
+};
+
+/* Adds sample `index` of an item with `n_samples` samples. `trace` is NULL if unknown. Returns 0
+ * or BR_ENOMEM. */
+int join_undecided_add(struct join_undecided *undecided, uint32_t n_samples, uint32_t index,
+                       const uint8_t *trace, const uint8_t *span, uint16_t type, double value);
+
+/* Releases the memory and zeroes the struct. Accepts a zeroed struct. */
+void join_undecided_release(struct join_undecided *undecided);

@@ -4,7 +4,7 @@
  * sample of its chain are stored; all other data is read again from the bytes of the sample when
  * needed. A sample therefore takes 15 bytes, regardless of its size.
  */
-#include "processors/join/fold.h"
+#include "processors/join/annotations.h"
 
 #include <string.h>
 

@@ -1,15 +1,155 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types and functions that the files of the join share. */
+/* Decides which links are kept: by `keep` in the config, and by overrides at run time. */
 #pragma once
 
+#include "config/option.h"
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/component.h"
 #include "pipeline/hold.h"
+#include "pipeline/override.h"
 #include "processors/join/annotations.h"
-#include "processors/join/policy.h"
 #include "processors/join/sample_view.h"
-#include "processors/join/span_metrics.h"
 #include "processors/join/table/table.h"
+
+/* --- Overrides at run time -------------------------------------------------------------------- */
+
+/*
+ * Overrides keep additional links for some time (pipeline/override.h). Each worker has its own
+ * copies; the component that sets an override sends it to every worker. An override expires at its
+ * `until_ms`.
+ */
+
+/* longest service name, in bytes; overrides with longer names are ignored */
+#define JOIN_OVERRIDE_SERVICE_MAX 255
+
+/* Keeps links of the service's samples if the span was slow or its trace is sampled. */
+struct join_override {
+    uint64_t id;
+    uint64_t until_ms; /* expiry time in ms of the monotonic clock */
+    /* percentage of the traces whose links are kept; 100: every link is kept */
+    double sampling_percentage;
+    /* shortest duration of a slow span, in ns; 0: duration does not matter */
+    uint64_t slow_threshold_ns;
+    /* length of the service name, in bytes; 0: the override applies to all services */
+    uint8_t service_len;
+    char service[JOIN_OVERRIDE_SERVICE_MAX];
+};
+
+struct join_overrides {
+    struct br_overridable overridable;
+    const struct br_node *node;
+    bool enabled; /* the config drops links, so overrides can keep some */
+    size_t count;
+    struct join_override overrides[BR_OVERRIDES_MAX];
+};
+
+/* Starts accepting overrides. If `enabled` is false, all overrides are ignored, because every
+ * link is kept anyway. */
+void join_overrides_start(struct join_overrides *overrides, const struct br_node *node,
+                          bool enabled);
+void join_overrides_stop(struct join_overrides *overrides); /* accepts a zeroed struct */
+
+/* Returns true if an override that is in effect at `now_ms` keeps the link to a span of this
+ * service, trace (16 bytes; NULL: unknown) and duration. */
+bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms,
+                         const void *service, size_t service_len, const uint8_t *trace_id,
+                         uint64_t duration_ns);
+
+/* --- The policy: which links are kept --------------------------------------------------------- */
+
+struct join_keep_name {
+    const char *name;
+    uint64_t slow_threshold; /* in nanoseconds */
+};
+
+struct join_keep {
+    uint64_t slow_threshold, cpu_threshold; /* in nanoseconds; 0: the condition does not apply */
+    struct br_structs span_names;           /* struct join_keep_name */
+    bool failed, unknown;
+    double sampling_percentage;
+};
+
+extern const struct br_option join_keep_options[];
+
+struct join_policy {
+    const struct join_keep *keep; /* NULL: every link is kept */
+    struct br_map *names;         /* span name -> struct join_keep_name */
+    struct join_overrides overrides;
+};
+
+/* Initializes a policy. `keep` may be NULL and is borrowed. Returns 0 or BR_ENOMEM. */
+int join_policy_init(struct join_policy *policy, const struct join_keep *keep);
+void join_policy_release(struct join_policy *policy);
+
+/* Starts accepting overrides. */
+void join_policy_start(struct join_policy *policy, const struct br_node *node);
+
+enum join_verdict {
+    JOIN_KEEPS,
+    JOIN_FOLDS,
+    /* removes the link unless the span used more CPU time than cpu_threshold */
+    JOIN_FOLDS_UNLESS_CPU,
+};
+
+/* Decides whether a sample's link to `span` is kept. `span` is NULL if it is unknown, and
+ * `trace_id` is 16 bytes or NULL. The service is that of the span, or else that of the resource. */
+enum join_verdict join_policy_of(const struct join_policy *policy, const struct join_found *span,
+                                 const uint8_t *trace_id, const uint8_t *service,
+                                 size_t service_len, uint64_t now_ms);
+
+/* --- Metrics of spans ------------------------------------------------------------------------- */
+
+/*
+ * Counts the CPU time, allocated bytes and samples of spans as metrics, by service and span name.
+ * All workers together have at most a given number of such pairs; further pairs count as `_other`.
+ * Each worker has its own counters.
+ */
+
+/* most pairs of service and span name; each has three counters, within BR_METRICS_MAX */
+#define JOIN_SERIES_MAX 2500
+
+struct join_span_metrics_config {
+    bool enabled;
+    int64_t max_series;
+};
+
+extern const struct br_option join_span_metrics_options[];
+
+struct join_span_counters {
+    double *cpu_seconds, *allocated_bytes, *samples;
+};
+
+struct join_span_metrics {
+    struct br_node *node; /* node that owns the counters; NULL: the metrics are disabled */
+    struct join_table *table;
+    size_t max_series;
+    struct br_map *known; /* counters by key: service, a zero byte, span name */
+    struct join_span_counters other;
+};
+
+/* Initializes the metrics. Returns 0 or BR_ENOMEM. */
+int join_span_metrics_init(struct join_span_metrics *metrics,
+                           const struct join_span_metrics_config *config, struct br_node *node,
+                           struct join_table *table);
+void join_span_metrics_release(struct join_span_metrics *metrics);
+
+/* The resources that a sample adds to its span. For a span that has just arrived, the resources
+ * of all samples that arrived before the span. */
+struct join_spent {
+    uint64_t cpu_ns, allocated_bytes, samples;
+};
+
+/* Adds resources to the counters of the span's service and name. */
+void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
+                           const struct join_spent *spent);
+
+/* Returns the resources used by all samples that name the span: CPU time, or else CPU periods.
+ * Samples are counted in the same way as profile.sample_count. */
+struct join_spent join_spent_of(const struct join_totals *totals);
+
+/* --- The join --------------------------------------------------------------------------------- */
+
+/* Types and functions that the files of the join share. */
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
 #define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* number of the key profile.join */

@@ -8,7 +8,7 @@
 #include "processors/join/infer/identity.h"
 #include "processors/join/table/table.h"
 
-/* --- Texts ------------------------------------------------------------------------------ */
+/* --- Texts ------------------------------------------------------------------------------------ */
 
 /*
  * Ids, places and services that the texts of the dictionary contain. Any number of attributes may
@@ -40,7 +40,7 @@ uint32_t join_texts_hash(struct join_texts *texts, uint64_t index);
 /* Returns join_service_hash of text `index`, or 0 if the text is empty. */
 uint64_t join_texts_service(struct join_texts *texts, uint64_t index);
 
-/* --- Labels ----------------------------------------------------------------------------- */
+/* --- Labels ----------------------------------------------------------------------------------- */
 
 /* The meaning of the attributes of a dictionary for the join: ids, threads, processes, and the
  * attributes that the join itself adds. */
@@ -79,13 +79,13 @@ struct join_label {
 struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
                                     struct br_arena *arena, bool *ret_any);
 
-/* --- Values ----------------------------------------------------------------------------- */
+/* --- Values ----------------------------------------------------------------------------------- */
 
 /* Reads from the head of a Profile message what its values mean, by its type, unit and period. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                           const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
-/* --- Samples ---------------------------------------------------------------------------- */
+/* --- Samples ---------------------------------------------------------------------------------- */
 
 /* The links of an item. Long ones are parsed once. The caller zeroes the struct and sets `view`
  * and `arena`. */
@@ -147,7 +147,7 @@ void join_sample_view_values(const struct join_sample_view *view, uint64_t *ret)
 /* Copies the timestamps of the sample, view->n_times numbers, to `ret`. */
 void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret);
 
-/* --- Functions -------------------------------------------------------------------------- */
+/* --- Functions -------------------------------------------------------------------------------- */
 
 /* The leaf function of each stack: the innermost function of its first location. */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/join/span_metrics.h"
+#include "processors/join/join.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/join/undecided.h"
+#include "processors/join/annotations.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/profile_limits/edit.h"
+#include "processors/profile_limits/profile_limits.h"
 
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"

@@ -5,13 +5,12 @@
  * otherwise reject the whole request. Stacks and labels are changed in the dictionary, so each is
  * changed once, regardless of how many samples refer to it.
  */
+#include "processors/profile_limits/profile_limits.h"
+
 #include "base/steps.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 #include "pipeline/component.h"
-#include "processors/profile_limits/labels.h"
-#include "processors/profile_limits/pieces.h"
-#include "processors/profile_limits/stacks.h"
 
 #define ARENA_MAX (256u << 20)
 
@@ -162,7 +161,7 @@ static int profile_limits_edit(struct br_node *node, struct br_item *item)
     return rc;
 }
 
-static void profile_limits_say(struct br_node *node, uint32_t n_dropped)
+static void profile_limits_report_dropped(struct br_node *node, uint32_t n_dropped)
 {
     struct state *state = node->state;
     if (n_dropped)
@@ -175,7 +174,7 @@ static void profile_limits_refuse(struct br_node *node, struct br_item *item, in
     if (rc == BR_EINVAL) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "profile_limits: malformed data");
     } else if (rc == BR_EFULL) {
-        profile_limits_say(node, item->n_records);
+        profile_limits_report_dropped(node, item->n_records);
         br_item_report(item, BR_RESULT_DROPPED, LIMITS_TOO_LARGE, item->n_records);
         br_item_done(item);
     } else {
@@ -194,7 +193,8 @@ static void profile_limits_consume(struct br_node *node, struct br_item *item)
     if (!rc)
         rc = limits_is_large(&sizes, item);
     if (rc == 1)
-        profile_limits_say(node, limits_forward_pieces(node, &sizes, &state->counts, item));
+        profile_limits_report_dropped(node,
+                                      limits_forward_pieces(node, &sizes, &state->counts, item));
     else if (rc)
         profile_limits_refuse(node, item, rc);
     else

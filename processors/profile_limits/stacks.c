@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/profile_limits/stacks.h"
+#include "processors/profile_limits/profile_limits.h"
 
 #include <string.h>
 
 #include "base/steps.h"
 #include "otlp/scan.h"
+
+#define LIMITS_TRUNCATED "[truncated]"
 
 enum { STACK_LOCATION = 1, LOCATION_LINE = 3, LINE_FUNCTION = 1, FUNCTION_NAME = 1 };
 

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "processors/redaction/mask.h"
 #include "processors/redaction/rules.h"
 
 static const struct br_option names_options[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/redaction/db.h"
+#include "processors/redaction/clean.h"
 
 #include <string.h>
 
@@ -34,7 +34,7 @@ enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
 
 /* Returns three times the length of the statement: a JSON value of one byte is replaced by
  * `"?"`, which has three. */
-size_t redact_db_room(size_t len)
+size_t redact_db_size_max(size_t len)
 {
     return 3 * len;
 }

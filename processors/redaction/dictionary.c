@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/redaction/dictionary.h"
-#include "base/bytes.h"
+#include "processors/redaction/messages.h"
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/keyvalue.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/redaction/mask.h"
+#include "processors/redaction/rules.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

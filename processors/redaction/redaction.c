@@ -8,7 +8,7 @@
 
 #include "otlp/edit/edit.h"
 #include "pipeline/component.h"
-#include "processors/redaction/dictionary.h"
+#include "processors/redaction/messages.h"
 
 #define ARENA_MAX (256u << 20)
 

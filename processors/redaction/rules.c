@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "processors/redaction/url.h"
+#include "processors/redaction/clean.h"
 #include "wire/protobuf.h"
 
 /* longest result, in bytes; a text with a longer result is masked as a whole */
@@ -546,9 +546,9 @@ int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct r
     if (len == 0)
         return 0;
     rules->rule = REDACT_RULE_DB;
-    if (redact_db_room(len) > TEXT_MAX)
+    if (redact_db_size_max(len) > TEXT_MAX)
         return redact_rules_mask_all(rules, text, len);
-    if (br_grow(&rules->clean, &rules->clean_cap, redact_db_room(len), 1, TEXT_MAX))
+    if (br_grow(&rules->clean, &rules->clean_cap, redact_db_size_max(len), 1, TEXT_MAX))
         return BR_ENOMEM;
     size_t left = redact_db_clean(target.db, target.mysql, text, len, rules->clean);
     if (left == SIZE_MAX && kind == REDACT_SPAN)

@@ -4,13 +4,48 @@
  */
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "attribute/regex.h"
 #include "base/err.h"
 #include "base/map.h"
 #include "config/option.h"
-#include "processors/redaction/db.h"
-#include "processors/redaction/mask.h"
+#include "processors/redaction/clean.h"
 #include "processors/redaction/memo.h"
+
+/* --- Masking ---------------------------------------------------------------------------------- */
+
+/* Writes the replacement of a redacted text: a fixed text or a hash. */
+
+#define REDACT_MASK "[REDACTED]"
+#define REDACT_MASK_MAX 128 /* longest replacement, in bytes: SHA-512 in hexadecimal */
+
+struct redact_hash {
+    const char *name;   /* name of the hash in the config */
+    const char *digest; /* OpenSSL's name of the hash function; NULL: none */
+    size_t key_min;     /* shortest key of the hash, in bytes; 0: the hash takes no key */
+};
+
+/* How masked texts are replaced. */
+struct redact_masking {
+    const struct redact_hash *hash;
+    const char *key; /* key of the hash; NULL if the hash takes no key */
+    /* replacement if no hash is configured, at most REDACT_MASK_MAX bytes; NULL or "":
+     * REDACT_MASK */
+    const char *fixed;
+};
+
+/* Returns the hash with this name in the config; NULL and "" mean no hash. Returns NULL if the
+ * name is unknown. */
+const struct redact_hash *redact_hash_find(const char *name);
+
+/* Writes the replacement of a text to `out` and returns its length. Writes the fixed text if the
+ * hash cannot be computed. */
+size_t redact_mask(const struct redact_masking *masking, const void *text, size_t len,
+                   char out[REDACT_MASK_MAX]);
+
+/* --- Rules ------------------------------------------------------------------------------------ */
 
 /* Kinds of texts. Each kind has other rules in addition to blocked_values. */
 enum redact_kind {
@@ -148,12 +183,12 @@ int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *t
 /* Masks the whole text, unless it is allowed or empty. Returns the same values as redact_text. */
 int redact_whole(struct redact_rules *rules, const void *text, size_t len);
 
-/* Cleans a URL (url.h) and then masks the blocked parts of the result. Returns the same values
- * as redact_text, except that it also returns 1 if the URL was only cleaned. */
+/* Cleans a URL (redact_url_clean) and then masks the blocked parts of the result. Returns the same
+ * values as redact_text, except that it also returns 1 if the URL was only cleaned. */
 int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
-/* Cleans a database statement (db.h) and then masks the blocked parts of the result. If the
- * system requires JSON and the statement is not valid JSON, a value becomes `?` and a name is
+/* Cleans a database statement (redact_db_clean) and then masks the blocked parts of the result. If
+ * the system requires JSON and the statement is not valid JSON, a value becomes `?` and a name is
  * kept. Returns the same values as redact_url. */
 int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_target target,
                      const void *text, size_t len);

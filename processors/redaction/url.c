@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/redaction/url.h"
+#include "processors/redaction/clean.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -6,13 +6,116 @@
 #include <string.h>
 
 #include "attribute/rules.h"
+#include "base/buf.h"
+#include "base/cache.h"
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/dictionary/resolve.h"
 #include "pipeline/component.h"
-#include "processors/resource/cache.h"
 #include "wire/protobuf.h"
 
 #define SCRATCH_MAX (256u << 20)
+/* largest cached entry, in bytes: Resource, metadata and result together */
+#define CACHE_ENTRY_MAX 8192
+/* number of cached entries; all entries together take at most 2 MiB */
+#define CACHE_ENTRIES 256
+#define CACHE_WAYS 2u
+
+/* --- Cached results --------------------------------------------------------------------------- */
+
+/*
+ * Senders repeat the same few Resources; a cached one costs one hash and one comparison. The cache
+ * has a fixed number of entries of limited size; an entry is only displaced by a newer one.
+ */
+
+struct resource_cached {
+    uint64_t hash;
+    struct br_buf *buf; /* Resource, metadata and result, in this order; NULL: empty entry */
+    uint32_t in_len, metadata_len, out_len;
+    bool changed; /* false: the rules do not change the Resource, and there is no result */
+};
+
+struct resource_cache {
+    /* assigns a place to each hash; if two entries have the same place, the one used last is
+     * kept */
+    struct br_cache places;
+    struct resource_cached entries[CACHE_ENTRIES];
+};
+
+/* The data on which the result of the rules depends: the Resource and the metadata. */
+struct resource_input {
+    const uint8_t *data;
+    /* client metadata of the item, including its terminating zero; NULL: none, or the rules do
+     * not read metadata */
+    const char *metadata;
+    size_t len, metadata_len;
+    uint64_t hash; /* hash of Resource and metadata; set by resource_cache_find */
+};
+
+static bool resource_cache_equal(const void *entry, const void *key)
+{
+    const struct resource_cached *cached = entry;
+    const struct resource_input *in = key;
+    if (!cached->buf || cached->hash != in->hash)
+        return false;
+    if (cached->in_len != in->len || cached->metadata_len != in->metadata_len)
+        return false;
+    if (in->len && memcmp(cached->buf->data, in->data, in->len) != 0)
+        return false;
+    return !in->metadata_len ||
+           memcmp(cached->buf->data + in->len, in->metadata, in->metadata_len) == 0;
+}
+
+/* Initializes a zeroed cache, which must not be moved afterwards. */
+static void resource_cache_init(struct resource_cache *cache)
+{
+    br_cache_init(&cache->places, cache->entries, sizeof *cache->entries,
+                  CACHE_ENTRIES / CACHE_WAYS, CACHE_WAYS);
+}
+
+/* Returns the entry for the input, or NULL if it is not cached. The entry is valid until the
+ * next resource_cache_put. */
+static const struct resource_cached *resource_cache_find(struct resource_cache *cache,
+                                                         struct resource_input *in)
+{
+    in->hash = br_cache_hash(&cache->places, in->data, in->len);
+    if (in->metadata_len) {
+        const uint64_t *secret = cache->places.secret;
+        const uint64_t both[2] = {secret[0] ^ in->hash, secret[1]};
+        in->hash = br_hash_keyed(both, in->metadata, in->metadata_len);
+    }
+    return br_cache_find(&cache->places, in->hash, resource_cache_equal, in);
+}
+
+/* Stores the result for the input `in`. Takes over `buf`, which must have the layout of
+ * resource_cached.buf. Call it after resource_cache_find with the same input. */
+static void resource_cache_put(struct resource_cache *cache, const struct resource_input *in,
+                               struct br_buf *buf, size_t out_len, bool changed)
+{
+    struct resource_cached *cached = br_cache_take(&cache->places, in->hash);
+    br_buf_unref(cached->buf);
+    *cached = (struct resource_cached){.hash = in->hash,
+                                       .buf = buf,
+                                       .in_len = (uint32_t)in->len,
+                                       .metadata_len = (uint32_t)in->metadata_len,
+                                       .out_len = (uint32_t)out_len,
+                                       .changed = changed};
+}
+
+static void resource_cache_clear(struct resource_cache *cache)
+{
+    for (size_t i = 0; i < CACHE_ENTRIES; i++) {
+        br_buf_unref(cache->entries[i].buf);
+        cache->entries[i] = (struct resource_cached){0};
+    }
+}
+
+/* Returns the changed Resource of an entry. */
+static const uint8_t *resource_cached_output(const struct resource_cached *cached)
+{
+    return cached->buf->data + cached->in_len + cached->metadata_len;
+}
+
+/* --- Config ----------------------------------------------------------------------------------- */
 
 struct config {
     struct br_structs attributes; /* list of struct br_rule_config */
@@ -47,8 +150,6 @@ static const struct br_option options[] = {
                 "byte; after that, delete and hash apply to all keys, and extract to none"),
     BR_OPT_END,
 };
-
-/* --- Config ---------------------------------------------------------------------------------- */
 
 static int resource_check(void *config, const struct br_yaml *node, const char *path,
                           struct br_arena *arena, struct br_errs *errs)
@@ -153,7 +254,7 @@ static int resource_rewrite_new(struct job *job, struct br_part *part, struct re
         rc = resource_apply(job, data, len);
     size_t out_len = rc ? 0 : br_attributes_size(&job->state->message);
     bool keep = !refers && !job->state->time.spent &&
-                in->len + in->metadata_len + out_len <= RESOURCE_CACHE_ENTRY_MAX;
+                in->len + in->metadata_len + out_len <= CACHE_ENTRY_MAX;
     struct br_buf *buf =
         rc || out_len > BR_BUF_MAX ? NULL : resource_write_result(job, in, keep, out_len);
     if (buf) {
@@ -185,7 +286,7 @@ static int resource_rewrite(struct job *job, struct br_part *part)
     return 0;
 }
 
-static void resource_say(struct br_node *node)
+static void resource_report_gave_up(struct br_node *node)
 {
     struct state *state = node->state;
     unsigned n = state->message.n_gave_up;
@@ -212,7 +313,7 @@ static void resource_consume(struct br_node *node, struct br_item *item)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = resource_rewrite(&j, &item->parts[i]);
     rc = br_item_edit_end(&scope, rc);
-    resource_say(node);
+    resource_report_gave_up(node);
     if (rc == BR_EFULL)
         br_item_reject(
             item, BR_STATUS_INVALID_ARGUMENT,

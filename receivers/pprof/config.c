@@ -99,20 +99,20 @@ static const struct br_option basic_auth_options[] = {
 
 static const char *const afters[] = {"delete", "move", "remember", NULL};
 
-static const struct br_option folder_options[] = {
-    BR_STRING(struct pprof_folder_config, path, NULL,
+static const struct br_option directory_options[] = {
+    BR_STRING(struct pprof_directory_config, path, NULL,
               "the directory, without subdirectories (required)"),
-    BR_DURATION(struct pprof_folder_config, poll_interval, "1s",
+    BR_DURATION(struct pprof_directory_config, poll_interval, "1s",
                 "interval between scans; a file is read if it has not changed for this time"),
-    BR_ENUM(struct pprof_folder_config, after, "remember", afters,
+    BR_ENUM(struct pprof_directory_config, after, "remember", afters,
             "what to do with a file after it was read"),
-    BR_STRING(struct pprof_folder_config, move_to, NULL,
+    BR_STRING(struct pprof_directory_config, move_to, NULL,
               "move: destination directory, on the same file system"),
-    BR_STRING(struct pprof_folder_config, state, NULL,
+    BR_STRING(struct pprof_directory_config, state, NULL,
               "remember: file with the list of files that were read; default: .braid-taken in the "
               "directory"),
-    BR_VALUE(struct pprof_folder_config, labels, "map of strings: as for a target"),
-    BR_DOUBLE(struct pprof_folder_config, sample_rate, 0, 0, 1000000,
+    BR_VALUE(struct pprof_directory_config, labels, "map of strings: as for a target"),
+    BR_DOUBLE(struct pprof_directory_config, sample_rate, 0, 0, 1000000,
               "Hz, for formats that count samples; 0: the rate in a JFR, 100 for other formats"),
     BR_OPT_END,
 };
@@ -142,7 +142,7 @@ const struct br_option pprof_options[] = {
     BR_INT(struct pprof_config, max_profile_size, 32 << 20, 1024, 128 << 20,
            "largest scraped profile or file in bytes, before and after decompression"),
     BR_PRESENT(
-        struct pprof_config, file, struct pprof_folder_config, folder_options,
+        struct pprof_config, file, struct pprof_directory_config, directory_options,
         "read profiles from a directory: pprof, JFR, speedscope, .cpuprofile, Firefox profiles, "
         "perf script and folded text, detected from the content"),
     BR_PRESENT(struct pprof_config, http, struct br_http_config, http_options,
@@ -406,8 +406,8 @@ static void pprof_config_choose_godeltaprof(struct pprof_profiles_config *config
     config->godeltaprof_mutex.enabled = true;
 }
 
-static void pprof_config_check_folder(const struct checker *checker,
-                                      const struct pprof_folder_config *config)
+static void pprof_config_check_directory(const struct checker *checker,
+                                         const struct pprof_directory_config *config)
 {
     if (!config->path || !config->path[0])
         pprof_config_error(checker, br_yaml_get(checker->node, "path"), "path", "is required");
@@ -473,8 +473,8 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
     char at[256];
     if (p->file) {
         (void)snprintf(at, sizeof at, "%s::file", path);
-        const struct checker folder = {br_yaml_get(node, "file"), at, errs};
-        pprof_config_check_folder(&folder, p->file);
+        const struct checker directory = {br_yaml_get(node, "file"), at, errs};
+        pprof_config_check_directory(&directory, p->file);
     }
     if (p->http) {
         (void)snprintf(at, sizeof at, "%s::http", path);

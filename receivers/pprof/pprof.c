@@ -6,7 +6,7 @@
 struct pprof {
     struct pprof_reader reader; /* reader for scraped profiles and files */
     struct pprof_scraper *scraper;
-    struct pprof_folder *folder;
+    struct pprof_directory *directory;
     struct pprof_upload upload;
     struct br_node *node;
     unsigned n_stopping;
@@ -31,7 +31,7 @@ static int pprof_receiver_create(struct br_node *node, struct br_err *err)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     int rc = config->targets.count ? pprof_scraper_new(node, &p->reader, &p->scraper, err) : 0;
     if (rc == 0 && config->file && node->host->worker == 0)
-        rc = pprof_folder_new(node, &p->reader, &p->folder, err);
+        rc = pprof_directory_new(node, &p->reader, &p->directory, err);
     return rc == 0 && config->http ? pprof_receiver_create_upload(p, config->http, err) : rc;
 }
 
@@ -39,8 +39,8 @@ static int pprof_receiver_start(struct br_node *node, struct br_err *err)
 {
     struct pprof *p = node->state;
     int rc = p->scraper ? pprof_scraper_start(p->scraper, err) : 0;
-    if (rc == 0 && p->folder)
-        rc = pprof_folder_start(p->folder, err);
+    if (rc == 0 && p->directory)
+        rc = pprof_directory_start(p->directory, err);
     if (rc == 0 && p->upload.ingest.node) {
         struct br_server_config config = br_http_server(p->upload.listener.http);
         rc = br_ingest_listen(&p->upload.ingest, &p->upload.listener, "http", &config, err);
@@ -63,11 +63,11 @@ static void pprof_receiver_on_stopped(void *arg)
 static void pprof_receiver_drain(struct br_node *node)
 {
     struct pprof *p = node->state;
-    p->n_stopping = 1u + (p->scraper != NULL) + (p->folder != NULL);
+    p->n_stopping = 1u + (p->scraper != NULL) + (p->directory != NULL);
     if (p->scraper)
         pprof_scraper_stop(p->scraper, pprof_receiver_on_stopped, p);
-    if (p->folder)
-        pprof_folder_stop(p->folder, pprof_receiver_on_stopped, p);
+    if (p->directory)
+        pprof_directory_stop(p->directory, pprof_receiver_on_stopped, p);
     pprof_receiver_on_stopped(p);
 }
 
@@ -76,7 +76,7 @@ static void pprof_receiver_destroy(struct br_node *node)
     struct pprof *p = node->state;
     br_ingest_release(&p->upload.ingest);
     pprof_scraper_free(p->scraper);
-    pprof_folder_free(p->folder);
+    pprof_directory_free(p->directory);
     pprof_reader_release(&p->reader);
 }
 

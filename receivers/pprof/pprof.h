@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Types and functions shared by the files of the pprof receiver. Profiles have three sources:
- * scraped from targets (targets.c, overrides.c, scrape.c), found in a directory (folder.c), and
+ * scraped from targets (targets.c, overrides.c, scrape.c), found in a directory (directory.c), and
  * uploaded (upload.c). reader.c converts them to items. Each source has its own new, start and free
  * functions and is independent of the others.
  */
@@ -70,7 +70,7 @@ struct pprof_basic_auth {
 
 enum pprof_after { PPROF_DELETE, PPROF_MOVE, PPROF_REMEMBER };
 
-struct pprof_folder_config {
+struct pprof_directory_config {
     const char *path;
     uint64_t poll_interval;
     int after; /* action after a file was read, an enum pprof_after */
@@ -90,7 +90,7 @@ struct pprof_config {
     struct br_headers headers;
     struct br_tls_config tls;
     int64_t max_profile_size;
-    struct pprof_folder_config *file;
+    struct pprof_directory_config *file;
     struct br_http_config *http;
 };
 
@@ -191,14 +191,15 @@ int pprof_scraper_start(struct pprof_scraper *scraper, struct br_err *err);
 void pprof_scraper_stop(struct pprof_scraper *scraper, void (*on_idle)(void *arg), void *arg);
 void pprof_scraper_free(struct pprof_scraper *scraper); /* Frees a scraper. Accepts NULL. */
 
-/* Reader of a directory, which runs on the first worker. pprof_folder_start returns BR_EIO or
+/* Reader of a directory, which runs on the first worker. pprof_directory_start returns BR_EIO or
  * BR_EINVAL with a message if the directory, or the directory for moved files, does not exist. */
-struct pprof_folder;
-int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
-                     struct br_err *err);
-int pprof_folder_start(struct pprof_folder *folder, struct br_err *err);
-void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), void *arg);
-void pprof_folder_free(struct pprof_folder *folder); /* Frees a directory reader. Accepts NULL. */
+struct pprof_directory;
+int pprof_directory_new(struct br_node *node, struct pprof_reader *reader,
+                        struct pprof_directory **ret, struct br_err *err);
+int pprof_directory_start(struct pprof_directory *directory, struct br_err *err);
+void pprof_directory_stop(struct pprof_directory *directory, void (*on_idle)(void *arg), void *arg);
+void pprof_directory_free(
+    struct pprof_directory *directory); /* Frees a directory reader. Accepts NULL. */
 
 /* Receives uploads over HTTP. */
 struct pprof_upload {

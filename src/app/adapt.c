@@ -94,14 +94,15 @@ static const char *adapt_why_lacking(struct br_adapter *adapter, const struct br
             adapter,
             br_arena_printf(adapter->adapt->arena,
                             "the Collector keeps it, because Braid does not support this %s%s%s",
-                            kind, foreign ? ", which " : "", foreign ? foreign->does : ""));
+                            kind, foreign ? ", which " : "", foreign ? foreign->purpose : ""));
     if (!foreign)
         return br_adapt_keep(adapter, br_arena_printf(adapter->adapt->arena,
                                                       "Braid does not support this %s", kind));
-    return br_adapt_keep(adapter, br_arena_printf(adapter->adapt->arena,
-                                                  "Braid does not support this %s, which %s%s%s",
-                                                  kind, foreign->does, foreign->left ? ". " : "",
-                                                  foreign->left ? foreign->left : ""));
+    return br_adapt_keep(adapter,
+                         br_arena_printf(adapter->adapt->arena,
+                                         "Braid does not support this %s, which %s%s%s", kind,
+                                         foreign->purpose, foreign->advice ? ". " : "",
+                                         foreign->advice ? foreign->advice : ""));
 }
 
 static void adapt_add_unit(struct br_adapter *adapter, enum br_kind kind, struct br_yaml *key,
@@ -118,9 +119,9 @@ static void adapt_add_unit(struct br_adapter *adapter, enum br_kind kind, struct
         return;
     unit->component = br_component_find(adapter->adapt->registry, kind, unit->type);
     unit->foreign = unit->component ? NULL : br_foreign_find(kind, unit->type);
-    if (unit->foreign && unit->foreign->fate == BR_FOREIGN_SAME)
+    if (unit->foreign && unit->foreign->support == BR_FOREIGN_SAME)
         unit->component = br_component_find(adapter->adapt->registry, kind, unit->foreign->as);
-    bool idle = unit->foreign && unit->foreign->fate == BR_FOREIGN_IDLE;
+    bool idle = unit->foreign && unit->foreign->support == BR_FOREIGN_IDLE;
     if (!unit->component && !idle && (unit->foreign || adapt_is_unknown(adapter, kind, unit->type)))
         unit->lacking = adapt_why_lacking(adapter, unit);
     adapter->n_units++;
@@ -837,7 +838,7 @@ static int adapt_report_losses(struct br_adapter *adapter)
                              br_path_join(path, br_kind_section(unit->kind), unit->id),
                              "cannot be removed without loss: %s%s" ADAPT_HINT,
                              unit->foreign ? "it " : "Braid does not know it",
-                             unit->foreign ? unit->foreign->does : "");
+                             unit->foreign ? unit->foreign->purpose : "");
     }
     return rc;
 }

@@ -179,8 +179,8 @@ static void loader_refuse_foreign(struct loader *loader, const struct slot *slot
 {
     br_errs_add(loader->errs, slot->key, path,
                 "\"%s\": Braid does not support this %s, which %s%s%s", type,
-                br_kind_name(slot->kind), foreign->does, foreign->left ? ". " : "",
-                foreign->left ? foreign->left : "");
+                br_kind_name(slot->kind), foreign->purpose, foreign->advice ? ". " : "",
+                foreign->advice ? foreign->advice : "");
 }
 
 static const char *loader_article(enum br_kind kind)
@@ -206,7 +206,7 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
     if (br_errs_full(loader->errs))
         return;
     const struct br_foreign *foreign = br_foreign_find(slot->kind, type);
-    if (foreign && foreign->fate == BR_FOREIGN_LACKING) {
+    if (foreign && foreign->support == BR_FOREIGN_LACKING) {
         loader_refuse_foreign(loader, slot, path, type, foreign);
         return;
     }
@@ -216,10 +216,10 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
     int other = loader_other_kind(loader, slot->kind, type);
     br_text_show(type, shown);
     foreign = collectors ? br_foreign_find(slot->kind, collectors) : NULL;
-    if (foreign && foreign->fate == BR_FOREIGN_LACKING)
+    if (foreign && foreign->support == BR_FOREIGN_LACKING)
         br_errs_add(loader->errs, slot->key, path,
                     "unknown %s %s; did you mean \"%s\"? Braid does not support it: it %s", kind,
-                    shown, collectors, foreign->does);
+                    shown, collectors, foreign->purpose);
     else if (nearest)
         br_errs_add(loader->errs, slot->key, path,
                     "unknown %s %s; did you mean \"%s\"? \"braid components\" lists all", kind,
@@ -266,13 +266,14 @@ static const struct br_component *loader_find_component(struct loader *loader, s
 {
     const struct br_component *found = br_component_find(loader->registry, slot->kind, type);
     const struct br_foreign *foreign = found ? NULL : br_foreign_find(slot->kind, type);
-    if (!foreign || foreign->fate == BR_FOREIGN_LACKING)
+    if (!foreign || foreign->support == BR_FOREIGN_LACKING)
         return found;
-    slot->idle = foreign->fate == BR_FOREIGN_IDLE;
+    slot->idle = foreign->support == BR_FOREIGN_IDLE;
     if (!slot->idle)
         found = br_component_find(loader->registry, slot->kind, foreign->as);
     if (slot->idle)
-        br_errs_warn(loader->errs, slot->key, path, "is read and has no effect: %s", foreign->does);
+        br_errs_warn(loader->errs, slot->key, path, "is read and has no effect: %s",
+                     foreign->purpose);
     else if (found)
         br_errs_warn(loader->errs, slot->key, path, "is read as the %s \"%s\"",
                      br_kind_name(slot->kind), foreign->as);
@@ -387,10 +388,10 @@ static void loader_refuse_reference(struct loader *loader, const struct br_yaml 
     else if (nearest)
         br_errs_add(loader->errs, node, path, "%s %s is not defined; did you mean \"%s\"?", what,
                     shown, nearest);
-    else if (foreign && foreign->fate == BR_FOREIGN_LACKING)
+    else if (foreign && foreign->support == BR_FOREIGN_LACKING)
         br_errs_add(loader->errs, node, path,
                     "%s %s is not defined under %s, and Braid does not support this %s, which %s",
-                    what, shown, section, what, foreign->does);
+                    what, shown, section, what, foreign->purpose);
     else if (!type || foreign || br_component_find(loader->registry, kind, type))
         br_errs_add(loader->errs, node, path, "%s %s is not defined under %s; add \"%s:\" there",
                     what, shown, section, id);

@@ -6,7 +6,7 @@
 #include "app/service_config.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "config/effective.h"
+#include "config/option.h"
 #include "config/parts.h"
 
 #define SIMPLE_KEY_MAX                                                                             \

@@ -9,7 +9,7 @@
 
 #include "base/lexer.h"
 #include "base/mem.h"
-#include "config/effective.h"
+#include "config/option.h"
 #include "config/parts.h"
 #include "net/hosts.h"
 

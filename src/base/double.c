@@ -28,7 +28,7 @@
 __extension__ typedef unsigned __int128 double_product;
 
 /* Returns the floor of log10(2^exponent). The result is exact for all exponents of doubles:
- * scripts/powers tries them all. */
+ * scripts/powers tries them all during the build. */
 static int double_floor_log10_pow2(int exponent)
 {
     return (exponent * 1262611) >> 22;

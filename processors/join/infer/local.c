@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/join/infer/local.h"
+#include "processors/join/infer/infer.h"
 
 #include <string.h>
 

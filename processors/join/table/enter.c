@@ -4,7 +4,6 @@
 
 #include "base/str.h"
 #include "processors/join/table/ring.h"
-#include "processors/join/table/slots.h"
 
 /* inlined separately for shared and unshared tables */
 #define IN_LINE static inline __attribute__((always_inline))
@@ -392,13 +391,13 @@ IN_LINE void enter_group(struct join_table *table, struct shard *shard,
         if (!shared)
             enter_chain(table, shard, prepared, record, position, shared);
         position += prepared->size;
-        record = join_record_behind(record, prepared->size);
+        record = join_record_after(record, prepared->size);
     }
     position = shard->head - group->size;
     for (prepared = group->spans; shared && prepared < group->end; prepared++) {
         enter_chain(table, shard, prepared, first, position, shared);
         position += prepared->size;
-        first = join_record_behind(first, prepared->size);
+        first = join_record_after(first, prepared->size);
     }
 }
 

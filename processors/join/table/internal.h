@@ -16,16 +16,17 @@
 
 #define SHARDS_BITS 4u /* if several threads share the table; otherwise there is one ring */
 #define SHARDS (1u << SHARDS_BITS)
-#define WAYS 10u /* number of slots of a bucket */
-#define KEYS_MAX 32u
+#define WAYS 10u     /* number of slots of a bucket */
+#define KEYS_MAX 32u /* most attribute keys whose values are counted */
+/* number of slots of a hash table of services; about half of them are used at most */
 #define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
-#define LARGE_PAGE ((uintptr_t)2 << 20)
+#define LARGE_PAGE ((uintptr_t)2 << 20) /* size of a large page, in bytes */
 /* first position in a ring, so that position 0 is before every tail */
 #define RESERVED 256u
 /* largest ring, in bytes: a quarter of the range of a slot's position */
 #define RING_MAX (1ull << 33)
-#define SWEEP_BYTES                                                                                \
-    (1ull << 34) /* bytes entered while all buckets are swept once: half the range */
+/* bytes entered while all buckets are swept once: half the range of a slot's position */
+#define SWEEP_BYTES (1ull << 34)
 
 /* A bucket of the hash table of span ids; it is one cache line. Slots are filled in circular
  * order, so that the next slot is the oldest one, whose record has most likely been evicted. The
@@ -36,8 +37,8 @@
  * these wrap around within minutes. Buckets are therefore swept, one at a time, to clear slots
  * whose records were evicted before their positions can be mistaken for new ones. */
 struct bucket {
-    uint16_t tags[WAYS];
-    uint32_t positions[WAYS];
+    uint16_t tags[WAYS];      /* for each slot, 16 bits of the hash of its record's span id */
+    uint32_t positions[WAYS]; /* for each slot, its record's position, in units of 8 bytes */
     union {
         struct {
             /* position of this bucket's last record in the neighbour, in units of 128 bytes */
@@ -64,14 +65,15 @@ struct record {
             uint64_t previous : 48; /* the previous record of the family; see related.c */
             /* size of the record with all that follows, in units of 8 bytes */
             uint64_t size8 : 16;
-            uint64_t attributes_len : 16;
-            uint64_t name_len : 8, service_len : 8;
-            uint64_t kind : 8, status : 8;
+            uint64_t attributes_len : 16;           /* in bytes */
+            uint64_t name_len : 8, service_len : 8; /* in bytes */
+            uint64_t kind : 8, status : 8;          /* as numbers of OTLP */
             /* pending: the span has not arrived; start_ns is the time at which the record was
              * entered, in the units of `seen` */
-            uint64_t pending : 1, has_trace : 1;
-            uint64_t dead : 1;    /* a later record replaced this record */
-            uint64_t located : 1; /* a struct location is at the end of the record */
+            uint64_t pending : 1;
+            uint64_t has_trace : 1; /* the trace id is known */
+            uint64_t dead : 1;      /* a later record replaced this record */
+            uint64_t located : 1;   /* a struct location is at the end of the record */
             /* deferred timestamps: a struct join_deferred follows, then times and values */
             uint64_t deferred : 1;
             /* deferred timestamps that were retained; start_ns is the arrival of the thread's
@@ -88,6 +90,8 @@ struct record {
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 _Static_assert(sizeof(struct record) + sizeof(struct join_deferred) == 160, "as in the README");
 
+/* Where a span ran, as hashes (struct join_identity). It is at the end of the records of spans that
+ * can be found by thread. */
 struct location {
     uint32_t process, service, runtime, places[JOIN_PLACES], spare;
     /* the previous record of the thread's chain, by thread id and by thread name */
@@ -107,12 +111,16 @@ struct evicted {
     _Atomic uint64_t key, until_ns;
 };
 
+/* A ring of records with the hash table of its span ids. The hash of a span id selects the
+ * shard. */
 struct shard {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards the shard in a table that several threads share */
     struct bucket *buckets;
-    uint64_t n_buckets;
+    uint64_t n_buckets; /* an even number, because each bucket has a neighbour */
     uint8_t *ring;
-    uint64_t ring_size, head, tail; /* head and tail are positions: byte counts that only grow */
+    uint64_t ring_size; /* in bytes */
+    /* positions after the newest record and of the oldest one: byte counts that only grow */
+    uint64_t head, tail;
     uint64_t head_at, tail_at;      /* offsets of head and tail in the ring, in bytes */
     uint64_t room;                  /* free bytes after the head that are contiguous */
     uint32_t group;                 /* maximum number of spans entered at a time, at least 1 */
@@ -122,26 +130,26 @@ struct shard {
     uint32_t n_totals, used_totals; /* elements from used_totals on have never been used */
     /* index + 1 of the first free element; linked through types[0].waiting */
     uint32_t free_totals;
-    uint64_t n_spans, n_pending;
-    uint64_t retained; /* bytes of retained records in the ring */
-    uint64_t paged;    /* bytes of the ring that have pages or soon will */
-    bool has_bucket_pages;
+    uint64_t n_spans, n_pending; /* numbers of spans and of pending records in the ring */
+    uint64_t retained;           /* bytes of retained records in the ring */
+    uint64_t paged;              /* bytes of the ring that have pages or soon will */
+    bool has_bucket_pages;       /* the pages of `buckets` are made (join_table_pages_make) */
 } __attribute__((aligned(64)));
 
 struct join_table {
     struct shard shards[SHARDS];
-    size_t max_bytes;
-    uint32_t window; /* length of the window, in tenths of a second */
-    uint64_t secret[2];
-    void *memory;
-    size_t memory_len;
+    size_t max_bytes;   /* bytes of the rings, buckets, totals and indexes together */
+    uint32_t window;    /* length of the window, in tenths of a second */
+    uint64_t secret[2]; /* key of all hashes, so that no sender can choose colliding ids */
+    void *memory;       /* one mapping that contains the rings, buckets, totals and indexes */
+    size_t memory_len;  /* length of the mapping, in bytes */
     unsigned n_top;     /* number of function counters after the totals of each span */
     size_t totals_size; /* bytes of a struct join_totals and its function counters */
     /* SHARDS_BITS, or 0 if one thread uses the table and nothing is locked */
     unsigned shard_bits;
     /* place of the newest record of each family, by hash of the family */
     _Atomic uint64_t *families;
-    uint64_t families_mask;
+    uint64_t families_mask; /* number of entries of `families` - 1; the number is a power of 2 */
     /* The newest record of each thread, level and slot (related.c): THREADS_PER_FAMILY *
      * (families_mask + 1) entries by thread id, and as many by thread name. NULL: spans are not
      * found by thread. */
@@ -156,20 +164,20 @@ struct join_table {
     _Atomic uint64_t end_before_use;
     /* the newest deferred record of each span or thread, by hash */
     _Atomic uint64_t *deferred;
-    _Atomic uint32_t
-        /* time of the last call of join_table_defer, in tenths of a second; 0: never */
-        deferred_at;
+    /* time of the last call of join_table_defer, in tenths of a second; 0: never */
+    _Atomic uint32_t deferred_at;
     /* the pages from `families` on are made; written only by the holder of is_paging */
     bool has_family_pages;
     /* `is_paging`: a thread is making pages; `all_paged`: all rings have pages */
     _Atomic bool is_paging, all_paged;
     pthread_mutex_t names_lock; /* guards the fields from here to `series` */
-    char *types[JOIN_TYPES];
+    char *types[JOIN_TYPES];    /* names of the profile types, by number; zero-terminated */
     uint8_t type_lens[JOIN_TYPES];
     unsigned n_types;
-    struct br_map *values[KEYS_MAX];
-    struct br_map *functions; /* function name -> number */
-    struct br_map *series;
+    struct br_map *values[KEYS_MAX]; /* distinct values, by key number (join_table_value) */
+    struct br_map *functions;        /* function name -> number */
+    struct br_map *series;           /* distinct series (join_table_series) */
+    /* hash tables of the services that were profiled and of those that have spans */
     struct service profiled[SERVICE_SLOTS], with_spans[SERVICE_SLOTS];
     struct join_progress progress;
     _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans that have lost samples */
@@ -283,7 +291,7 @@ static inline uint32_t join_record_size(const struct record *record)
 }
 
 /* Returns the record that follows a record of `size` bytes. */
-static inline struct record *join_record_behind(struct record *record, uint32_t size)
+static inline struct record *join_record_after(struct record *record, uint32_t size)
 {
     return (struct record *)(void *)((uint8_t *)record + size);
 }
@@ -316,7 +324,7 @@ static inline struct location *join_record_location(const struct record *record)
                                        sizeof(struct location));
 }
 
-/* --- Totals: under the shard's lock ------------------------------------------------------ */
+/* --- Totals: under the shard's lock ----------------------------------------------------------- */
 
 static inline bool join_shard_has_totals(const struct shard *shard)
 {
@@ -339,19 +347,23 @@ static inline struct join_top *join_totals_counters(struct join_totals *totals)
  * totals of the shard are in use. */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                        struct record *record, uint32_t now);
+
+/* Removes a deferred sample from the sums of deferred samples. */
 void join_totals_subtract_deferred(struct join_totals *totals, const struct join_sample *sample);
+
+/* Returns the record's totals to the shard's free list. */
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
                              struct record *record);
 
 /* Adds the samples that waited for the record's span to `by_type`, and resets their number. */
 void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct join_tally *out);
 
-/* --- Names: names.c --------------------------------------------------------------------- */
+/* --- Names: names.c --------------------------------------------------------------------------- */
 
 void join_names_init(struct join_table *table);
 void join_names_release(struct join_table *table);
 
-/* --- Losses: losses.c ------------------------------------------------------------------- */
+/* --- Losses: losses.c ------------------------------------------------------------------------- */
 
 /* Notes a span in `noted` (table->lost or table->lost_below), which stores the hashes of the
  * latest spans. */
@@ -363,9 +375,10 @@ void join_losses_note_span(const struct join_table *table, _Atomic uint64_t *not
 void join_losses_mark_ancestors(struct join_table *table, const struct shard *shard,
                                 struct record *record, uint32_t now);
 
+/* Notes that timestamps up to `until_ns` were evicted for the span or thread with this hash. */
 void join_losses_note_evicted(struct join_table *table, uint64_t hash, uint64_t until_ns);
 
-/* --- Timestamps: timestamps.c ----------------------------------------------------------- */
+/* --- Timestamps: timestamps.c ----------------------------------------------------------------- */
 
 /* Handles the eviction of deferred timestamps that were not assigned. Timestamps of a span are
  * added to the totals of the span that the sample names. If spans in which the timestamps were
@@ -376,14 +389,14 @@ void join_timestamps_evict(struct join_table *table, struct shard *shard,
 /* Moves the deferred timestamps at the tail to the head of the ring if they are a thread's and must
  * be retained. They must if samples of the thread keep arriving, because one of its spans may still
  * be open. Assigned timestamps are dropped, and so are the oldest ones if there is little room.
- * Returns false if nothing is retained; the record is then still at the tail. Subtracts the work
- * from
- * `*remaining`. */
+ * Returns false if nothing is retained; the record is then still at the tail. Subtracts the work,
+ * counted in records, from `*remaining`. */
 bool join_timestamps_retain(struct join_table *table, struct shard *shard, uint32_t now,
                             uint32_t *remaining, struct join_tally *out);
 
-/* --- Families --------------------------------------------------------------------------- */
+/* --- Families --------------------------------------------------------------------------------- */
 
+/* bits of a place: a record's position in units of 8 bytes, with the number of its shard */
 #define PLACE_MASK 0xffffffffffffu
 #define SERVICE_MASK PLACE_MASK /* bits of a service's hash that distinguish families */
 
@@ -395,6 +408,7 @@ static inline uint64_t join_table_family_hash(const struct join_table *table,
                                      join_table_mix(table, br_load64(trace_id + 8) ^ service));
 }
 
+/* entries of join_table.threads by thread id, per entry of join_table.families */
 #define THREADS_PER_FAMILY 2u
 
 /* Makes a record with a location the newest of its thread, level and slot. */

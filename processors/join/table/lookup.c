@@ -2,7 +2,6 @@
 /* Finds the spans that samples name, and adds samples to their totals. */
 #include "base/str.h"
 #include "processors/join/table/ring.h"
-#include "processors/join/table/slots.h"
 
 void join_found_copy(void *arg, const struct join_span *span)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notes spans whose totals are incomplete because records were evicted. */
-#include "processors/join/table/slots.h"
+#include "processors/join/table/ring.h"
 
 void join_losses_note_span(const struct join_table *table, _Atomic uint64_t *noted,
                            uint64_t span_id)

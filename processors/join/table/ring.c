@@ -2,8 +2,6 @@
 /* The rings of the join's table. */
 #include "processors/join/table/ring.h"
 
-#include "processors/join/table/slots.h"
-
 static inline void ring_release(struct join_table *table, struct shard *shard,
                                 struct record *record, uint32_t now, struct join_tally *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The slots of the join's table map span ids to records. */
-#include "processors/join/table/slots.h"
+#include "processors/join/table/ring.h"
 
 /* Returns a bit set of the slots that have this tag. */
 static inline uint32_t slots_tagged(const struct bucket *bucket, uint16_t tag)

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "processors/join/table/ring.h"
-#include "processors/join/table/slots.h"
 
 /* Shares of the table's bytes, in sixteenths; records get the rest. With records of 110 bytes,
  * two of five slots are in use when the ring is full. Then one bucket in 200 is full, and one in

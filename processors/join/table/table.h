@@ -37,16 +37,17 @@ struct join_table;
 #define JOIN_BYTES_MAX (1ull << 37)     /* size of the largest table, in bytes */
 #define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* largest size of all attributes of one span, in bytes */
 #define JOIN_TOP_MAX 48u                /* most function counters of one span */
+/* largest value of the option top_functions: functions that a span attribute lists */
 #define JOIN_TOP_SHOWN_MAX 20u
 /* most distinct functions; all others share JOIN_FUNCTION_OTHER */
 #define JOIN_FUNCTIONS_MAX 16384u
 #define JOIN_SERVICES_MAX 16384u /* most services that are remembered as profiled at a time */
 /* number of latest spans that are remembered as having lost samples */
 #define JOIN_LOST_MAX 4096u
-#define JOIN_EVICTED_MAX                                                                           \
-    4096u                      /* local roots and threads whose evicted timestamps are remembered  \
-                                */
+/* number of local roots and threads whose evicted timestamps are remembered */
+#define JOIN_EVICTED_MAX 4096u
 #define JOIN_RETAINED_SHARE 8u /* 1/8 of a ring is for timestamps older than two windows */
+/* number of all functions beyond JOIN_FUNCTIONS_MAX */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 /* most spans of one set of threads that are read for one time slot */
 #define JOIN_NEIGHBOURS_MAX 1024u
@@ -67,27 +68,29 @@ enum join_measure {
 struct join_value_type {
     uint16_t type; /* number of the profile type "type:unit" (join_table_type) */
     enum join_measure measure;
-    uint64_t unit_ns;   /* nanoseconds per unit of the values; 0: the values are not a time */
-    uint64_t period_ns; /* time between two samples, in nanoseconds; 0: unknown */
-    bool counts;        /* the values are counts, not times or bytes */
-    bool allocates;     /* the values are allocated bytes */
-    bool has_profile_id;
+    uint64_t unit_ns;    /* nanoseconds per unit of the values; 0: the values are not a time */
+    uint64_t period_ns;  /* time between two samples, in nanoseconds; 0: unknown */
+    bool counts;         /* the values are counts, not times or bytes */
+    bool allocates;      /* the values are allocated bytes */
+    bool has_profile_id; /* the profile has an id; otherwise `profile_id` is zero */
     uint8_t profile_id[16];
 };
 
+/* The sums of all samples that were taken in one span. */
 struct join_totals {
     /* time that samples measured, in nanoseconds, by measure; JOIN_OTHER has no time */
     uint64_t time_ns[JOIN_OTHER];
-    uint32_t count[JOIN_MEASURES];
+    uint32_t count[JOIN_MEASURES]; /* number of samples, by measure */
+    /* the profile types of the samples, in the order of their arrival */
     struct {
-        uint16_t type;
+        uint16_t type; /* number of the profile type; meaningless unless `used` is set */
         bool used;
         /* samples that arrived before their span and are not counted in a metric yet */
         uint32_t waiting;
     } types[JOIN_SPAN_TYPES];
-    uint64_t allocated_bytes;
-    /* Sums of the samples that name this span and whose timestamps are deferred (struct
-     * join_deferred). They are not in the sums above. */
+    uint64_t allocated_bytes; /* bytes that samples of allocation profiles measured */
+    /* Nanoseconds (by measure), bytes and number of the samples that name this span and whose
+     * timestamps are deferred (struct join_deferred). The sums above do not contain them. */
     uint64_t deferred_ns[JOIN_WALL_TIME], deferred_allocated_bytes;
     uint32_t deferred_count[JOIN_OTHER];
     /* Number of samples that are exported with a link to this span. The sums above may differ
@@ -96,8 +99,9 @@ struct join_totals {
     uint32_t linked_count[JOIN_MEASURES];
     uint32_t since; /* arrival of the first sample, in tenths of a second of the monotonic clock */
     bool deferred;  /* the sums of deferred samples are not empty */
-    uint8_t profile_id[16];
-    /* the span id that this span's samples name: its own if any of them names it */
+    uint8_t profile_id[16]; /* id of the last profile that has one; zero: none */
+    /* The span id that this span's samples contain: the id of this span if at least one sample
+     * contains it, otherwise the id of the local root above this span. */
     uint8_t under[8];
     uint16_t top_type; /* profile type of the values that the function counters count */
     /* measure (enum join_measure) of the values that the function counters count */
@@ -107,12 +111,12 @@ struct join_totals {
 
 /* The counter of one function: the sum of the values of samples whose stack ends in it. */
 struct join_top {
-    uint64_t value; /* sum of values, in nanoseconds or as a count, as top_measure indicates */
-    uint32_t function;
+    uint64_t value;    /* sum of values, in nanoseconds or as a count, as top_measure indicates */
+    uint32_t function; /* number of the function (join_table_function) */
 };
 
-/* The attributes that identify where a span or a sample ran; identity.h reads them. Those from
- * JOIN_HOST on are *places*: they distinguish processes that have the same process id. */
+/* The attributes that identify where a span or a sample ran; infer/identity.h reads them. Those
+ * from JOIN_HOST on are *places*: they distinguish processes that have the same process id. */
 enum join_where {
     JOIN_THREAD_ID,
     JOIN_THREAD_NAME,
@@ -127,8 +131,9 @@ enum join_where {
 };
 #define JOIN_PLACES (JOIN_WHERES - JOIN_HOST)
 
+/* Where a span or a sample ran. */
 struct join_identity {
-    uint32_t hashes[JOIN_WHERES];
+    uint32_t hashes[JOIN_WHERES]; /* hashes of the attributes' values; 0: the attribute is absent */
 };
 
 /* A span of the table. The pointers refer to the table's memory and are valid only under its
@@ -137,38 +142,40 @@ struct join_span {
     const uint8_t *trace_id;  /* 16 bytes, or NULL if unknown */
     const uint8_t *span_id;   /* 8 bytes */
     const uint8_t *parent_id; /* 8 bytes, or NULL for a root */
+    /* start and end of the span, in nanoseconds since 1970 */
     uint64_t start_ns, end_ns;
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
-    uint8_t kind, status;
+    uint8_t kind, status;         /* span kind and status code, as numbers of OTLP */
+    /* name of the span and of its service, not zero-terminated; at most JOIN_VALUE_MAX bytes */
     const uint8_t *name, *service;
     size_t name_len, service_len;
     /* for each configured attribute: one byte with its length + 1 (0: absent), then its bytes */
     const uint8_t *attributes;
-    size_t attributes_len;
+    size_t attributes_len; /* length of `attributes`, in bytes */
 };
 
 /* The common data of all spans of one resource. */
 struct join_origin {
-    const uint8_t *service;
-    /* length of the service name in bytes, at most JOIN_VALUE_MAX */
-    size_t service_len;
-    uint64_t service_hash;             /* join_service_hash; 0: the spans belong to no family */
+    const uint8_t *service; /* service name */
+    size_t service_len;     /* length of the service name in bytes, at most JOIN_VALUE_MAX */
+    uint64_t service_hash;  /* join_service_hash; 0: the spans belong to no family */
     const struct join_identity *where; /* NULL in a table without threads */
 };
 
 /* The attributes of one span, in the format of struct join_span. */
 struct join_attributes {
-    const uint8_t *data;
-    size_t len; /* length in bytes, at most JOIN_ATTRIBUTES_BYTES_MAX */
+    const uint8_t *data; /* lengths and values, as in join_span.attributes */
+    size_t len;          /* length in bytes, at most JOIN_ATTRIBUTES_BYTES_MAX */
 };
 
 /* Spans to enter in the table. Spans without a span id are skipped, and names are truncated to
  * JOIN_VALUE_MAX bytes. All pointers are borrowed. */
 struct join_entries {
     const struct br_span *spans;
-    size_t count;
-    const struct join_origin *origins; /* origins of the parts from `first_part` on */
-    uint32_t first_part;
+    size_t count; /* number of spans */
+    /* for each part of the item from `first_part` on, the common data of its spans */
+    const struct join_origin *origins;
+    uint32_t first_part; /* index of the item's part to which origins[0] belongs */
     /* attributes of each span; NULL: no span has attributes */
     const struct join_attributes *attributes;
 };
@@ -176,11 +183,11 @@ struct join_entries {
 /* The contribution of one sample to the totals of its span. */
 struct join_sample {
     const uint8_t *trace_id; /* 16 bytes, or NULL if only the span id is known */
-    const uint8_t *span_id;
+    const uint8_t *span_id;  /* 8 bytes */
     enum join_measure measure;
-    uint64_t time_ns;
-    uint32_t count;
-    uint16_t type;
+    uint64_t time_ns; /* time that the sample measured, in nanoseconds; 0 for JOIN_OTHER */
+    uint32_t count;   /* number of samples that this sample stands for */
+    uint16_t type;    /* number of the profile type */
     /* sum of the sample's values, in nanoseconds if the measure is a time */
     uint64_t value;
     uint64_t allocated_bytes; /* allocated bytes; 0 if the values are not allocated bytes */
@@ -217,9 +224,9 @@ struct join_tally {
     uint64_t unknown[JOIN_TYPES]; /* samples whose span never arrived */
     uint64_t evicted;             /* spans evicted within the window because the table was full */
     uint64_t adopted;             /* spans that took over the totals of a pending record */
-    bool any;
-    join_adopted_fn *on_adopted; /* may be NULL */
-    void *arg;
+    bool any;                     /* at least one of the numbers above is not 0 */
+    join_adopted_fn *on_adopted;  /* called for each span that takes over totals; may be NULL */
+    void *arg;                    /* first argument of on_adopted */
 };
 
 /* Returns a table of `max_bytes` (JOIN_BYTES_MIN to JOIN_BYTES_MAX) for the spans of the last
@@ -236,8 +243,8 @@ void join_table_free(struct join_table *table);
 
 /* A range of the table's memory whose pages are to be made. */
 struct join_pages {
-    void *at;
-    size_t len;
+    void *at;   /* first byte of the range */
+    size_t len; /* length of the range, in bytes */
     /* accessed in random order: existing small pages are collapsed into large ones */
     bool at_random;
 };
@@ -267,11 +274,11 @@ typedef void join_found_fn(void *arg, const struct join_span *span);
 /* A copy of a span, made under the table's lock. */
 struct join_found {
     uint8_t trace[16], span[8], name[JOIN_VALUE_MAX], service[JOIN_VALUE_MAX];
-    uint8_t attributes[JOIN_ATTRIBUTES_BYTES_MAX];
-    size_t name_len, service_len, attributes_len;
-    uint64_t start_ns, end_ns;
-    uint8_t status;
-    bool has_trace;
+    uint8_t attributes[JOIN_ATTRIBUTES_BYTES_MAX]; /* in the format of join_span.attributes */
+    size_t name_len, service_len, attributes_len;  /* in bytes */
+    uint64_t start_ns, end_ns;                     /* in nanoseconds since 1970 */
+    uint8_t status;                                /* status code, as a number of OTLP */
+    bool has_trace; /* false: the trace id is unknown, and `trace` is zero */
 };
 
 /* Copies the span to `arg`, a struct join_found. Use it as a join_found_fn. */
@@ -298,19 +305,22 @@ void join_table_find(struct join_table *table, const uint8_t *trace_id, const ui
  * thread and its process. The timestamps are assigned to spans when totals are read, using all
  * spans that have arrived by then. */
 struct join_deferred {
-    uint64_t unit_ns, period_ns; /* unit_ns to allocates are copied from struct join_value_type */
+    /* copies of the fields of struct join_value_type: unit_ns, period_ns, type, measure, counts,
+     * allocates */
+    uint64_t unit_ns, period_ns;
     uint16_t type;
     uint8_t measure;
     bool counts, allocates;
-    bool has_value;
-    bool of_thread; /* the sample names no span */
-    bool held;      /* the sample's item is held before it is released */
-    uint32_t thread, thread_name, function;
+    bool has_value;               /* the sample has values */
+    bool of_thread;               /* the sample names no span */
+    bool held;                    /* the sample's item is held before it is released */
+    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
+    uint32_t function;            /* number of the function at the leaf of the stack; 0: unknown */
     /* hashes of where the sample was taken; only if the sample names no span */
     uint32_t service, runtime, places[JOIN_PLACES];
     /* number of timestamps, at most JOIN_TIMES_MAX, and of values, 0 or n_times */
     uint32_t n_times, n_values;
-    uint32_t released; /* struct join_release_time.at */
+    uint32_t released; /* release time, in tenths of a second (join_release_time.at) */
     uint64_t value;    /* sum of the values of all timestamps */
 };
 
@@ -323,15 +333,20 @@ void join_table_defer(struct join_table *table, const struct join_sample *sample
 /* An iteration over the deferred timestamps of one span or thread, newest first. The caller
  * zeroes it before the first call. */
 struct join_deferred_cursor {
-    bool begun;
+    bool begun;     /* set by the first call */
     uint32_t steps; /* number of records that the last call read */
     /* `since` is set: records more than a window older belong to an earlier span with this id */
     bool has_since;
-    uint32_t since;
-    uint64_t position, found; /* positions of the next record and of the current record */
-    struct join_deferred deferred;
+    uint32_t since; /* arrival of the span's first sample, in tenths of a second of the monotonic
+                       clock */
+    uint64_t position, found;      /* positions of the next record and of the current record */
+    struct join_deferred deferred; /* the current record */
+    /* deferred.n_times timestamps and deferred.n_values values of the current record */
     uint64_t times[JOIN_TIMES_MAX], values[JOIN_TIMES_MAX];
 };
+
+/* Advances to the next record and copies it to the cursor. Returns false if there is none.
+ * `trace_id` has 16 bytes and `span_id` 8. */
 bool join_table_next_deferred(struct join_table *table, const uint8_t *trace_id,
                               const uint8_t *span_id, struct join_deferred_cursor *cursor);
 
@@ -393,13 +408,13 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
 
 /* One span of a *family*: the spans of one trace and one service. */
 struct join_relative {
-    uint64_t span_id, parent_id; /* bytes as on the wire; parent_id 0: no parent */
-    uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name;
-    uint32_t seen; /* arrival, in tenths of a second of the monotonic clock */
-    uint8_t kind;
-    bool totals;   /* the span has totals */
-    bool deferred; /* samples with deferred timestamps name the span */
+    uint64_t span_id, parent_id;  /* bytes as on the wire; parent_id 0: no parent */
+    uint64_t start_ns, end_ns;    /* in nanoseconds since 1970 */
+    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
+    uint32_t seen;                /* arrival, in tenths of a second of the monotonic clock */
+    uint8_t kind;                 /* span kind, as a number of OTLP */
+    bool totals;                  /* the span has totals */
+    bool deferred;                /* samples with deferred timestamps name the span */
 };
 
 /* Returns the hash of a service name, never 0. It selects the family of a span. */
@@ -422,8 +437,9 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 struct join_neighbour {
     uint8_t trace_id[16];
     uint64_t span_id, parent_id; /* bytes as on the wire; parent_id 0: no parent */
-    uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name, service, places[JOIN_PLACES]; /* hashes; 0: unknown */
+    uint64_t start_ns, end_ns;   /* in nanoseconds since 1970 */
+    /* hashes of thread.id, thread.name, the service and the places; 0: unknown */
+    uint32_t thread, thread_name, service, places[JOIN_PLACES];
     /* hash; 0: thread ids are the operating system's */
     uint32_t runtime;
     /* arrival, in tenths of a second of the monotonic clock */
@@ -479,7 +495,8 @@ static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_
  * are never 0. */
 struct join_threads {
     enum join_thread_key key;
-    uint32_t thread, process;
+    uint32_t thread;  /* hash of the thread's id or name, as `key` indicates */
+    uint32_t process; /* hash of the process id */
 };
 
 /* Spans of threads are indexed by time. Level n contains spans of up to 2^join_level_shift(n)
@@ -590,9 +607,14 @@ static inline void join_progress_note(_Atomic bool *it)
 
 struct join_progress *join_table_progress(struct join_table *table);
 
+/* The fill level of the table, for metrics. */
 struct join_stats {
-    uint64_t spans, bytes, max_bytes, pending;
+    uint64_t spans;            /* number of spans in the rings */
+    uint64_t pending;          /* number of pending records */
+    uint64_t bytes, max_bytes; /* bytes of the records, and size of the table */
     /* age of the oldest record that is not dead; skips a limited number of dead ones */
     uint64_t oldest_ms;
 };
+
+/* Computes the fill level at `now_ms`. */
 void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret);

@@ -2,7 +2,6 @@
 /* Deferred timestamps of samples. */
 #include "base/str.h"
 #include "processors/join/table/ring.h"
-#include "processors/join/table/slots.h"
 
 /* Returns the head of the chain for this hash. Deferred records are in the shard of the span
  * that their sample names. */

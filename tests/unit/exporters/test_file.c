@@ -10,7 +10,6 @@
 
 #include "base/mem.h"
 #include "core/shared.h"
-#include "exporters/file/backups.h"
 #include "exporters/file/writer.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"

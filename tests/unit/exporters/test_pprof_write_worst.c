@@ -6,7 +6,7 @@
  */
 #include "base/steps.h"
 #include "core/host.h"
-#include "exporters/pyroscope/writing.h"
+#include "exporters/pyroscope/pyroscope.h"
 #include "otlp/walk/walk.h"
 #include "profile/pprof/write.h"
 #include "tests/support/mem_meter.h"

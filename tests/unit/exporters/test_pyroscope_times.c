@@ -4,7 +4,7 @@
  * profiles never get the same time, and a profile that is sent twice gets the same time twice.
  */
 #include "base/steps.h"
-#include "exporters/pyroscope/times.h"
+#include "exporters/pyroscope/pyroscope.h"
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
 

@@ -5,7 +5,7 @@
  */
 #include "base/mem.h"
 #include "base/steps.h"
-#include "processors/join/infer/local.h"
+#include "processors/join/infer/infer.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
 #include "tests/support/test.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/join/policy.h"
+#include "processors/join/join.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/test.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rings of the join's table and the buckets above them: eviction, and positions that wrap
  * around. */
-#include "processors/join/table/slots.h"
+#include "processors/join/table/ring.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 #include "tests/support/join_table_rig.h"

@@ -2,7 +2,7 @@
 /* The field numbers of OTLP, pprof and Pyroscope's push match the schemas. KeyValue and AnyValue
  * are read with their fields in any order. */
 #include "base/mem.h"
-#include "exporters/pyroscope/push_fields.h"
+#include "exporters/pyroscope/pyroscope.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/keyvalue.h"

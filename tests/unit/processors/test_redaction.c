@@ -7,8 +7,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "processors/redaction/db.h"
-#include "processors/redaction/url.h"
+#include "processors/redaction/clean.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -598,17 +597,17 @@ static void statements_of_any_form(void **state)
     unsigned seed = 11;
     for (unsigned round = 0; round < 60000; round++) {
         size_t len = round % 24;
-        uint8_t *text = malloc(len ? len : 1), *out = malloc(redact_db_room(len) + 1);
+        uint8_t *text = malloc(len ? len : 1), *out = malloc(redact_db_size_max(len) + 1);
         assert_true(text && out);
         for (size_t i = 0; i < len; i++) {
             seed = seed * 1664525u + 1013904223u;
             text[i] = (uint8_t)letters[(seed >> 16) % (sizeof letters - 1)];
         }
-        out[redact_db_room(len)] = 0x5a;
+        out[redact_db_size_max(len)] = 0x5a;
         enum redact_db db = (enum redact_db)(round / 24 % REDACT_DBS);
         size_t cleaned_len = redact_db_clean(db, round & 1, text, len, out);
-        assert_true(cleaned_len == SIZE_MAX || cleaned_len <= redact_db_room(len));
-        assert_int_equal(out[redact_db_room(len)], 0x5a);
+        assert_true(cleaned_len == SIZE_MAX || cleaned_len <= redact_db_size_max(len));
+        assert_int_equal(out[redact_db_size_max(len)], 0x5a);
         free(text);
         free(out);
     }

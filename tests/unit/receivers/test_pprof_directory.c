@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "ingest/pieces.h"
-#include "receivers/pprof/taken.h"
+#include "receivers/pprof/read_files.h"
 #include "tests/support/fault.h"
 #include "tests/support/pprof_wire.h"
 #include "tests/support/receiver_rig.h"
@@ -71,7 +71,7 @@ static void end(struct fixture *f)
 
 static void make_directory(struct fixture *f)
 {
-    (void)snprintf(f->directory, sizeof f->directory, "/tmp/braid-folder-XXXXXX");
+    (void)snprintf(f->directory, sizeof f->directory, "/tmp/braid-directory-XXXXXX");
     assert_non_null(mkdtemp(f->directory));
     (void)snprintf(f->done, sizeof f->done, "%s/done", f->directory);
     assert_int_equal(mkdir(f->done, 0700), 0);
@@ -257,8 +257,8 @@ static void test_ignored_files(void **state)
     fake_host_advance(f->rig.h, 5000);
     assert_int_equal(f->rig.n, 0);
     assert_true(files(f, "ok") == 0 && files(f, "failed") == 0);
-    assert_int_equal(rename(path_of(f, "a.tmp"), "/tmp/braid-folder-x"), 0);
-    assert_int_equal(rename("/tmp/braid-folder-x", path_of(f, "a.folded")), 0);
+    assert_int_equal(rename(path_of(f, "a.tmp"), "/tmp/braid-directory-x"), 0);
+    assert_int_equal(rename("/tmp/braid-directory-x", path_of(f, "a.folded")), 0);
     fake_host_advance(f->rig.h, 2000);
     assert_int_equal(f->rig.n, 1);
     end(f);
@@ -310,13 +310,13 @@ static void test_a_restart_reads_no_file_twice(void **state)
     end(f);
 }
 
-static void count_line(void *arg, const char *name, const struct pprof_taken *taken)
+static void count_line(void *arg, const char *name, const struct pprof_file_state *state)
 {
     unsigned *n = arg;
     (*n)++;
     assert_string_equal(name, "a");
-    assert_int_equal(taken->is.size, 1);
-    assert_int_equal(taken->mark.hash, 5);
+    assert_int_equal(state->identity.size, 1);
+    assert_int_equal(state->mark.hash, 5);
 }
 
 /* A line of the list is five numbers and a name, each after one space; others are left out. */
@@ -327,16 +327,16 @@ static void test_invalid_lines_of_the_list(void **state)
         "1 2 3 4 5 \n",   "1 2 3 4\n",    "\n",           "1 2 3 4 x5 a\n", "-1 2 3 4 5 a\n",
         "1 2 3 4 5x a\n", " \n",          "1 2 3 4 5 a\n"};
     struct fixture *f = *state;
-    struct pprof_taken_log *log = NULL;
+    struct pprof_read_files *list = NULL;
     struct br_err err = {0};
     unsigned n = 0;
     for (size_t i = 0; i < BR_COUNT(lines); i++)
         append(f, "list", lines[i]);
-    assert_int_equal(pprof_taken_open(path_of(f, "list"), &log, &err), 0);
-    assert_true(pprof_taken_load(log, count_line, &n));
+    assert_int_equal(pprof_read_files_open(path_of(f, "list"), &list, &err), 0);
+    assert_true(pprof_read_files_load(list, count_line, &n));
     assert_int_equal(n, 2);
-    assert_int_equal(pprof_taken_lines(log), BR_COUNT(lines));
-    pprof_taken_close(log);
+    assert_int_equal(pprof_read_files_lines(list), BR_COUNT(lines));
+    pprof_read_files_close(list);
     assert_int_equal(unlink(path_of(f, "list")), 0);
 }
 
@@ -930,10 +930,10 @@ static void without_memory(void *arg)
 
 static void test_no_memory(void **state)
 {
-    fault_each("a folder", without_memory, *state);
+    fault_each("a directory", without_memory, *state);
 }
 
-SUITE(pprof_folder)
+SUITE(pprof_directory)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_folded_text),
