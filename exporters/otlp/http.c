@@ -39,35 +39,40 @@ static const char *const encodings[] = {"proto", "json", NULL};
 
 static const struct br_option params_options[] = {
     BR_INT(struct compression_params, level, 0, -1, 22,
-           "compression level; 0: default of the algorithm"),
+           "compression level; 0: the default level of the algorithm"),
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
     BR_STRING(struct config, endpoint, NULL,
-              "URL; /v1/traces or /v1development/profiles is appended"),
-    BR_STRING(struct config, traces_endpoint, NULL, "URL for traces, used as it is"),
-    BR_STRING(struct config, profiles_endpoint, NULL, "URL for profiles, used as it is"),
+              "URL of the server, to which /v1/traces or /v1development/profiles is appended"),
+    BR_STRING(struct config, traces_endpoint, NULL, "complete URL for traces; nothing is appended"),
+    BR_STRING(struct config, profiles_endpoint, NULL,
+              "complete URL for profiles; nothing is appended"),
     BR_IGNORED("metrics_endpoint", "Braid sends no metrics"),
     BR_IGNORED("logs_endpoint", "Braid sends no logs"),
-    BR_ENUM(struct config, encoding, "proto", encodings, "format of the body"),
-    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
+    BR_ENUM(struct config, encoding, "proto", encodings,
+            "format of request bodies: protobuf or JSON"),
+    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS settings of the connection"),
     BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
-    BR_STRING(struct config, compression, "gzip", "gzip, zstd, deflate, zlib or none"),
-    BR_STRUCT(struct config, compression_params, params_options, "compression level"),
+    BR_STRING(struct config, compression, "gzip",
+              "compression of requests: gzip, zstd, deflate, zlib or none"),
+    BR_STRUCT(struct config, compression_params, params_options, "parameters of the compression"),
     BR_HEADERS(struct config, headers, "headers to add to every request"),
-    BR_INT(struct config, max_conns_per_host, 0, 0, 10000, "most concurrent connections; 0: 100"),
+    BR_INT(struct config, max_conns_per_host, 0, 0, 10000,
+           "largest number of concurrent connections; 0: 100"),
     BR_CLIENT_KEEPALIVE_ROWS(struct config),
     BR_OLDER_NEGATED(struct config, keepalive.enabled, "disable_keep_alives", "keepalive::enabled"),
-    BR_IGNORED("max_idle_conns", "unused connections are bounded by max_conns_per_host"),
-    BR_IGNORED("max_idle_conns_per_host", "unused connections are bounded by max_conns_per_host"),
+    BR_IGNORED("max_idle_conns", "max_conns_per_host also limits unused connections"),
+    BR_IGNORED("max_idle_conns_per_host", "max_conns_per_host also limits unused connections"),
     BR_IGNORED("read_buffer_size", "the client chooses its buffer sizes"),
     BR_IGNORED("write_buffer_size", "the client chooses its buffer sizes"),
     BR_DURATION(struct config, http2_read_idle_timeout, "0",
-                "ping after this time without data; 0: 30s, and only during requests"),
+                "send a ping if the server has sent no data for this time; 0: after 30s, and only "
+                "during requests"),
     BR_DURATION(struct config, http2_ping_timeout, "15s",
                 "close the connection if a ping is not answered within this time"),
-    BR_BOOL(struct config, force_attempt_http2, true, "offer HTTP/2 over TLS"),
+    BR_BOOL(struct config, force_attempt_http2, true, "offer HTTP/2 to servers with TLS"),
     BR_IGNORED("cookies", "cookies are not stored"),
     BR_EXPORTER_OPTIONS(struct config, common, "30s"),
     BR_OPT_END,
@@ -122,7 +127,8 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     if (!otlp_read_compression(settings->compression, &encoding)) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
         otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at,
-                                "gzip, zstd, deflate, zlib or none", settings->compression);
+                                "compression of requests: gzip, zstd, deflate, zlib or none",
+                                settings->compression);
     }
     (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;

@@ -75,37 +75,44 @@ static const struct br_option basic_auth_options[] = {
 };
 
 static const struct br_option limits_options[] = {
-    BR_DURATION(struct limits, max_age, "1h", "drop profiles older than this; 0: never"),
+    BR_DURATION(struct limits, max_age, "1h",
+                "drop profiles that are older than this duration; 0: never"),
     BR_DURATION(struct limits, max_ahead, "10m",
-                "drop profiles that are further in the future than this; 0: never"),
-    BR_INT(struct limits, max_profile_size, 1 << 20, 0, BR_BUF_MAX / 2,
-           "largest pprof in bytes, uncompressed; larger ones are divided; 0: unlimited"),
-    BR_INT(struct limits, max_samples, 16000, 0, UINT32_MAX,
-           "most samples in a pprof; larger ones are divided; 0: unlimited"),
-    BR_IGNORED("max_request_size", "each profile is sent in a request"),
-    BR_IGNORED("max_request_profiles", "each profile is sent in a request"),
+                "drop profiles whose time is more than this duration in the future; 0: never"),
+    BR_INT(
+        struct limits, max_profile_size, 1 << 20, 0, BR_BUF_MAX / 2,
+        "largest pprof profile in bytes, uncompressed; a larger profile is divided; 0: unlimited"),
+    BR_INT(
+        struct limits, max_samples, 16000, 0, UINT32_MAX,
+        "largest number of samples in a pprof profile; a larger profile is divided; 0: unlimited"),
+    BR_IGNORED("max_request_size", "each profile is sent in a separate request"),
+    BR_IGNORED("max_request_profiles", "each profile is sent in a separate request"),
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
-    BR_STRING(struct config, endpoint, NULL, "URL of Pyroscope; the path of the API is appended"),
+    BR_STRING(struct config, endpoint, NULL,
+              "URL of the Pyroscope server, to which the path of its API is appended"),
     BR_STRINGS(struct config, endpoints,
-               "URLs of several servers; all profiles are sent to each of them"),
-    BR_STRING(struct config, tenant, NULL, "tenant, sent as X-Scope-OrgID"),
+               "URLs of several Pyroscope servers; every profile is sent to each of them"),
+    BR_STRING(struct config, tenant, NULL, "name of the tenant, sent in the X-Scope-OrgID header"),
     BR_STRING(struct config, tenant_metadata, NULL,
-              "client metadata with the tenant; without it, `tenant` is used"),
+              "key of the client metadata that contains the tenant; requests without this metadata "
+              "use `tenant`"),
     BR_PRESENT(struct config, basic_auth, struct basic_auth, basic_auth_options,
-               "HTTP Basic authentication"),
+               "user name and password for HTTP Basic authentication"),
     BR_SECRET(struct config, bearer_token, "token for `Authorization: Bearer`"),
     BR_HEADERS(struct config, headers, "headers to add to every request"),
-    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
+    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS settings of the connection"),
     BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
     BR_ENUM(struct config, compression, "gzip", compressions, "compression of requests"),
     BR_INT(struct config, max_conns_per_host, 256, 0, 10000,
-           "most concurrent connections, each sending one profile; 0: 100"),
+           "largest number of concurrent connections, each of which sends one profile at a time; "
+           "0: 100"),
     BR_CLIENT_KEEPALIVE_ROWS(struct config),
-    BR_STRUCT(struct config, labels, pyroscope_label_options, "labels of the series"),
-    BR_STRUCT(struct config, limits, limits_options, "limits of Pyroscope"),
+    BR_STRUCT(struct config, labels, pyroscope_label_options,
+              "which attributes become labels of the series"),
+    BR_STRUCT(struct config, limits, limits_options, "limits of the Pyroscope server"),
     BR_EXPORTER_OPTIONS(struct config, common, "30s"),
     BR_OPT_END,
 };

@@ -577,9 +577,9 @@ static void configs(void **state)
         {"{spans: {include: {match_type: regexp, regexp: {cacheenabled: true, cachemaxnumentries: "
          "5}, services: [a]}}}",
          "warning: test.yaml:1:49: x::spans::include::regexp::cacheenabled: is read and has no "
-         "effect: patterns are compiled and not cached\n"
+         "effect: patterns are compiled, and their results are not cached\n"
          "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and "
-         "has no effect: patterns are compiled and not cached\n"},
+         "has no effect: patterns are compiled, and their results are not cached\n"},
         {"{traces: {span: ['attributes[\"a\"] == 1']}}", ""},
         {"{trace_conditions: ['span.name == \"a\"', name]}",
          "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name must start with "
