@@ -189,7 +189,7 @@ static const char *join_reason(const struct join_progress *progress)
                "attributes "
                "that `infer` requires";
     if (!progress->common)
-        return "no service.name has both signals";
+        return "no service.name has both spans and samples";
     if (!progress->named)
         return "no sample matches a span by thread and time: clocks may differ, or thread ids may "
                "have different origins";

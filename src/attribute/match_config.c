@@ -188,8 +188,8 @@ static int match_config_compile_attribute(struct compiler *compiler,
     if (!compiler->regexp)
         return 0;
     if (br_any_read(ret->value).type != BR_VALUE_STRING)
-        return match_config_wrong(
-            compiler, "needs to be a text where match_type is regexp; put it in quotes");
+        return match_config_wrong(compiler,
+                                  "must be a text if match_type is regexp; put it in quotes");
     return match_config_compile_text(compiler, value->text, &ret->pattern);
 }
 

@@ -92,7 +92,7 @@ static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *r
     if (n_names < rule->n_groups)
         return attribute_rules_wrong(
             problem, "pattern",
-            "has a group without a name; write (?P<name>...), or (?:...) to keep nothing");
+            "has a group without a name; write (?P<name>...), or (?:...) to extract nothing");
     rule->groups = br_arena_calloc(rules->arena, rule->n_groups, sizeof *rule->groups);
     if (!rule->groups)
         return BR_ENOMEM;
