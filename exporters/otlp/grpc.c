@@ -43,7 +43,8 @@ static const struct br_option options[] = {
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct config, endpoint, const char *),
      .required = true,
-     .help = "host:port, http(s)://host:port, dns:///host:port or unix:///path"},
+     .help =
+         "address of the server: host:port, http(s)://host:port, dns:///host:port or unix:///path"},
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS settings of the connection"),
     BR_STRING(struct config, compression, "gzip", "compression of requests: gzip, zstd or none"),
     BR_HEADERS(struct config, headers, "metadata to add to every request"),

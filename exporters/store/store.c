@@ -85,8 +85,7 @@ static const struct br_option options[] = {
     BR_STRING(
         struct config, directory, NULL,
         "directory of the stored data; default: `$XDG_DATA_HOME/braid` or `~/.local/share/braid`"),
-    BR_STRUCT(struct config, retention, retention_options,
-              "limits after which old data is removed"),
+    BR_STRUCT(struct config, retention, retention_options, "limits at which old data is removed"),
     BR_STRUCT(struct config, partition, partition_options,
               "limits of one partition, which is one database file"),
     BR_ENUM(struct config, sync, "normal", syncs,

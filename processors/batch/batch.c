@@ -31,7 +31,7 @@ static const struct br_option options[] = {
         struct config, send_batch_size, 8192, 0, 4294967295.0,
         "number of spans or samples at which a batch is sent; 0: each request is sent immediately"),
     BR_INT(struct config, send_batch_max_size, 0, 0, 4294967295.0,
-           "a batch with more spans or samples is divided; 0: never"),
+           "a batch with more spans or samples than this number is divided; 0: never"),
     BR_STRINGS(struct config, metadata_keys,
                "keys of client metadata; requests with different values go into separate batches, "
                "which retain these values"),

@@ -88,7 +88,8 @@ static const struct br_option profiles_options[] = {
     PROFILE(godeltaprof_mutex, "mutex profile of a program with godeltaprof, instead of mutex"),
     PROFILE(threadcreate, "profile of thread creation"),
     PROFILE(fgprof, "profile of running and waiting goroutines, of a program with fgprof"),
-    PROFILE(godeltaprof, "the three godeltaprof_* instead of heap, allocs, block and mutex"),
+    PROFILE(godeltaprof,
+            "the three godeltaprof_* profiles, instead of heap, allocs, block and mutex"),
     BR_LIST(struct pprof_profiles_config, custom, struct pprof_custom_config, custom_options,
             "further profiles of the program, at most 8"),
     BR_OPT_END,
@@ -137,7 +138,7 @@ const struct br_option pprof_options[] = {
               "enabled: false"),
     BR_DURATION(struct pprof_config, scrape_interval, "15s", "interval between scrapes"),
     BR_DURATION(struct pprof_config, scrape_timeout, "10s",
-                "timeout of a scrape, in addition to the requested seconds"),
+                "timeout of a scrape, in addition to the requested duration of the profile"),
     BR_BOOL(
         struct pprof_config, delta, true,
         "send the difference to the previous scrape instead of totals since the program started"),

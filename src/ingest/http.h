@@ -34,9 +34,9 @@ struct br_connections {
 /* Option rows for a struct with a member `connections` of this type. */
 #define BR_CONNECTION_ROWS(type)                                                                   \
     {BR_CONNECTION_ROW(type, max, "max_connections"), .kind = BR_OPT_INT, .max = 1e9,              \
-     .help =                                                                                       \
-         "largest number of connections; a new connection replaces the one that has been idle "    \
-         "for longest, and is closed if none is idle; 0: limited only by file descriptors"},       \
+     .help = "largest number of connections; a new connection replaces the one that has been "     \
+             "idle for longest, and is closed if no connection is idle; 0: limited only by file "  \
+             "descriptors"},                                                                       \
         {BR_CONNECTION_ROW(type, max_per_address, "max_connections_per_address"),                  \
          .kind = BR_OPT_INT, .max = 1e9,                                                           \
          .help = "largest number of connections from one IPv4 address or IPv6 /64 network; 0: "    \

@@ -185,8 +185,9 @@ static void retry_log_failure(struct br_retry *retry, const struct br_outcome *o
 {
     if (!retry->failing_since_ms)
         retry->failing_since_ms = now;
-    if (br_node_warn(retry->node, &retry->log_limit, "not delivered, next try in %.1f s: %s: %s",
-                     (double)delay_ms / 1e3, br_status_name(outcome->status), outcome->text))
+    if (br_node_warn(retry->node, &retry->log_limit,
+                     "not delivered, next attempt in %.1f s: %s: %s", (double)delay_ms / 1e3,
+                     br_status_name(outcome->status), outcome->text))
         retry->logged = true;
 }
 
@@ -199,7 +200,8 @@ static void retry_note_answer(struct br_retry *retry)
         return;
     if (retry->logged)
         br_log_limited(&retry->node->log, BR_LOG_INFO, &retry->back_limit, now, BR_LOG_EVERY_MS,
-                       "sending again after %.1f s", (double)(now - retry->failing_since_ms) / 1e3);
+                       "the destination responds again after %.1f s",
+                       (double)(now - retry->failing_since_ms) / 1e3);
     retry->logged = false;
     retry->failing_since_ms = 0;
 }
