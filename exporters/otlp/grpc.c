@@ -84,8 +84,7 @@ static int otlp_grpc_check(void *config, const struct br_yaml *node, const char 
     if (!otlp_read_compression(settings->compression, &encoding) ||
         encoding == BR_ENCODING_DEFLATE) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
-        otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at,
-                                "compression of requests: gzip, zstd or none",
+        otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at, "gzip, zstd or none",
                                 settings->compression);
     }
     (void)br_exporter_check(&settings->common, node, path, errs);

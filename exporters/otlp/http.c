@@ -127,8 +127,7 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     if (!otlp_read_compression(settings->compression, &encoding)) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
         otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at,
-                                "compression of requests: gzip, zstd, deflate, zlib or none",
-                                settings->compression);
+                                "gzip, zstd, deflate, zlib or none", settings->compression);
     }
     (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;
