@@ -190,7 +190,8 @@ static int expand_bring(struct expand *expand, const struct br_yaml *at, const c
         return br_errs_add(expand->errs, at, NULL,
                            "${...} is nested over %d levels; does it refer to itself?", NESTED_MAX);
     if (++expand->n_references > REFERENCES_MAX)
-        return br_errs_add(expand->errs, at, NULL, "more than %d ${...} in all", REFERENCES_MAX);
+        return br_errs_add(expand->errs, at, NULL, "the configuration contains more than %d ${...}",
+                           REFERENCES_MAX);
     struct br_str ref = {.max = BR_YAML_SIZE_MAX};
     br_str_add(&ref, "", 0);
     int rc = expand_text(expand, at, text + 2, len - 3, nested + 1, true, &ref);
@@ -339,8 +340,9 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
         } else {
             size_t ref = expand_reference_len(text + i, len - i);
             if (ref == 0 && nested == 0)
-                return br_errs_add(expand->errs, at, NULL,
-                                   "\"${\" without its \"}\"; write \"$${\" for the text itself");
+                return br_errs_add(
+                    expand->errs, at, NULL,
+                    "\"${\" has no closing \"}\"; write \"$${\" for the literal text");
             if (ref == 0) {
                 /* A secret may contain "${". */
                 br_str_add(out, text + i, len - i);

@@ -170,15 +170,18 @@ static const char *const verbosities[] = {"basic", "normal", "detailed", NULL};
 
 static const struct br_option options[] = {
     BR_ENUM(struct config, verbosity, "basic", verbosities,
-            "basic: one line per request; normal: one per span or profile; detailed: everything"),
+            "basic: print one line per request; normal: also one line per span or profile; "
+            "detailed: print all data"),
     BR_INT(struct config, sampling_initial, 2, 0, 1e9,
-           "requests per signal that are printed in each second"),
-    BR_INT(struct config, sampling_thereafter, 1, 0, 1e9,
-           "of further requests, print every n-th; 0: none"),
-    BR_STRINGS(struct config, output_paths, "stdout, stderr or files; default: stdout"),
+           "number of requests of each signal that are printed at the beginning of each second"),
+    BR_INT(
+        struct config, sampling_thereafter, 1, 0, 1e9,
+        "after sampling_initial requests in a second, print every n-th request; 0: print no more"),
+    BR_STRINGS(struct config, output_paths,
+               "where to print: stdout, stderr or paths of files; default: stdout"),
     BR_IGNORED("use_internal_logger", "output is written to output_paths, not to the log"),
-    BR_IGNORED("loglevel", "use verbosity"),
-    BR_IGNORED("logLevel", "use verbosity"),
+    BR_IGNORED("loglevel", "set verbosity instead"),
+    BR_IGNORED("logLevel", "set verbosity instead"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };
@@ -418,7 +421,7 @@ const struct br_component br_debug_exporter = {
     .kind = BR_EXPORTER,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "prints what comes, for people",
+    .help = "prints data in a readable form",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

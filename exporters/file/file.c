@@ -112,7 +112,8 @@ static const char *const formats[] = {"json", "proto", NULL};
 static const char *const compressions[] = {"none", "zstd", NULL};
 
 static const struct br_option rotation_options[] = {
-    BR_INT(struct rotation, max_megabytes, 100, 0, 1e9, "largest size of a file in MiB; 0: 100"),
+    BR_INT(struct rotation, max_megabytes, 100, 0, 1e9,
+           "largest size of a file in MiB; 0: 100 MiB"),
     BR_INT(struct rotation, max_days, 0, 0, 1e6,
            "remove rotated files after this many days; 0: never"),
     BR_INT(struct rotation, max_backups, 100, 0, 1e6, "number of rotated files to keep; 0: all"),
@@ -122,17 +123,16 @@ static const struct br_option rotation_options[] = {
 };
 
 static const struct br_option params_options[] = {
-    BR_INT(struct compression_params, level, 0, 0, 22,
-           "zstd level; 0: 1, the default of this exporter"),
+    BR_INT(struct compression_params, level, 0, 0, 22, "zstd compression level; 0 selects level 1"),
     BR_OPT_END,
 };
 
 static const struct br_option group_options[] = {
     BR_BOOL(struct group_by, enabled, false, "write one file per value of a resource attribute"),
     BR_STRING(struct group_by, resource_attribute, "fileexporter.path_segment",
-              "the attribute; its value replaces the * in path"),
+              "resource attribute whose value replaces the * in path"),
     BR_INT(struct group_by, max_open_files, 100, 1, 100000,
-           "most files kept open, for all workers together"),
+           "largest number of files that all workers together keep open"),
     BR_OPT_END,
 };
 
@@ -141,21 +141,25 @@ static const struct br_option options[] = {
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct config, path, const char *),
      .required = true,
-     .help = "file to write; with group_by, it must contain one *"},
+     .help = "path of the file to write; with group_by, it must contain one *"},
     BR_BOOL(struct config, append, false,
             "append to an existing file at startup instead of truncating it"),
     BR_PRESENT(struct config, rotation, struct rotation, rotation_options,
-               "start a new file when one is full; absent: never"),
+               "start a new file when the current one reaches max_megabytes; if absent, the file "
+               "grows without limit"),
     BR_ENUM(struct config, format, "json", formats,
-            "one line of OTLP/JSON per request, or protobuf with a length prefix of four bytes"),
+            "json: each request is one line of OTLP/JSON; proto: each request is a protobuf "
+            "message after its length in four bytes"),
     BR_ENUM(struct config, compression, "none", compressions,
-            "zstd compresses each request separately, with a length prefix of four bytes"),
-    BR_STRUCT(struct config, compression_params, params_options, "compression level"),
-    BR_IGNORED("flush_interval", "each request is written at once"),
+            "zstd: each request is compressed separately and written after its compressed length "
+            "in four bytes"),
+    BR_STRUCT(struct config, compression_params, params_options, "parameters of the compression"),
+    BR_IGNORED("flush_interval", "each request is written to the file immediately"),
     BR_BOOL(struct config, create_directory, false, "create missing parent directories of path"),
     BR_STRING(struct config, directory_permissions, NULL,
               "octal mode of created directories; default: 0700"),
-    BR_STRUCT(struct config, group_by, group_options, "one file per value of an attribute"),
+    BR_STRUCT(struct config, group_by, group_options,
+              "write one file per value of a resource attribute"),
     BR_VALUE(struct config, encoding, "not supported: there are no encoding extensions"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
@@ -725,7 +729,7 @@ const struct br_component br_file_exporter = {
     .kind = BR_EXPORTER,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "requests as lines of OTLP/JSON, or protobuf, with rotation",
+    .help = "writes requests to a file as lines of OTLP/JSON or as protobuf",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

@@ -27,10 +27,12 @@ struct state {
 };
 
 static const struct br_option keepalive_options[] = {
-    BR_DURATION(struct keepalive, time, "10s", "ping after this time without data from the server"),
+    BR_DURATION(struct keepalive, time, "10s",
+                "send a ping if the server has sent no data for this time"),
     BR_DURATION(struct keepalive, timeout, "10s",
                 "close the connection if a ping is not answered within this time"),
-    BR_BOOL(struct keepalive, permit_without_stream, false, "ping idle connections as well"),
+    BR_BOOL(struct keepalive, permit_without_stream, false,
+            "also send pings on connections without requests in progress"),
     BR_OPT_END,
 };
 
@@ -41,17 +43,22 @@ static const struct br_option options[] = {
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct config, endpoint, const char *),
      .required = true,
-     .help = "host:port, http(s)://host:port, dns:///host:port or unix:///path"},
-    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
-    BR_STRING(struct config, compression, "gzip", "gzip, zstd or none"),
+     .help =
+         "address of the server: host:port, http(s)://host:port, dns:///host:port or unix:///path"},
+    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS settings of the connection"),
+    BR_STRING(struct config, compression, "gzip", "compression of requests: gzip, zstd or none"),
     BR_HEADERS(struct config, headers, "metadata to add to every request"),
     BR_PRESENT(struct config, keepalive, struct keepalive, keepalive_options,
-               "pings; absent: after 30s, and only during requests"),
+               "pings that detect broken connections; if absent, a ping is sent after 30s without "
+               "data, and only during requests"),
     BR_ENUM(struct config, balancer_name, "round_robin", balancers,
-            "use all addresses of the host in turn, or one that is reachable"),
-    BR_INT(struct config, connections, 1, 1, 100, "connections per worker and address"),
-    BR_STRING(struct config, authority, NULL, ":authority of requests; default: from the endpoint"),
-    BR_STRING(struct config, user_agent, "Braid/" BR_VERSION, "user-agent of requests"),
+            "round_robin: use all addresses of the host in turn; pick_first: use one reachable "
+            "address"),
+    BR_INT(struct config, connections, 1, 1, 100,
+           "number of connections that each worker opens to each address of the host"),
+    BR_STRING(struct config, authority, NULL,
+              ":authority header of requests; default: the host and port of the endpoint"),
+    BR_STRING(struct config, user_agent, "Braid/" BR_VERSION, "user-agent header of requests"),
     BR_IGNORED("read_buffer_size", "the client chooses its buffer sizes"),
     BR_IGNORED("write_buffer_size", "the client chooses its buffer sizes"),
     BR_IGNORED("wait_for_ready", "requests that cannot be sent are retried"),
@@ -144,7 +151,7 @@ const struct br_component br_otlp_exporter = {
     .kind = BR_EXPORTER,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "OTLP over gRPC",
+    .help = "sends OTLP over gRPC",
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),

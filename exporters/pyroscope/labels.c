@@ -19,19 +19,20 @@ struct pyroscope_labels {
 
 const struct br_option pyroscope_label_options[] = {
     BR_STRINGS(struct br_series_config, resource_attributes,
-               "resource attributes that become labels; `*` matches any text"),
+               "names of resource attributes that become labels; `*` matches any text"),
     BR_STRINGS(struct br_series_config, scope_attributes,
-               "scope attributes that become labels; default: none"),
+               "names of scope attributes that become labels; default: none"),
     BR_STRINGS(struct br_series_config, sample_attributes,
-               "sample attributes that become labels, in addition to span ids"),
+               "names of sample attributes that become labels, in addition to span ids"),
     {.name = "static",
      .kind = BR_OPT_HEADERS,
      .offset = offsetof(struct br_series_config, fixed),
      .help = "labels to add to every series"},
     BR_INT(struct br_series_config, max, BR_SERIES_LABELS_DEFAULT, 2, BR_SERIES_LABELS_MAX,
-           "most labels of a series, including those of its samples; more are dropped"),
+           "largest number of labels of a series, including the labels of its samples; further "
+           "labels are dropped"),
     BR_BOOL(struct br_series_config, sanitize, false,
-            "replace characters of names other than letters, digits and _ with _"),
+            "in label names, replace all characters except letters, digits and _ with _"),
     BR_OPT_END,
 };
 

@@ -66,27 +66,31 @@ struct state {
 static const char *const syncs[] = {"normal", "full", NULL};
 
 static const struct br_option retention_options[] = {
-    BR_STRING(struct retention, max_bytes, "2GiB",
-              "largest size of the directory; above it, the oldest partition is removed"),
-    BR_DURATION(struct retention, max_age, "24h", "remove data older than this; 0: never"),
+    BR_STRING(
+        struct retention, max_bytes, "2GiB",
+        "largest size of the directory; when it is exceeded, the oldest partition is removed"),
+    BR_DURATION(struct retention, max_age, "24h",
+                "remove data that is older than this duration; 0: never"),
     BR_OPT_END,
 };
 
 static const struct br_option partition_options[] = {
     BR_INT(struct partition, rows, 500000, 1000, 1e9,
-           "most rows in a partition: one per span, and one per ten samples"),
-    BR_DURATION(struct partition, age, "1h", "age at which the next partition begins"),
+           "largest number of rows in a partition; a span is one row, ten samples are one row"),
+    BR_DURATION(struct partition, age, "1h", "age of a partition at which the next one is started"),
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
-    BR_STRING(struct config, directory, NULL,
-              "directory; default: `$XDG_DATA_HOME/braid` or `~/.local/share/braid`"),
-    BR_STRUCT(struct config, retention, retention_options, "limits for stored data"),
-    BR_STRUCT(struct config, partition, partition_options, "limits for one database"),
-    BR_ENUM(
-        struct config, sync, "normal", syncs,
-        "`full`: sync to disk at each commit; `normal`: a power failure may lose the last seconds"),
+    BR_STRING(
+        struct config, directory, NULL,
+        "directory of the stored data; default: `$XDG_DATA_HOME/braid` or `~/.local/share/braid`"),
+    BR_STRUCT(struct config, retention, retention_options, "limits at which old data is removed"),
+    BR_STRUCT(struct config, partition, partition_options,
+              "limits of one partition, which is one database file"),
+    BR_ENUM(struct config, sync, "normal", syncs,
+            "`full`: sync to disk at each commit; `normal`: a power failure may lose the data of "
+            "the last seconds"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };

@@ -40,21 +40,24 @@ struct state {
 };
 
 static const struct br_option options[] = {
-    BR_DOUBLE(
-        struct config, cpu_percentage, 80, 0, 100,
-        "CPU usage, in per cent, from which on each check raises shedding by a step; 0: never"),
+    BR_DOUBLE(struct config, cpu_percentage, 80, 0, 100,
+              "CPU usage in percent at which each check raises the step of load shedding by one; "
+              "0: never"),
     BR_DOUBLE(struct config, resume_percentage, 60, 0, 100,
-              "CPU usage, in per cent, below which shedding is lowered by a step after `recovery`"),
+              "if CPU usage, in percent, stays below this value for `recovery`, the step of load "
+              "shedding is lowered by one"),
     BR_INT(struct config, memory_percentage, 70, 0, 99,
-           "memory usage, in per cent of memory_limiter's soft limit, from which on data is shed; "
-           "0: never"),
+           "memory usage, in percent of the soft limit of memory_limiter, at which load shedding "
+           "begins; 0: never"),
     BR_DOUBLE(struct config, cpus, 0, 0, 4096,
-              "number of CPUs that counts as 100 per cent; 0: one per worker, at most those that "
-              "the process may use"),
-    BR_DURATION(struct config, check_interval, "1s", "interval of CPU checks"),
+              "number of CPUs that counts as 100 percent; 0: one per worker, but at most as many "
+              "as the process may use"),
+    BR_DURATION(struct config, check_interval, "1s", "interval at which CPU usage is checked"),
     BR_DURATION(struct config, recovery, "10s",
-                "how long CPU usage must stay low before a step down"),
-    BR_BOOL(struct config, shed_traces, true, "reject traces too, as the last step"),
+                "how long CPU usage must stay below resume_percentage before the step of load "
+                "shedding is lowered"),
+    BR_BOOL(struct config, shed_traces, true,
+            "in the last step of load shedding, also reject traces"),
     BR_OPT_END,
 };
 

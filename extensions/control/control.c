@@ -21,13 +21,14 @@
 
 static const struct br_option options[] = {
     BR_LISTEN_ROWS(struct control_config, "localhost:13134"),
-    BR_SECRET(struct control_config, token,
-              "requests must send it as Authorization: Bearer; required, 16 characters or more"),
+    BR_SECRET(
+        struct control_config, token,
+        "secret that requests must send as Authorization: Bearer; required, 16 characters or more"),
     BR_BOOL(struct control_config, allow_remote, false,
-            "listen on an address that is not loopback"),
+            "permit an endpoint that is not a loopback address"),
     BR_STRINGS(struct control_config, allowed_hosts, BR_HOSTS_HELP),
     BR_INT(struct control_config, max_overrides, 16, 1, BR_OVERRIDES_MAX,
-           "overrides that are active at a time"),
+           "largest number of overrides that are active at the same time"),
     BR_DURATION(struct control_config, max_duration, "1h", "longest duration of an override"),
     BR_OPT_END,
 };
@@ -314,7 +315,7 @@ const struct br_component br_control_extension = {
     .name = "control",
     .kind = BR_EXTENSION,
     .stability = "alpha",
-    .help = "lists the active profiling, and increases it for a limited time",
+    .help = "shows what is profiled, and increases the profiling of a service for a limited time",
     .options = options,
     .config_size = sizeof(struct control_config),
     .state_size = sizeof(struct control),

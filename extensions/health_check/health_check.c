@@ -51,26 +51,30 @@ struct state {
 };
 
 static const struct br_option body_options[] = {
-    BR_STRING(struct response_body, healthy, "", "body of a 200"),
-    BR_STRING(struct response_body, unhealthy, "", "body of a 503"),
+    BR_STRING(struct response_body, healthy, "", "body of a response with status 200"),
+    BR_STRING(struct response_body, unhealthy, "", "body of a response with status 503"),
     BR_OPT_END,
 };
 
 /* Keys of confighttp servers that have no effect on requests without a body. */
 #define SERVER_ROWS                                                                                \
-    BR_IGNORED("cors", "pages of other origins cannot read the response"),                         \
-        BR_IGNORED("dialer", "a server does not dial"),                                            \
-        BR_IGNORED("include_metadata", "nothing is passed on"),                                    \
+    BR_IGNORED("cors", "web pages of other origins cannot read the response"),                     \
+        BR_IGNORED("dialer", "a server does not open connections"),                                \
+        BR_IGNORED("include_metadata",                                                             \
+                   "requests are not forwarded, so their metadata is not needed"),                 \
         BR_IGNORED("compression_algorithms", "requests have no body"),                             \
         BR_IGNORED("max_request_body_size", "requests have no body"),                              \
-        BR_IGNORED("read_timeout", "an incomplete request is closed after 30s"),                   \
-        BR_IGNORED("read_header_timeout", "an incomplete request is closed after 30s"),            \
-        BR_IGNORED("write_timeout", "a client that does not read is closed after 20s")
+        BR_IGNORED("read_timeout", "the connection of an incomplete request is closed after 30s"), \
+        BR_IGNORED("read_header_timeout",                                                          \
+                   "the connection of an incomplete request is closed after 30s"),                 \
+        BR_IGNORED("write_timeout",                                                                \
+                   "a client that does not read its response is disconnected after 20s")
 
 static const struct br_option status_options[] = {
-    BR_BOOL(struct status, enabled, true, "answer"),
-    BR_STRING(struct status, path, "/status",
-              "path to answer; one that ends in a slash includes all paths below it"),
+    BR_BOOL(struct status, enabled, true, "answer requests for `path`"),
+    BR_STRING(
+        struct status, path, "/status",
+        "path of the status response; a path that ends in a slash includes all paths below it"),
     BR_IGNORED("include_attributes", "the response has no attributes"),
     BR_OPT_END,
 };
@@ -79,28 +83,34 @@ static const struct br_option http_options[] = {
     BR_LISTEN_ROWS(struct http, "localhost:13133"),
     BR_HEADERS(struct http, response_headers, "additional headers of every response"),
     BR_STRUCT(struct http, keepalive, br_http_keepalive_options,
-              "further requests on a connection"),
-    BR_STRUCT(struct http, status, status_options, "the response about the state of the service"),
-    BR_IGNORED("config", "the config is not shown"),
+              "use of one connection for several requests"),
+    BR_STRUCT(struct http, status, status_options,
+              "response that reports the state of the service"),
+    BR_IGNORED("config", "Braid does not return its configuration"),
     SERVER_ROWS,
     BR_OPT_END,
 };
 
 static const struct br_option options[] = {
-    BR_BOOL(struct config, use_v2, true, "if `http` is set, use it instead of the keys below"),
+    BR_BOOL(struct config, use_v2, true,
+            "if `http` is set, use its settings instead of the top-level `endpoint`, `path` and "
+            "other server keys"),
     BR_PRESENT(struct config, http, struct http, http_options,
-               "the server in the form of `healthcheckv2`; responses are the same"),
+               "settings of the server, in the form of the Collector's `healthcheckv2`; responses "
+               "are the same as without it"),
     BR_IGNORED("grpc", "the state is available over HTTP only"),
-    BR_IGNORED("component_health", "failing exporters show in the metrics"),
+    BR_IGNORED("component_health", "the metrics show which exporters fail"),
     BR_LISTEN_ROWS(struct config, "localhost:13133"),
-    BR_STRING(struct config, path, "/",
-              "path to answer; one that ends in a slash includes all paths below it"),
-    BR_PRESENT(struct config, response_body, struct response_body, body_options,
-               "response bodies; absent: JSON with status, upSince and uptime"),
+    BR_STRING(
+        struct config, path, "/",
+        "path of the status response; a path that ends in a slash includes all paths below it"),
+    BR_PRESENT(
+        struct config, response_body, struct response_body, body_options,
+        "texts of response bodies; if absent, bodies are JSON with status, upSince and uptime"),
     BR_HEADERS(struct config, response_headers, "additional headers of every response"),
     BR_KEEPALIVE_ROWS(struct config),
     BR_STRINGS(struct config, allowed_hosts, BR_HOSTS_HELP),
-    BR_IGNORED("check_collector_pipeline", "failing exporters show in the metrics"),
+    BR_IGNORED("check_collector_pipeline", "the metrics show which exporters fail"),
     SERVER_ROWS,
     BR_OPT_END,
 };

@@ -16,20 +16,21 @@
 static const struct br_option options[] = {
     BR_LISTEN_ROWS(struct br_http_config, "localhost:3200"),
     BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,
-               "other origins whose pages may send requests"),
+               "web pages of other origins that may send requests"),
     BR_HEADERS(struct br_http_config, response_headers, "additional headers of every response"),
     BR_STRINGS(struct query_config, allowed_hosts, BR_HOSTS_HELP),
     BR_STRING(struct query_config, store, "store", "id of the store exporter to query"),
     BR_DURATION(struct query_config, query_timeout, "10s",
-                "time after which a query is cut, counted from its head"),
+                "time after which a query ends with an incomplete result, counted from the arrival "
+                "of the request's headers"),
     BR_INT(struct query_config, max_query_memory, 256 << 20, 1 << 20, 4096ll << 20,
-           "bytes that one query may use, including its response"),
-    BR_INT(
-        struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
-        "queries of one worker that run, wait for a thread, or whose responses are being read, and "
-        "the same number of tails; half of them on one connection; further ones get 503"),
-    BR_DURATION(struct br_http_config, read_timeout, "0s",
-                "time without progress after which an incomplete request is closed; 0: 30s"),
+           "largest amount of memory in bytes that one query may use, including its response"),
+    BR_INT(struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
+           "largest number of concurrent queries of one worker, and likewise of its live tails; "
+           "one connection may have half of them; further queries are answered with 503"),
+    BR_DURATION(
+        struct br_http_config, read_timeout, "0s",
+        "close a connection if no data of an incomplete request arrives for this time; 0: 30s"),
     BR_KEEPALIVE_ROWS(struct br_http_config),
     BR_CONNECTION_ROWS(struct br_http_config),
     BR_OPT_END,

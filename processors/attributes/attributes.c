@@ -12,25 +12,27 @@ static const char *const targets[] = {"both", "samples", "profiles", NULL};
 
 static const struct br_option options[] = {
     BR_LIST(struct attributes_config, actions, struct br_rule_config, br_rule_options,
-            "on attributes, applied in order"),
+            "actions on attributes, applied in order"),
     {.name = "include",
      .kind = BR_OPT_PRESENT,
      .offset = offsetof(struct attributes_config, include),
      .sub = br_match_options,
      .size = sizeof(struct br_match_config),
-     .help = "spans or samples that are changed; default: all"},
+     .help = "criteria of the spans or samples that are changed; default: all are changed"},
     {.name = "exclude",
      .kind = BR_OPT_PRESENT,
      .offset = offsetof(struct attributes_config, exclude),
      .sub = br_match_options,
      .size = sizeof(struct br_match_config),
-     .help = "of those, spans or samples that are not changed; default: none"},
+     .help = "criteria of spans or samples that are not changed although `include` matches them; "
+             "default: none"},
     BR_ENUM(struct attributes_config, apply_to, "both", targets,
-            "in profiles: the attributes of samples, those of profiles, or both"),
+            "in profile data: which attributes are changed, those of samples, those of profiles, "
+            "or both"),
     BR_DURATION(
         struct attributes_config, match_time, "20ms",
-        "processor time for matching all patterns in a request, in addition to 20 ns per byte; "
-        "after that, delete and hash apply to all keys, and nothing else matches"),
+        "CPU time for matching all patterns against a request, in addition to 20 ns per byte; when "
+        "it is used up, delete and hash apply to all keys, and other patterns match nothing"),
     BR_OPT_END,
 };
 

@@ -26,17 +26,20 @@ static const char *const acknowledge[] = {"early", "late", NULL};
 
 static const struct br_option options[] = {
     BR_DURATION(struct config, timeout, "200ms",
-                "a batch of any size is sent after this time; 0: at once"),
-    BR_INT(struct config, send_batch_size, 8192, 0, 4294967295.0,
-           "a batch with this number of spans or samples is sent; 0: at once"),
+                "a batch of any size is sent after this time; 0: each request is sent immediately"),
+    BR_INT(
+        struct config, send_batch_size, 8192, 0, 4294967295.0,
+        "number of spans or samples at which a batch is sent; 0: each request is sent immediately"),
     BR_INT(struct config, send_batch_max_size, 0, 0, 4294967295.0,
-           "larger batches are divided; 0: never"),
+           "a batch with more spans or samples than this number is divided; 0: never"),
     BR_STRINGS(struct config, metadata_keys,
-               "client metadata: each set of values has separate batches, which keep it"),
+               "keys of client metadata; requests with different values go into separate batches, "
+               "which retain these values"),
     BR_INT(struct config, metadata_cardinality_limit, 1000, 1, 100000,
-           "most sets of values at once"),
+           "largest number of combinations of metadata values that have a batch at the same time"),
     BR_ENUM(struct config, acknowledge, "early", acknowledge,
-            "early: answer when the data is in a batch; late: when the batch was delivered"),
+            "early: answer a client when its data is in a batch; late: answer it when the batch "
+            "has been delivered"),
     BR_OPT_END,
 };
 
@@ -173,16 +176,18 @@ static const char *const sizers[] = {"requests", "items", "bytes", NULL};
  * batcher itself limits the held data. */
 static const struct br_option queue_options[] = {
     BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config, br_queue_batch_options,
-               "when a batch is sent; without it the defaults apply. With `enabled: false` "
-               "requests pass unchanged"),
+               "conditions for sending a batch; if absent, their defaults apply; with `enabled: "
+               "false`, requests pass unchanged"),
     BR_ENUM(struct br_queue_config, sizer, "requests", sizers,
-            "unit of the batch's sizes if this is bytes and `batch` has no `sizer`"),
+            "bytes: unit of min_size and max_size if `batch` has no `sizer`; other values have no "
+            "effect"),
     BR_BOOL(struct br_queue_config, wait_for_result, false,
-            "false: answer when the data is in a batch; true: when the batch was delivered"),
-    BR_IGNORED("queue_size", "the batcher has fixed limits"),
-    BR_IGNORED("num_consumers", "at most 16 batches are under way"),
+            "false: answer a client when its data is in a batch; true: answer it when the batch "
+            "has been delivered"),
+    BR_IGNORED("queue_size", "the batcher has fixed limits instead of a queue"),
+    BR_IGNORED("num_consumers", "at most 16 batches are sent concurrently"),
     BR_IGNORED("block_on_overflow",
-               "when the batcher is full, requests are refused and clients retry"),
+               "when the batcher is full, requests are rejected and clients retry"),
     BR_OPT_END,
 };
 
@@ -237,7 +242,7 @@ const struct br_component br_queue_batch_processor = {
     .kind = BR_PROCESSOR,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "the batch processor, with the keys of an exporter's queue",
+    .help = "combines requests as batch does, with the keys of an exporter's queue",
     .options = queue_options,
     .config_size = sizeof(struct br_queue_config),
     .state_size = sizeof(struct state),

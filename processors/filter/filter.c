@@ -53,19 +53,22 @@ struct state {
         .name = #field, .kind = BR_OPT_PRESENT, .offset = offsetof(struct side, field),            \
         .sub = (table), .size = sizeof(struct br_match_config), .help = (text)                     \
     }
-#define ANY_OF "conditions of the Collector's expression language, any of which drops "
+#define ANY_OF                                                                                     \
+    "conditions in the Collector's expression language; if one of them is true, it drops "
 
 static const struct br_option span_options[] = {
-    MATCH(include, br_match_span_options, "spans that stay; default: all"),
+    MATCH(include, br_match_span_options,
+          "criteria of the spans that are kept; default: all are kept"),
     MATCH(exclude, br_match_span_options,
-          "spans that are dropped although they are included; default: none"),
+          "criteria of spans that are dropped although `include` matches them; default: none"),
     BR_OPT_END,
 };
 
 static const struct br_option profile_options[] = {
-    MATCH(include, br_match_profile_options, "samples that stay; default: all"),
+    MATCH(include, br_match_profile_options,
+          "criteria of the samples that are kept; default: all are kept"),
     MATCH(exclude, br_match_profile_options,
-          "samples that are dropped although they are included; default: none"),
+          "criteria of samples that are dropped although `include` matches them; default: none"),
     BR_STRINGS(struct side, resource, ANY_OF "all samples of a resource"),
     BR_STRINGS(struct side, profile, ANY_OF "all samples of a profile"),
     BR_OPT_END,
@@ -79,14 +82,16 @@ static const struct br_option trace_options[] = {
 };
 
 static const struct br_option options[] = {
-    BR_STRUCT(struct config, spans, span_options, "for traces"),
-    BR_STRUCT(struct config, profiles, profile_options, "for profiles"),
+    BR_STRUCT(struct config, spans, span_options, "criteria for spans"),
+    BR_STRUCT(struct config, profiles, profile_options, "criteria and conditions for samples"),
     BR_DURATION(struct config, match_time, "20ms",
-                "processor time for matching all patterns in a request, in addition to 20 ns per "
-                "byte; after that, no pattern matches"),
-    BR_STRUCT(struct config, traces, trace_options, "conditions for traces"),
-    BR_VALUE(struct config, trace_conditions, ANY_OF "a span; paths name their context"),
-    BR_VALUE(struct config, profile_conditions, ANY_OF "a sample; paths name their context"),
+                "CPU time for matching all patterns against a request, in addition to 20 ns per "
+                "byte; when it is used up, no pattern matches"),
+    BR_STRUCT(struct config, traces, trace_options, "conditions for spans"),
+    BR_VALUE(struct config, trace_conditions,
+             ANY_OF "a span; paths must begin with their context, such as span.name"),
+    BR_VALUE(struct config, profile_conditions,
+             ANY_OF "a sample; paths must begin with their context, such as profile.attributes"),
     BR_IGNORED("error_mode", "conditions are checked at startup and cannot fail later"),
     BR_IGNORED("logs", "option of the Collector for a signal that Braid does not support"),
     BR_IGNORED("log_conditions",

@@ -24,10 +24,10 @@ struct held {
 
 static const struct br_option label_options[] = {
     BR_STRINGS(struct join_labels, span_id,
-               "sample attributes that hold a span id; default: span_id, profile_id, "
+               "names of sample attributes that contain a span id; default: span_id, profile_id, "
                "process.context.label.span_id, process.context.label.profile_id"),
     BR_STRINGS(struct join_labels, trace_id,
-               "sample attributes that hold a trace id; default: trace_id, "
+               "names of sample attributes that contain a trace id; default: trace_id, "
                "process.context.label.trace_id"),
     BR_OPT_END,
 };
@@ -36,45 +36,52 @@ static const char *const root_links[] = {"root", "span", NULL};
 
 static const struct br_option local_root_options[] = {
     BR_ENUM(struct join_local_root, link, "root", root_links,
-            "span: samples with timestamps get the link and the name of the deepest span"),
+            "root: a sample keeps the link to its local root; span: a sample with timestamps gets "
+            "the link and the name of the deepest span that was open"),
     BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
-           "number of spans of a trace and service that are searched, newest first"),
+           "largest number of spans of a trace and service that are searched for the deepest one, "
+           "newest first"),
     BR_OPT_END,
 };
 
 static const char *const marks[] = {"never", "likely", "exact", NULL};
 
 static const struct br_option options[] = {
-    BR_DURATION(struct join_config, window, "2m", "how long spans are remembered"),
+    BR_DURATION(struct join_config, window, "2m",
+                "how long a span stays in the table, where samples find it"),
     BR_INT(struct join_config, max_bytes, 64 << 20, JOIN_BYTES_MIN, JOIN_BYTES_MAX,
            "size of the table in bytes; when it is full, the oldest spans are evicted"),
     BR_STRINGS(struct join_config, sample_attributes,
-               "attributes of the span or its resource that joined samples get in addition to "
-               "span.name; may include span.kind and span.status"),
-    BR_INT(struct join_config, max_values, 1000, 1, 1000000,
-           "distinct values of each added attribute; further values become _other"),
+               "keys of attributes that are copied from the span or its resource to joined "
+               "samples, in addition to span.name; may include span.kind and span.status"),
+    BR_INT(
+        struct join_config, max_values, 1000, 1, 1000000,
+        "largest number of distinct values of each added attribute; further values become _other"),
     BR_STRUCT(struct join_config, labels, label_options,
-              "attributes in which samples without a link name their span"),
+              "names of the attributes that contain the ids of samples without a link"),
     BR_STRUCT(struct join_config, local_root, local_root_options,
-              "samples that name their local root, the first span of their service in a trace"),
+              "how to treat samples that name their local root, which is the first span of their "
+              "service in a trace"),
     BR_DURATION(struct join_config, hold, "0s",
                 "how long spans of profiled services are held until their samples arrive"),
     BR_DURATION(struct join_config, profile_hold, "0s",
                 "how long profiles are held until the spans of their samples arrive"),
     BR_INT(struct join_config, hold_max_bytes, 32 << 20, 0, 1099511627776.0,
-           "limit of held bytes, divided among the workers; items beyond it are not held"),
-    BR_ENUM(
-        struct join_config, mark, "never", marks,
-        "likely: spans of profiled services get pyroscope.profile.id at once; exact: held spans "
-        "have it only if they have samples, even if an SDK wrote it"),
+           "largest number of bytes of held requests, divided among the workers; further requests "
+           "are not held"),
+    BR_ENUM(struct join_config, mark, "never", marks,
+            "likely: spans of profiled services get pyroscope.profile.id at once; exact: held "
+            "spans have this attribute only if they have samples, even if an SDK wrote it"),
     BR_BOOL(struct join_config, infer, false,
-            "joins samples that name no span to the one that was open on their thread"),
+            "join samples without a span id to the span that was open on their thread"),
     BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
-           "number of functions that spans with samples list by own time; 0: none"),
+           "number of functions in the attribute profile.top_functions of spans with samples; 0: "
+           "the attribute is not added"),
     BR_STRUCT(struct join_config, span_metrics, join_span_metrics_options,
-              "metrics of resource usage by span name"),
+              "metrics of CPU time and allocated memory by span name"),
     BR_PRESENT(struct join_config, keep, struct join_keep, join_keep_options,
-               "which links are kept; samples with other links lose them and are merged by stack"),
+               "conditions for keeping links; samples lose all other links, and are then merged if "
+               "their stacks are equal"),
     BR_OPT_END,
 };
 
@@ -182,7 +189,7 @@ static const char *join_reason(const struct join_progress *progress)
                "attributes "
                "that `infer` requires";
     if (!progress->common)
-        return "no service.name has both signals";
+        return "no service.name has both spans and samples";
     if (!progress->named)
         return "no sample matches a span by thread and time: clocks may differ, or thread ids may "
                "have different origins";

@@ -124,23 +124,26 @@ bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms
 #define NAMES_MAX 10000
 
 static const struct br_option name_options[] = {
-    BR_STRING(struct join_keep_name, name, "", "the span's name"),
+    BR_STRING(struct join_keep_name, name, "", "name of the spans"),
     BR_DURATION(struct join_keep_name, slow_threshold, "0s",
-                "replaces the general threshold for this name; 0s: never slow"),
+                "threshold for spans with this name, instead of the general slow_threshold; 0s: "
+                "they are never slow"),
     BR_OPT_END,
 };
 
 const struct br_option join_keep_options[] = {
-    BR_DURATION(struct join_keep, slow_threshold, "0s",
-                "keeps links to spans of at least this duration; 0s: does not apply"),
+    BR_DURATION(
+        struct join_keep, slow_threshold, "0s",
+        "keep links to spans that last at least this long; 0s: the duration of spans is ignored"),
     BR_LIST(struct join_keep, span_names, struct join_keep_name, name_options,
-            "spans with a different slow_threshold"),
-    BR_BOOL(struct join_keep, failed, true, "keeps links to spans with status error"),
+            "names of spans that have a different slow_threshold"),
+    BR_BOOL(struct join_keep, failed, true, "keep links to spans with status error"),
     BR_DURATION(struct join_keep, cpu_threshold, "0s",
-                "keeps links to spans whose samples sum to more CPU time; 0s: does not apply"),
+                "keep links to spans whose samples have more CPU time than this; 0s: the CPU time "
+                "of spans is ignored"),
     BR_DOUBLE(struct join_keep, sampling_percentage, 0, 0, 100,
-              "percentage of traces whose links are kept; the same traces on every instance"),
-    BR_BOOL(struct join_keep, unknown, false, "keeps links to spans that have not arrived"),
+              "percentage of traces whose links are kept; every instance selects the same traces"),
+    BR_BOOL(struct join_keep, unknown, false, "keep links to spans that have not arrived"),
     BR_OPT_END,
 };
 

@@ -11,9 +11,10 @@
 
 const struct br_option join_span_metrics_options[] = {
     BR_BOOL(struct join_span_metrics_config, enabled, false,
-            "counts CPU seconds, allocated bytes and samples by service and span name"),
+            "count CPU seconds, allocated bytes and samples by service and span name"),
     BR_INT(struct join_span_metrics_config, max_series, 500, 1, JOIN_SERIES_MAX,
-           "pairs of service and span name with separate counters; further pairs count as _other"),
+           "largest number of pairs of service and span name that have separate counters; further "
+           "pairs are counted as _other"),
     BR_OPT_END,
 };
 

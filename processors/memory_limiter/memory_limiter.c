@@ -35,18 +35,18 @@ struct state {
 };
 
 static const struct br_option options[] = {
-    BR_DURATION(
-        struct config, check_interval, "0s",
-        "interval at which the memory is compared with the soft limit and logged; required, as in "
-        "the Collector"),
+    BR_DURATION(struct config, check_interval, "0s",
+                "interval at which memory usage is compared with the soft limit, to log when it "
+                "crosses the limit; required, as in the Collector"),
     BR_INT(struct config, limit_mib, 0, 0, 4294967295.0,
            "hard limit in MiB; takes precedence over limit_percentage"),
     BR_INT(struct config, spike_limit_mib, 0, 0, 4294967295.0,
-           "difference between hard and soft limit in MiB; 0: 20 % of the hard limit"),
+           "difference between the hard and the soft limit in MiB; 0: 20 % of the hard limit"),
     BR_INT(struct config, limit_percentage, 0, 0, 100,
            "hard limit as a percentage of the memory of the machine or control group"),
     BR_INT(struct config, spike_limit_percentage, 0, 0, 100,
-           "difference between hard and soft limit as a percentage; 0: 20 % of the hard limit"),
+           "difference between the hard and the soft limit, as a percentage of the same memory as "
+           "limit_percentage; 0: 20 % of the hard limit"),
     BR_IGNORED("min_gc_interval_when_soft_limited", "Braid has no garbage collector"),
     BR_IGNORED("min_gc_interval_when_hard_limited", "Braid has no garbage collector"),
     BR_IGNORED("max_gc_interval_when_soft_limited", "Braid has no garbage collector"),

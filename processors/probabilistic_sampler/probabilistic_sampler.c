@@ -48,7 +48,7 @@ static const char *const unlinked[] = {"keep", "by_profile_id", "drop", NULL};
 
 static const struct br_option label_options[] = {
     BR_STRINGS(struct labels, trace_id,
-               "sample attributes that hold a trace id; default: trace_id, "
+               "names of sample attributes that contain a trace id; default: trace_id, "
                "process.context.label.trace_id"),
     BR_OPT_END,
 };
@@ -56,21 +56,22 @@ static const struct br_option label_options[] = {
 static const struct br_option options[] = {
     BR_DOUBLE(struct config, sampling_percentage, 0, 0, 0,
               "percentage of traces to keep; 100 or more: all"),
-    BR_ENUM(struct config, mode, "hash_seed", modes,
-            "hash_seed: by a hash of the trace id; proportional, equalizing: consistently, by the "
-            "randomness and the threshold in the tracestate"),
+    BR_ENUM(
+        struct config, mode, "hash_seed", modes,
+        "hash_seed: traces are selected by a hash of the trace id; proportional, equalizing: by "
+        "the randomness and the threshold in the tracestate, consistently with other samplers"),
     BR_INT(struct config, hash_seed, 0, 0, UINT32_MAX,
-           "hash_seed: seed of the hash; use the same one on all instances of a layer"),
+           "for mode hash_seed: seed of the hash; use the same seed on all instances of a layer"),
     BR_BOOL(struct config, fail_closed, true,
-            "true: drops records without a trace id or with an invalid tracestate; false: keeps "
-            "them"),
+            "true: drop records without a trace id or with an invalid tracestate; false: keep "
+            "these records"),
     BR_INT(struct config, sampling_precision, 4, 1, BR_THRESHOLD_DIGITS,
-           "proportional, equalizing: hex digits of the threshold"),
+           "for modes proportional and equalizing: number of hex digits of the threshold"),
     BR_ENUM(struct config, unlinked, "keep", unlinked,
-            "samples that belong to no trace; by_profile_id: keeps sampling_percentage of the "
-            "profiles"),
+            "what to do with samples without a trace; by_profile_id: keep the samples in "
+            "sampling_percentage of the profiles"),
     BR_STRUCT(struct config, labels, label_options,
-              "attributes that contain ids of samples without a link"),
+              "names of the attributes that contain the ids of samples without a link"),
     BR_IGNORED("attribute_source", "option of the Collector for logs"),
     BR_IGNORED("from_attribute", "option of the Collector for logs"),
     BR_IGNORED("sampling_priority", "option of the Collector for logs"),

@@ -31,18 +31,20 @@ struct state {
 
 static const struct br_option options[] = {
     BR_INT(struct config, max_stack_depth, 64, 0, 1000000,
-           "frames of a stack; the frames nearest to the leaf are kept, and [truncated] replaces "
-           "the root; 0: no limit"),
+           "largest number of frames of a stack; the frames nearest to the leaf are kept, and "
+           "[truncated] replaces the root; 0: no limit"),
     BR_INT(struct config, max_profile_size, 10000000, 0, 268435456,
-           "bytes of a request; larger ones are split between samples; 0: no limit"),
+           "largest request in bytes; a larger request is split between samples; 0: no limit"),
     BR_INT(struct config, max_samples, 16000, 0, 4294967295,
-           "samples of a profile; larger ones are split; 0: no limit"),
+           "largest number of samples of a profile; a larger profile is split; 0: no limit"),
     BR_INT(struct config, max_label_values, 0, 0, 1000000,
-           "distinct texts of each label; further ones become [other]; 0: no limit"),
+           "largest number of distinct texts of each label; further texts become [other]; 0: no "
+           "limit"),
     BR_DURATION(struct config, label_values_window, "1h",
-                "interval after which counting of values starts again; 0: never"),
+                "interval at which counting the values of labels starts again; 0: never"),
     BR_STRINGS(struct config, unlimited_labels,
-               "labels that may have any number of values; default: span_id, trace_id, profile_id"),
+               "names of labels that may have any number of values; default: span_id, trace_id, "
+               "profile_id"),
     BR_OPT_END,
 };
 

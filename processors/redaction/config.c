@@ -6,37 +6,46 @@
 #include "processors/redaction/rules.h"
 
 static const struct br_option names_options[] = {
-    BR_STRINGS(struct redact_names, patterns, "regular expressions"),
-    BR_STRINGS(struct redact_names, words, "literal texts, matched in any case"),
+    BR_STRINGS(struct redact_names, patterns, "regular expressions for texts to mask"),
+    BR_STRINGS(struct redact_names, words, "literal texts to mask, in upper or lower case"),
     BR_OPT_END,
 };
 
 static const struct br_option url_options[] = {
-    BR_BOOL(struct redact_url_sanitizer, enabled, false, "clean URLs"),
+    BR_BOOL(struct redact_url_sanitizer, enabled, false, "sanitize URLs"),
     BR_STRINGS(struct redact_url_sanitizer, attributes, "keys of attributes whose values are URLs"),
     BR_BOOL(struct redact_url_sanitizer, sanitize_span_name, true,
-            "also clean the names of client and server spans that contain a path"),
+            "also sanitize the names of client and server spans that contain a path"),
     BR_OPT_END,
 };
 
 static const struct br_option system_options[] = {
-    BR_BOOL(struct redact_db_system, enabled, false, "clean statements for this system"),
+    BR_BOOL(struct redact_db_system, enabled, false,
+            "sanitize the statements of this database system"),
     BR_STRINGS(struct redact_db_system, attributes,
-               "keys of a span's attributes whose values are statements"),
+               "keys of span attributes whose values are statements"),
     BR_OPT_END,
 };
 
 static const struct br_option db_options[] = {
     BR_BOOL(struct redact_db_sanitizer, sanitize_span_name, true,
-            "also clean the names of client, server and internal spans of these systems"),
-    BR_STRUCT(struct redact_db_sanitizer, sql, system_options,
-              "other_sql, mysql, postgresql, mariadb and sqlite"),
-    BR_STRUCT(struct redact_db_sanitizer, redis, system_options, "redis"),
-    BR_STRUCT(struct redact_db_sanitizer, valkey, system_options, "valkey"),
-    BR_STRUCT(struct redact_db_sanitizer, memcached, system_options, "memcached"),
-    BR_STRUCT(struct redact_db_sanitizer, mongo, system_options, "mongodb"),
-    BR_STRUCT(struct redact_db_sanitizer, opensearch, system_options, "opensearch"),
-    BR_STRUCT(struct redact_db_sanitizer, es, system_options, "elasticsearch"),
+            "also sanitize the names of client, server and internal spans of the enabled database "
+            "systems"),
+    BR_STRUCT(
+        struct redact_db_sanitizer, sql, system_options,
+        "statements of the database systems other_sql, mysql, postgresql, mariadb and sqlite"),
+    BR_STRUCT(struct redact_db_sanitizer, redis, system_options,
+              "statements of the database system redis"),
+    BR_STRUCT(struct redact_db_sanitizer, valkey, system_options,
+              "statements of the database system valkey"),
+    BR_STRUCT(struct redact_db_sanitizer, memcached, system_options,
+              "statements of the database system memcached"),
+    BR_STRUCT(struct redact_db_sanitizer, mongo, system_options,
+              "statements of the database system mongodb"),
+    BR_STRUCT(struct redact_db_sanitizer, opensearch, system_options,
+              "statements of the database system opensearch"),
+    BR_STRUCT(struct redact_db_sanitizer, es, system_options,
+              "statements of the database system elasticsearch"),
     BR_OPT_END,
 };
 
@@ -44,11 +53,11 @@ const struct br_option redact_options[] = {
     BR_BOOL(struct redact_config, allow_all_keys, false,
             "keep attributes with any key; default: true if allowed_keys is not set"),
     BR_STRINGS(struct redact_config, allowed_keys,
-               "keys of the attributes to keep; all others are removed"),
+               "keys of the attributes to keep; attributes with other keys are removed"),
     BR_STRINGS(struct redact_config, ignored_keys,
-               "keys of attributes that are allowed and not inspected"),
+               "keys of attributes that are kept and not inspected"),
     BR_STRINGS(struct redact_config, ignored_key_patterns,
-               "regular expressions for keys that are allowed and not inspected"),
+               "regular expressions for the keys of attributes that are kept and not inspected"),
     BR_STRINGS(struct redact_config, blocked_key_patterns,
                "regular expressions for keys whose values, of any type, are masked"),
     BR_STRINGS(struct redact_config, blocked_key_words,
@@ -57,27 +66,28 @@ const struct br_option redact_options[] = {
     BR_STRINGS(struct redact_config, blocked_values,
                "regular expressions for texts that are masked in values, names and paths"),
     BR_STRINGS(struct redact_config, blocked_value_words,
-               "literal texts that are masked in values, names and paths, matched in any case"),
+               "literal texts, in upper or lower case, that are masked in values, names and paths"),
     BR_STRINGS(struct redact_config, allowed_values,
-               "regular expressions; a text that matches one is kept, even if it matches others"),
+               "regular expressions; a text that matches one of them is kept, even if "
+               "blocked_values match it too"),
     BR_BOOL(struct redact_config, redact_all_types, false,
-            "also inspect numbers and booleans as text"),
+            "also inspect numbers, booleans and bytes as text"),
     BR_STRUCT(struct redact_config, span_names, names_options,
               "additional texts to mask in names of spans and events and in status messages"),
     BR_STRUCT(struct redact_config, function_names, names_options,
               "additional texts to mask in function names of profiles"),
     BR_STRUCT(struct redact_config, file_paths, names_options,
               "additional texts to mask in paths of source files and binaries of profiles"),
-    BR_STRING(
-        struct redact_config, hash_function, "",
-        "hexadecimal hash that replaces [REDACTED]: md5, sha1, sha3, hmac-sha256 or hmac-sha512"),
+    BR_STRING(struct redact_config, hash_function, "",
+              "replace each masked text by its hexadecimal hash instead of [REDACTED]: md5, sha1, "
+              "sha3, hmac-sha256 or hmac-sha512"),
     BR_STRING(struct redact_config, masking_string, "",
-              "text that replaces [REDACTED], at most 128 bytes"),
+              "text that replaces masked texts instead of [REDACTED], at most 128 bytes"),
     BR_SECRET(struct redact_config, hmac_key,
               "key of hmac-sha256 (at least 32 bytes) or hmac-sha512 (at least 64 bytes)"),
     BR_DURATION(struct redact_config, match_time, "20ms",
-                "processor time for matching all patterns in a request, in addition to 20 ns per "
-                "byte; after that, all other texts are masked"),
+                "CPU time for matching all patterns against a request, in addition to 20 ns per "
+                "byte; when it is used up, all remaining texts are masked"),
     BR_STRUCT(struct redact_config, url_sanitizer, url_options,
               "replaces numbers and ids in URLs by * and removes queries"),
     BR_STRUCT(struct redact_config, db_sanitizer, db_options,

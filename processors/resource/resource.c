@@ -145,9 +145,10 @@ static const struct br_option options[] = {
      .sub = br_rule_options,
      .size = sizeof(struct br_rule_config),
      .help = "actions on resource attributes, applied in order"},
-    BR_DURATION(struct config, match_time, "20ms",
-                "processor time for matching all patterns in a request, in addition to 20 ns per "
-                "byte; after that, delete and hash apply to all keys, and extract to none"),
+    BR_DURATION(
+        struct config, match_time, "20ms",
+        "CPU time for matching all patterns against a request, in addition to 20 ns per byte; when "
+        "it is used up, delete and hash apply to all keys, and extract matches nothing"),
     BR_OPT_END,
 };
 

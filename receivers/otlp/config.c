@@ -10,23 +10,23 @@ static const struct br_option parameter_options[] = {
                 "close a connection after this time without a request; 0: never"),
     BR_DURATION(struct otlp_keepalive_parameters, max_connection_age, "0s",
                 "ask a client to reconnect after this time, varied by 10%; 0: never"),
-    BR_DURATION(
-        struct otlp_keepalive_parameters, max_connection_age_grace, "0s",
-        "then close the connection after this time, even with requests in progress; 0: never"),
+    BR_DURATION(struct otlp_keepalive_parameters, max_connection_age_grace, "0s",
+                "time after max_connection_age at which the connection is closed, even with "
+                "requests in progress; 0: never"),
     BR_DURATION(struct otlp_keepalive_parameters, time, "0s",
-                "ping a client after this time without data from it; 0: 2h"),
+                "send a ping to a client that has sent no data for this time; 0: 2h"),
     BR_DURATION(struct otlp_keepalive_parameters, timeout, "0s",
-                "close the connection after this time without an answer to a ping; 0: 20s"),
+                "close the connection if a ping is not answered within this time; 0: 20s"),
     BR_OPT_END,
 };
 
 static const struct br_option policy_options[] = {
     BR_DURATION(struct otlp_keepalive_policy, min_time, "0s",
-                "shortest interval between pings; a client that violates it three times between "
-                "two responses is disconnected; 0: 5m"),
-    BR_BOOL(
-        struct otlp_keepalive_policy, permit_without_stream, false,
-        "min_time also applies while no request is in progress; otherwise the interval is then 2h"),
+                "shortest interval between pings of a client; a client that sends pings faster "
+                "three times between two responses is disconnected; 0: 5m"),
+    BR_BOOL(struct otlp_keepalive_policy, permit_without_stream, false,
+            "true: min_time also applies while no request is in progress; false: the shortest "
+            "interval is then 2h"),
     BR_OPT_END,
 };
 
@@ -43,30 +43,33 @@ static const struct br_option grpc_options[] = {
     BR_INT(struct otlp_grpc, max_recv_msg_size_mib, 64, 0, 255,
            "largest message in MiB, before and after decompression; 0: 64"),
     BR_INT(struct otlp_grpc, max_concurrent_streams, 0, 0, 4294967295.0,
-           "concurrent requests per connection; 0: 100"),
+           "largest number of concurrent requests on a connection; 0: 100"),
     BR_PRESENT(struct otlp_grpc, keepalive, struct otlp_keepalive, keepalive_options,
-               "keepalive of connections"),
+               "lifetime of connections, and pings on them"),
     BR_CONNECTION_ROWS(struct otlp_grpc),
     BR_IGNORED("read_buffer_size", "the server chooses buffer sizes"),
     BR_IGNORED("write_buffer_size", "the server chooses buffer sizes"),
-    BR_IGNORED("dialer", "a server does not dial"),
+    BR_IGNORED("dialer", "a server does not open connections"),
     BR_BOOL(struct otlp_grpc, include_metadata, false,
-            "keep client metadata that processors and exporters use"),
+            "retain the client metadata that processors and exporters use"),
     BR_OPT_END,
 };
 
 static const struct br_option http_options[] = {
     BR_HTTP_ROWS_KEEPING("localhost:4318", false),
-    BR_STRING(struct otlp_http, traces_url_path, "/v1/traces", "path for traces"),
-    BR_STRING(struct otlp_http, profiles_url_path, "/v1development/profiles", "path for profiles"),
+    BR_STRING(struct otlp_http, traces_url_path, "/v1/traces", "URL path of requests with traces"),
+    BR_STRING(struct otlp_http, profiles_url_path, "/v1development/profiles",
+              "URL path of requests with profiles"),
     BR_IGNORED("metrics_url_path", "metrics are not supported"),
     BR_IGNORED("logs_url_path", "logs are not supported"),
     BR_OPT_END,
 };
 
 static const struct br_option protocol_options[] = {
-    BR_PRESENT(struct otlp_protocols, grpc, struct otlp_grpc, grpc_options, "gRPC; absent: off"),
-    BR_PRESENT(struct otlp_protocols, http, struct otlp_http, http_options, "HTTP; absent: off"),
+    BR_PRESENT(struct otlp_protocols, grpc, struct otlp_grpc, grpc_options,
+               "server for gRPC; if absent, there is none"),
+    BR_PRESENT(struct otlp_protocols, http, struct otlp_http, http_options,
+               "server for HTTP; if absent, there is none"),
     BR_OPT_END,
 };
 
@@ -75,9 +78,10 @@ static const char *const utf8_policies[] = {"repair", "reject", "pass", NULL};
 const struct br_option otlp_options[] = {
     BR_STRUCT(struct otlp_config, protocols, protocol_options, "protocols to listen for"),
     BR_ENUM(struct otlp_config, invalid_utf8, "repair", utf8_policies,
-            "strings with invalid UTF-8: insert U+FFFD, reject the request, or pass them on"),
+            "strings with invalid UTF-8: repair them with U+FFFD, reject the request, or pass them "
+            "on unchanged"),
     BR_INT(struct otlp_config, max_depth, BR_WALK_DEPTH, 8, BR_WALK_DEPTH_MAX,
-           "maximum nesting of messages"),
+           "largest depth of nested messages in a request"),
     BR_OPT_END,
 };
 

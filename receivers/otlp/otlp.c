@@ -33,7 +33,7 @@ static void otlp_receiver_report_wrong_protocol(const struct br_ingest_listener 
                                                 const char *there, const char *endpoint, char *why,
                                                 size_t size)
 {
-    int len = snprintf(why, size, "this port takes OTLP over %s", here);
+    int len = snprintf(why, size, "this port accepts OTLP over %s", here);
     if (endpoint)
         (void)snprintf(why + len, size - (size_t)len, "; send OTLP over %s to %.120s", there,
                        endpoint);
@@ -53,7 +53,7 @@ static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request 
                                             http ? http->server.endpoint : NULL, why, sizeof why);
         br_request_reply_text(request, 415, why);
     } else if (strcmp(request->method, "POST") != 0)
-        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests must use POST");
     else if (!br_otlp_begin_grpc(&otlp->service, listener, &otlp->grpc_meter, request)) {
         otlp_receiver_report_unknown(
             listener, request, "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -191,7 +191,7 @@ const struct br_component br_otlp_receiver = {
     .kind = BR_RECEIVER,
     .signals = BR_BOTH_SIGNALS,
     .stability = "beta",
-    .help = "OTLP over gRPC and HTTP",
+    .help = "receives OTLP over gRPC and HTTP",
     .options = otlp_options,
     .config_size = sizeof(struct otlp_config),
     .state_size = sizeof(struct otlp),

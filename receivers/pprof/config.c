@@ -14,10 +14,11 @@
 
 static const struct br_option target_options[] = {
     BR_STRING(struct pprof_target_config, endpoint, NULL,
-              "URL of the program, such as http://127.0.0.1:6060; a path is a prefix of the paths "
+              "URL of the program, such as http://127.0.0.1:6060; its path is put before the paths "
               "of profiles"),
     BR_VALUE(struct pprof_target_config, labels,
-             "map of strings: attributes of the Resource; service_name becomes service.name"),
+             "map of names to texts that become resource attributes of the profiles; service_name "
+             "becomes service.name"),
     BR_BOOL(struct pprof_target_config, on_demand, false,
             "scrape only while an override of the control extension requests it"),
     BR_OPT_END,
@@ -27,15 +28,17 @@ static const struct br_option target_options[] = {
 #define PROFILE_TABLE(name, on, where, seconds_help)                                               \
     static const struct br_option name[] = {                                                       \
         BR_BOOL(struct pprof_profile_config, enabled, on,                                          \
-                (on) ? "scrape this kind"                                                          \
-                     : "scrape this kind; true if the kind is in the config"),                     \
-        BR_STRING(struct pprof_profile_config, path, where, "path of the profile"),                \
+                (on) ? "scrape this kind of profile"                                               \
+                     : "scrape this kind of profile; default: true if the configuration contains " \
+                       "the kind"),                                                                \
+        BR_STRING(struct pprof_profile_config, path, where, "URL path of the profile"),            \
         BR_INT(struct pprof_profile_config, seconds, 0, 0, 3600, seconds_help),                    \
         BR_OPT_END,                                                                                \
     }
-#define DIFFERENCE "request the difference over this many seconds; 0: do not"
+#define DIFFERENCE                                                                                 \
+    "let the program measure the difference over this many seconds; 0: request totals"
 PROFILE_TABLE(cpu_options, true, "/debug/pprof/profile",
-              "duration of a profile; 0: scrape_interval minus 1");
+              "duration of a profile in seconds; 0: scrape_interval minus one second");
 PROFILE_TABLE(heap_options, false, "/debug/pprof/heap", DIFFERENCE);
 PROFILE_TABLE(allocs_options, true, "/debug/pprof/allocs", DIFFERENCE);
 PROFILE_TABLE(goroutine_options, true, "/debug/pprof/goroutine", DIFFERENCE);
@@ -47,7 +50,7 @@ PROFILE_TABLE(godeltaprof_mutex_options, false, "/debug/pprof/delta_mutex", DIFF
 
 PROFILE_TABLE(threadcreate_options, false, "/debug/pprof/threadcreate", DIFFERENCE);
 PROFILE_TABLE(fgprof_options, false, "/debug/fgprof",
-              "duration of a profile; 0: scrape_interval minus 1");
+              "duration of a profile in seconds; 0: scrape_interval minus one second");
 
 static const struct br_option custom_options[] = {
     BR_STRING(struct pprof_custom_config, name, NULL,
@@ -55,44 +58,45 @@ static const struct br_option custom_options[] = {
     {.name = "path",
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct pprof_custom_config, profile.path, const char *),
-     .help = "path of the profile (required)"},
+     .help = "URL path of the profile (required)"},
     {.name = "seconds",
      .kind = BR_OPT_INT,
      .offset = BR_OPT_FIELD(struct pprof_custom_config, profile.seconds, int64_t),
      .min = 0,
      .max = 3600,
-     .help = "request a profile over this many seconds; 0: do not"},
+     .help = "request a profile over this many seconds; 0: request it without a duration"},
     BR_BOOL(struct pprof_custom_config, cumulative, false,
-            "values are totals since the program began, as in allocs"),
+            "the values of the profile are totals since the program started, as in allocs"),
     BR_OPT_END,
 };
 
 static const struct br_option godeltaprof_options[] = {
-    BR_BOOL(struct pprof_godeltaprof, enabled, false, "scrape these three"),
+    BR_BOOL(struct pprof_godeltaprof, enabled, false, "scrape the three godeltaprof_* profiles"),
     BR_OPT_END,
 };
 
 #define PROFILE(name, text) BR_STRUCT(struct pprof_profiles_config, name, name##_options, text)
 static const struct br_option profiles_options[] = {
-    PROFILE(cpu, "process_cpu"),
-    PROFILE(heap, "memory; the same values as allocs"),
-    PROFILE(allocs, "memory"),
-    PROFILE(goroutine, "goroutine"),
-    PROFILE(block, "block"),
-    PROFILE(mutex, "mutex"),
-    PROFILE(godeltaprof_memory, "memory, from a program with godeltaprof, instead of allocs"),
-    PROFILE(godeltaprof_block, "block, from a program with godeltaprof, instead of block"),
-    PROFILE(godeltaprof_mutex, "mutex, from a program with godeltaprof, instead of mutex"),
-    PROFILE(threadcreate, "threadcreate"),
-    PROFILE(fgprof, "fgprof: running and waiting goroutines, from a program with fgprof"),
-    PROFILE(godeltaprof, "the three godeltaprof_* instead of heap, allocs, block and mutex"),
+    PROFILE(cpu, "CPU profile, named process_cpu in Pyroscope"),
+    PROFILE(heap, "memory profile with the same values as allocs"),
+    PROFILE(allocs, "memory profile"),
+    PROFILE(goroutine, "goroutine profile"),
+    PROFILE(block, "block profile"),
+    PROFILE(mutex, "mutex profile"),
+    PROFILE(godeltaprof_memory, "memory profile of a program with godeltaprof, instead of allocs"),
+    PROFILE(godeltaprof_block, "block profile of a program with godeltaprof, instead of block"),
+    PROFILE(godeltaprof_mutex, "mutex profile of a program with godeltaprof, instead of mutex"),
+    PROFILE(threadcreate, "profile of thread creation"),
+    PROFILE(fgprof, "profile of running and waiting goroutines, of a program with fgprof"),
+    PROFILE(godeltaprof,
+            "the three godeltaprof_* profiles, instead of heap, allocs, block and mutex"),
     BR_LIST(struct pprof_profiles_config, custom, struct pprof_custom_config, custom_options,
             "further profiles of the program, at most 8"),
     BR_OPT_END,
 };
 
 static const struct br_option basic_auth_options[] = {
-    BR_STRING(struct pprof_basic_auth, username, NULL, "user"),
+    BR_STRING(struct pprof_basic_auth, username, NULL, "user name"),
     BR_SECRET(struct pprof_basic_auth, password, "password"),
     BR_OPT_END,
 };
@@ -101,19 +105,23 @@ static const char *const afters[] = {"delete", "move", "remember", NULL};
 
 static const struct br_option directory_options[] = {
     BR_STRING(struct pprof_directory_config, path, NULL,
-              "the directory, without subdirectories (required)"),
+              "directory to read, without its subdirectories (required)"),
     BR_DURATION(struct pprof_directory_config, poll_interval, "1s",
-                "interval between scans; a file is read if it has not changed for this time"),
+                "interval between scans of the directory; a file is read if it has not changed for "
+                "this time"),
     BR_ENUM(struct pprof_directory_config, after, "remember", afters,
-            "what to do with a file after it was read"),
+            "what to do with a file that has been read"),
     BR_STRING(struct pprof_directory_config, move_to, NULL,
-              "move: destination directory, on the same file system"),
+              "for `after: move`: destination directory, on the same file system"),
     BR_STRING(struct pprof_directory_config, state, NULL,
-              "remember: file with the list of files that were read; default: .braid-taken in the "
-              "directory"),
-    BR_VALUE(struct pprof_directory_config, labels, "map of strings: as for a target"),
+              "for `after: remember`: path of the list of files that have been read; default: "
+              ".braid-taken in the directory"),
+    BR_VALUE(
+        struct pprof_directory_config, labels,
+        "map of names to texts that become resource attributes of the profiles, as for a target"),
     BR_DOUBLE(struct pprof_directory_config, sample_rate, 0, 0, 1000000,
-              "Hz, for formats that count samples; 0: the rate in a JFR, 100 for other formats"),
+              "sampling rate in Hz, for formats that contain only numbers of samples; 0: the rate "
+              "in a JFR recording, 100 for other formats"),
     BR_OPT_END,
 };
 
@@ -130,14 +138,16 @@ const struct br_option pprof_options[] = {
               "enabled: false"),
     BR_DURATION(struct pprof_config, scrape_interval, "15s", "interval between scrapes"),
     BR_DURATION(struct pprof_config, scrape_timeout, "10s",
-                "timeout of a scrape, in addition to the requested seconds"),
-    BR_BOOL(struct pprof_config, delta, true,
-            "send the difference to the previous scrape instead of totals since the program began"),
+                "timeout of a scrape, in addition to the requested duration of the profile"),
+    BR_BOOL(
+        struct pprof_config, delta, true,
+        "send the difference to the previous scrape instead of totals since the program started"),
     BR_PRESENT(struct pprof_config, basic_auth, struct pprof_basic_auth, basic_auth_options,
-               "authenticate to targets"),
-    BR_SECRET(struct pprof_config, bearer_token, "authenticate to targets with this token"),
-    BR_HEADERS(struct pprof_config, headers, "headers of every scrape"),
-    BR_STRUCT(struct pprof_config, tls, br_tls_client_options, "TLS for https targets"),
+               "user name and password that are sent to targets"),
+    BR_SECRET(struct pprof_config, bearer_token,
+              "token that is sent to targets as Authorization: Bearer"),
+    BR_HEADERS(struct pprof_config, headers, "headers to add to every scrape"),
+    BR_STRUCT(struct pprof_config, tls, br_tls_client_options, "TLS settings for https targets"),
     BR_SECRET(struct pprof_config, proxy_url, BR_PROXY_HELP),
     BR_INT(struct pprof_config, max_profile_size, 32 << 20, 1024, 128 << 20,
            "largest scraped profile or file in bytes, before and after decompression"),
@@ -146,7 +156,7 @@ const struct br_option pprof_options[] = {
         "read profiles from a directory: pprof, JFR, speedscope, .cpuprofile, Firefox profiles, "
         "perf script and folded text, detected from the content"),
     BR_PRESENT(struct pprof_config, http, struct br_http_config, http_options,
-               "accept profiles posted to /v1/profiles/upload"),
+               "server that accepts profiles in POST requests to /v1/profiles/upload"),
     BR_OPT_END,
 };
 

@@ -86,7 +86,8 @@ const struct br_component br_pprof_receiver = {
     .kind = BR_RECEIVER,
     .signals = BR_SIGNAL_BIT(BR_PROFILES),
     .stability = "alpha",
-    .help = "profiles scraped from programs that serve pprof, read from a directory, and uploaded",
+    .help = "scrapes profiles from programs that serve pprof, reads them from a directory, and "
+            "accepts uploads",
     .options = pprof_options,
     .config_size = sizeof(struct pprof_config),
     .state_size = sizeof(struct pprof),

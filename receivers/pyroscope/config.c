@@ -11,14 +11,15 @@ static const struct br_option http_options[] = {
 
 static const struct br_option protocol_options[] = {
     BR_STRUCT(struct pyroscope_protocols, http, http_options,
-              "HTTP/1.1, HTTP/2 and gRPC on one port"),
+              "server for HTTP/1.1, HTTP/2 and gRPC on one port"),
     BR_OPT_END,
 };
 
 const struct br_option pyroscope_options[] = {
     BR_STRUCT(struct pyroscope_config, protocols, protocol_options, "protocols to listen for"),
     BR_STRING(struct pyroscope_config, tenant_header, "X-Scope-OrgID",
-              "request header with the tenant, kept as metadata `x-scope-orgid`"),
+              "name of the request header that contains the tenant, which is kept as client "
+              "metadata `x-scope-orgid`"),
     BR_OPT_END,
 };
 

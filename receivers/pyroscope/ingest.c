@@ -153,9 +153,9 @@ static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const s
     if (n)
         memcpy(all + BR_COUNT(added), client_labels, n * sizeof *client_labels);
     rc = br_labels_resource(&upload->scratch, all, n + BR_COUNT(added), ret);
-    return rc == BR_EINVAL
-               ? br_err_set(&upload->reading->err, rc, "name: too many labels, or too long ones")
-               : rc;
+    return rc == BR_EINVAL ? br_err_set(&upload->reading->err, rc,
+                                        "name: too many labels, or a label is too long")
+                           : rc;
 }
 
 /* Applies the type given by the suffix of the name, for formats that contain no type. */

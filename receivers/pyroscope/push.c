@@ -30,8 +30,9 @@ static int pyroscope_push_unframe(struct br_reading *reading)
     if (body->data[0] > 1 || len != body->len - BR_GRPC_PREFIX)
         return br_err_set(&reading->err, BR_EINVAL, "one length-prefixed message is expected");
     if (packed && reading->encoding == BR_ENCODING_NONE)
-        return br_err_set(&reading->err, BR_EINVAL,
-                          "a message is marked compressed without a grpc-encoding");
+        return br_err_set(
+            &reading->err, BR_EINVAL,
+            "a message is marked as compressed, but there is no grpc-encoding header");
     struct br_buf *plain = NULL;
     int rc = 0;
     if (packed) {

@@ -64,7 +64,7 @@ static int push_series_check_labels(struct pyroscope_upload *upload,
         return push_series_invalid(upload, at,
                                    "error at least one label pair is required per profile", "");
     if (series->n_labels > BR_LABELS_MAX || !push_series_are_short(series))
-        return push_series_invalid(upload, at, "too many labels, or too long ones", "");
+        return push_series_invalid(upload, at, "too many labels, or a label is too long", "");
     if (!push_series_value_of(series, "__name__")[0])
         return push_series_invalid(upload, at, "invalid metric name: a label __name__ is required",
                                    "");
@@ -97,7 +97,7 @@ static int push_series_make_labels(struct pyroscope_upload *upload,
     }
     int rc = br_labels_resource(&upload->scratch, labels, n, ret);
     return rc == BR_EINVAL
-               ? push_series_invalid(upload, at, "too many labels, or too long ones", "")
+               ? push_series_invalid(upload, at, "too many labels, or a label is too long", "")
                : rc;
 }
 

@@ -44,26 +44,29 @@ static const struct br_option top_options[] = {
     SECTION("exporters", BR_EXPORTER, "components that send data"),
     SECTION("connectors", BR_CONNECTOR, "components that connect pipelines"),
     SECTION("extensions", BR_EXTENSION, "components outside the pipelines"),
-    BR_VALUE(struct top, service, "which of the components run, and how"),
+    BR_VALUE(struct top, service, "pipelines, extensions and settings of the process"),
     BR_OPT_END,
 };
 
 const struct br_option br_service_options[] = {
-    BR_VALUE(struct service, extensions, "list of the extensions that run, by id"),
+    BR_VALUE(struct service, extensions, "ids of the extensions that run"),
     BR_VALUE(struct service, pipelines,
              "map of pipelines: `traces` or `profiles`, with `/NAME` if there are several of one; "
              "each lists `receivers`, `processors` in order, and `exporters`"),
-    BR_VALUE(struct service, telemetry, "logs and metrics of the process itself; see below"),
-    BR_VALUE(struct service, workers, "number of threads, or `auto` for one per core (default 1)"),
-    BR_STRUCT(struct service, fanout, br_fanout_options,
-              "limits for records that wait for a slow destination after others accepted them"),
+    BR_VALUE(struct service, telemetry, "log and metrics of the process itself"),
+    BR_VALUE(struct service, workers,
+             "number of event loops, each in a thread, or `auto` for one per core; default: 1"),
+    BR_STRUCT(
+        struct service, fanout, br_fanout_options,
+        "limits for records that wait for a slow destination after another one accepted them"),
     BR_OPT_END,
 };
 
 static const struct br_option lists_options[] = {
-    BR_VALUE(struct lists, receivers, "ids"),
-    BR_VALUE(struct lists, processors, "ids, in order"),
-    BR_VALUE(struct lists, exporters, "ids"),
+    BR_VALUE(struct lists, receivers, "ids of components"),
+    BR_VALUE(struct lists, processors,
+             "ids of components, in the order in which they process data"),
+    BR_VALUE(struct lists, exporters, "ids of components"),
     BR_OPT_END,
 };
 

@@ -75,8 +75,9 @@ static void graph_node_consume(struct br_consumer *self, struct br_item *item)
     if (rc == BR_ENOMEM)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     else if (rc)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "references to strings become too many bytes when they are resolved");
+        br_item_reject(
+            item, BR_STATUS_INVALID_ARGUMENT,
+            "the request is too large after each reference to a string is replaced by the string");
     else
         node->component->consume(node, item);
 }
@@ -208,10 +209,11 @@ static int graph_order(struct br_graph *graph, struct br_err *err)
                 }
                 above = p->depth;
                 if (above >= DEPTH_EXPORTER)
-                    return br_err_set(err, BR_EINVAL,
-                                      "service::pipelines::%s: too many processors, or shared ones "
-                                      "in another order than in another pipeline",
-                                      config->pipelines[i].id);
+                    return br_err_set(
+                        err, BR_EINVAL,
+                        "service::pipelines::%s: too many processors, or processors with a shared "
+                        "instance are in a different order than in another pipeline",
+                        config->pipelines[i].id);
             }
         }
     }

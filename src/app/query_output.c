@@ -330,7 +330,7 @@ bool br_query_output_top(struct br_str *out, const json_t *response)
         return true;
     }
     if (json_is_true(json_object_get(response, "average")))
-        br_str_printf(out, "%s, average over the time\n", output_string(response, "type"));
+        br_str_printf(out, "%s, averaged over the time range\n", output_string(response, "type"));
     br_str_printf(out, "%9s  %6s  %9s  %6s  %s\n", "SELF", "", "TOTAL", "", "FUNCTION");
     json_array_foreach(functions, i, function)
     {
@@ -506,7 +506,7 @@ bool br_query_output_profile(struct br_str *out, const json_t *response, unsigne
         return true;
     }
     if (json_is_true(json_object_get(response, "average")))
-        br_str_printf(out, "%s, average over the time\n", output_string(response, "type"));
+        br_str_printf(out, "%s, averaged over the time range\n", output_string(response, "type"));
     else
         br_str_printf(out, "%s of %.0f samples\n", output_string(response, "type"),
                       output_number(response, "samples"));

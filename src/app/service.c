@@ -196,7 +196,7 @@ static void service_on_signal(int number, void *arg)
     struct app *app = arg;
     struct br_host *host = br_loop_host(app->workers[0].loop);
     if (number == SIGHUP) {
-        br_warn(&log_service, "SIGHUP: the config is read at the start only");
+        br_warn(&log_service, "SIGHUP has no effect: the configuration is read only at startup");
         return;
     }
     if (app->stopped)

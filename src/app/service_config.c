@@ -58,72 +58,77 @@ static const char *const levels[] = {"none", "basic", "normal", "detailed", NULL
 static const char *const encodings[] = {"console", "json", NULL};
 
 static const struct br_option prometheus_options[] = {
-    BR_STRING(struct prometheus, host, "localhost", "address of the endpoint"),
-    BR_INT(struct prometheus, port, 8888, 0, 65535, "port of the endpoint"),
-    BR_IGNORED("with_resource_constant_labels", "Braid has no resource labels"),
-    BR_IGNORED("without_scope_info", "Braid has no scopes"),
+    BR_STRING(struct prometheus, host, "localhost",
+              "host name or address at which the metrics endpoint listens"),
+    BR_INT(struct prometheus, port, 8888, 0, 65535, "port at which the metrics endpoint listens"),
+    BR_IGNORED("with_resource_constant_labels", "Braid's metrics have no resource labels"),
+    BR_IGNORED("without_scope_info", "Braid's metrics have no scopes"),
     BR_BOOL(struct prometheus, without_type_suffix, true,
             "`false`: names of counters end in `_total`"),
     BR_BOOL(struct prometheus, without_units, true,
-            "`false`: names of counters end in `_total`, other names in their unit; setting either "
-            "key to `false` sets both"),
+            "`false`: names of counters end in `_total`, and other names end in their unit; "
+            "`false` here or in without_type_suffix sets both keys"),
     BR_IGNORED("translation_strategy", "`without_type_suffix` selects the form of names"),
     BR_OPT_END,
 };
 
 static const struct br_option exporter_options[] = {
     BR_PRESENT(struct exporter, prometheus, struct prometheus, prometheus_options,
-               "Prometheus text over HTTP"),
+               "endpoint that serves metrics in the text format of Prometheus"),
     BR_OPT_END,
 };
 
 static const struct br_option pull_options[] = {
-    BR_PRESENT(struct pull, exporter, struct exporter, exporter_options, "format"),
-    BR_IGNORED("producers", "there is one producer"),
-    BR_IGNORED("cardinality_limits", "the number of metrics is bounded"),
+    BR_PRESENT(struct pull, exporter, struct exporter, exporter_options, "format of the metrics"),
+    BR_IGNORED("producers", "Braid has only one producer of metrics"),
+    BR_IGNORED("cardinality_limits", "Braid limits the number of its metrics"),
     BR_OPT_END,
 };
 
 static const struct br_option reader_options[] = {
     BR_PRESENT(struct metric_reader, pull, struct pull, pull_options,
                "an endpoint that Prometheus scrapes"),
-    BR_IGNORED("periodic", "Braid does not send its metrics"),
-    BR_IGNORED("producers", "there is one producer"),
+    BR_IGNORED("periodic", "Braid does not send its metrics to a server"),
+    BR_IGNORED("producers", "Braid has only one producer of metrics"),
     BR_OPT_END,
 };
 
 static const struct br_option metrics_options[] = {
     BR_ENUM(struct metrics, level, "normal", levels,
-            "`none` disables the endpoint, `detailed` adds the sizes of requests"),
+            "`none` disables the metrics endpoint, `detailed` adds the sizes of requests"),
     BR_STRING(struct metrics, address, NULL,
-              "`HOST:PORT` of the endpoint; the older form of a reader"),
+              "`HOST:PORT` at which the metrics endpoint listens; older form of `readers`"),
     BR_LIST(struct metrics, readers, struct metric_reader, reader_options,
-            "readers, of which the first `pull` reader counts"),
+            "list of readers; the first one with `pull` configures the metrics endpoint"),
     BR_STRINGS(struct metrics, allowed_hosts, BR_HOSTS_HELP),
-    BR_IGNORED("views", "Braid has no views"),
+    BR_IGNORED("views", "Braid has no views of metrics"),
     BR_OPT_END,
 };
 
 static const struct br_option logs_options[] = {
-    BR_STRING(struct logs, level, "info", "error, warn, info, debug or trace"),
-    BR_ENUM(struct logs, encoding, "console", encodings, "text or JSON lines on stderr"),
-    BR_IGNORED("development", "Braid has no such mode"),
-    BR_IGNORED("disable_caller", "lines do not contain the caller"),
-    BR_IGNORED("disable_stacktrace", "lines have no stack trace"),
-    BR_IGNORED("disable_zap_resource", "lines do not repeat the resource"),
-    BR_IGNORED("sampling", "repeated lines are always limited"),
+    BR_STRING(struct logs, level, "info",
+              "lowest severity to log: error, warn, info, debug or trace"),
+    BR_ENUM(struct logs, encoding, "console", encodings,
+            "format of log lines on stderr: text or JSON"),
+    BR_IGNORED("development", "Braid has no development mode"),
+    BR_IGNORED("disable_caller", "log lines do not contain the caller"),
+    BR_IGNORED("disable_stacktrace", "log lines have no stack trace"),
+    BR_IGNORED("disable_zap_resource", "log lines do not repeat the resource"),
+    BR_IGNORED("sampling", "the rate of repeated log lines is always limited"),
     BR_IGNORED("output_paths", "logs go to stderr"),
     BR_IGNORED("error_output_paths", "logs go to stderr"),
-    BR_IGNORED("initial_fields", "lines have fixed fields"),
+    BR_IGNORED("initial_fields", "log lines have fixed fields"),
     BR_IGNORED("processors", "logs go to stderr"),
     BR_OPT_END,
 };
 
 const struct br_option br_telemetry_options[] = {
-    BR_STRUCT(struct telemetry, metrics, metrics_options, "metrics of the process"),
-    BR_STRUCT(struct telemetry, logs, logs_options, "logs of the process"),
-    BR_VALUE(struct telemetry, traces, "no effect"),
-    BR_VALUE(struct telemetry, resource, "attributes of the process, in the metric `target_info`"),
+    BR_STRUCT(struct telemetry, metrics, metrics_options,
+              "metrics that Braid reports about itself"),
+    BR_STRUCT(struct telemetry, logs, logs_options, "log of the Braid process"),
+    BR_VALUE(struct telemetry, traces, "has no effect"),
+    BR_VALUE(struct telemetry, resource,
+             "attributes that describe the process, reported in the metric `target_info`"),
     BR_OPT_END,
 };
 

@@ -345,7 +345,7 @@ static struct br_condition *parse_comparison(struct parser *parser)
     if (parse_op(parser, &node->op))
         return parse_operand(parser, &node->right) ? node : NULL;
     if (*at && strchr("+-*/", *at))
-        return parse_fail(parser, at, "arithmetic is not known here");
+        return parse_fail(parser, at, "arithmetic is not supported");
     if (node->left.field != CONDITION_LITERAL || node->left.literal.type != BR_VALUE_BOOL)
         return parse_fail(parser, at, "a comparison is missing: ==, !=, <, <=, > or >=");
     node->constant = node->left.literal.number != 0;
@@ -366,7 +366,8 @@ static struct br_condition *parse_outcome(struct parser *parser, struct br_condi
     br_lexer_skip(&parser->lexer);
     if ((op != CONDITION_EQ && op != CONDITION_NE) || !parse_word(parser, &literal) ||
         literal.type != BR_VALUE_BOOL)
-        return parse_fail(parser, at, "a function can be == or != true or false here");
+        return parse_fail(parser, at,
+                          "a function can only be compared with true or false, by == or !=");
     if ((op == CONDITION_EQ) == (literal.number != 0))
         return function;
     struct br_condition *node = parse_node(parser, CONDITION_NOT);
@@ -407,7 +408,7 @@ static struct br_condition *parse_not(struct parser *parser)
     struct br_condition *node = NULL;
     br_lexer_skip(&parser->lexer);
     if (++parser->depth > DEPTH_MAX)
-        return parse_fail(parser, parser->lexer.at, "more than %d parentheses inside each other",
+        return parse_fail(parser, parser->lexer.at, "parentheses are nested more than %d deep",
                           DEPTH_MAX);
     if (parse_take(parser, "not")) {
         struct br_condition *inner = parse_not(parser);
@@ -480,7 +481,7 @@ int br_conditions_add(struct br_conditions *conditions, const char *text, enum b
     br_lexer_skip(&parser.lexer);
     if (whole && *parser.lexer.at)
         (void)parse_fail(&parser, parser.lexer.at,
-                         "\"and\" or \"or\" has to stand here, or the end");
+                         "expected \"and\", \"or\" or the end of the condition");
     if (whole && !parser.rc &&
         br_grow(&conditions->items, &conditions->cap, conditions->count + 1,
                 sizeof(struct br_condition *), CONDITIONS_MAX))

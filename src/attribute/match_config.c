@@ -14,8 +14,8 @@ const char *const br_span_kinds[BR_SPAN_KINDS] = {"SPAN_KIND_UNSPECIFIED", "SPAN
 static const char *const match_types[] = {"strict", "regexp", NULL};
 
 static const struct br_option regexp_options[] = {
-    BR_IGNORED("cacheenabled", "patterns are compiled and not cached"),
-    BR_IGNORED("cachemaxnumentries", "patterns are compiled and not cached"),
+    BR_IGNORED("cacheenabled", "patterns are compiled, and their results are not cached"),
+    BR_IGNORED("cachemaxnumentries", "patterns are compiled, and their results are not cached"),
     BR_OPT_END,
 };
 
@@ -24,15 +24,17 @@ static const struct br_option attribute_options[] = {
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct br_match_attribute, key, const char *),
      .required = true,
-     .help = "has to be there"},
+     .help = "key of an attribute that must exist"},
     BR_VALUE(struct br_match_attribute, value,
-             "and has to have this value; regexp: a text that its own has to match"),
+             "value that the attribute must have; with match_type regexp: expression that its text "
+             "must match"),
     BR_OPT_END,
 };
 
 static const struct br_option library_options[] = {
-    BR_STRING(struct br_match_library, name, "", "of the instrumentation scope"),
-    BR_STRING(struct br_match_library, version, NULL, "of the scope; default: any"),
+    BR_STRING(struct br_match_library, name, "", "name of the instrumentation scope"),
+    BR_STRING(struct br_match_library, version, NULL,
+              "version of the instrumentation scope; default: any"),
     BR_OPT_END,
 };
 
@@ -43,47 +45,49 @@ static const struct br_option library_options[] = {
      .offset = BR_OPT_FIELD(struct br_match_config, match_type, int),                              \
      .required = true,                                                                             \
      .choices = match_types,                                                                       \
-     .help = "strict: texts are equal; regexp: expressions match somewhere"},                      \
+     .help = "strict: texts must be equal; regexp: an expression must match a part of the text"},  \
     {                                                                                              \
         .name = "regexp", .kind = BR_OPT_STRUCT, .sub = regexp_options,                            \
-        .help = "the Collector's cache of results"                                                 \
+        .help = "settings of the Collector's cache of results"                                     \
     }
 #define SERVICES                                                                                   \
-    BR_STRINGS(struct br_match_config, services, "any of these as the resource's service.name")
+    BR_STRINGS(struct br_match_config, services,                                                   \
+               "the service.name of the resource must be one of these")
 #define SPANS                                                                                      \
-    BR_STRINGS(struct br_match_config, span_names, "any of these as the span's name"),             \
+    BR_STRINGS(struct br_match_config, span_names, "the name of the span must be one of these"),   \
         BR_STRINGS(struct br_match_config, span_kinds,                                             \
-                   "any of these as the span's kind: SPAN_KIND_SERVER ...")
+                   "the kind of the span must be one of these: SPAN_KIND_SERVER ...")
 #define SAMPLES                                                                                    \
     BR_STRINGS(struct br_match_config, sample_types,                                               \
-               "any of these as the profile's type: cpu ..."),                                     \
-        BR_STRINGS(struct br_match_config, functions, "any of these as a function of the stack")
+               "the type of the profile must be one of these: cpu ..."),                           \
+        BR_STRINGS(struct br_match_config, functions,                                              \
+                   "a function in the stack must have one of these names")
 #define ATTRIBUTES(text)                                                                           \
     BR_LIST(struct br_match_config, attributes, struct br_match_attribute, attribute_options, text)
 #define COMMON                                                                                     \
     BR_LIST(struct br_match_config, resources, struct br_match_attribute, attribute_options,       \
-            "all of these attributes of the resource"),                                            \
+            "the resource must have all of these attributes"),                                     \
         BR_LIST(struct br_match_config, libraries, struct br_match_library, library_options,       \
-                "all of these as the instrumentation scope")
+                "the instrumentation scope must match all of these")
 
 const struct br_option br_match_options[] = {
     MATCH_TYPE,
     SERVICES,
     SPANS,
     SAMPLES,
-    ATTRIBUTES("all of these attributes of the span, or of the sample or its profile"),
+    ATTRIBUTES("the span, or the sample or its profile, must have all of these attributes"),
     COMMON,
     BR_OPT_END,
 };
 
 const struct br_option br_match_span_options[] = {
-    MATCH_TYPE, SERVICES,   SPANS, ATTRIBUTES("all of these attributes of the span"),
+    MATCH_TYPE, SERVICES,   SPANS, ATTRIBUTES("the span must have all of these attributes"),
     COMMON,     BR_OPT_END,
 };
 
 const struct br_option br_match_profile_options[] = {
     MATCH_TYPE, SERVICES,
-    SAMPLES,    ATTRIBUTES("all of these attributes of the sample or its profile"),
+    SAMPLES,    ATTRIBUTES("the sample or its profile must have all of these attributes"),
     COMMON,     BR_OPT_END,
 };
 
@@ -184,8 +188,8 @@ static int match_config_compile_attribute(struct compiler *compiler,
     if (!compiler->regexp)
         return 0;
     if (br_any_read(ret->value).type != BR_VALUE_STRING)
-        return match_config_wrong(
-            compiler, "needs to be a text where match_type is regexp; put it in quotes");
+        return match_config_wrong(compiler,
+                                  "must be a text if match_type is regexp; put it in quotes");
     return match_config_compile_text(compiler, value->text, &ret->pattern);
 }
 

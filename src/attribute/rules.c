@@ -15,25 +15,28 @@ static const char *const actions[] = {"insert", "update",  "upsert",  "delete",
                                       "hash",   "extract", "convert", NULL};
 
 const struct br_option br_rule_options[] = {
-    BR_STRING(struct br_rule_config, key, NULL, "the attribute to act on"),
+    BR_STRING(struct br_rule_config, key, NULL, "key of the attribute that the action changes"),
     {.name = "action",
      .kind = BR_OPT_ENUM,
      .offset = BR_OPT_FIELD(struct br_rule_config, action, int),
      .required = true,
      .choices = actions,
-     .help = "what to do with it"},
+     .help = "what to do with the attribute"},
     BR_VALUE(struct br_rule_config, value,
-             "insert, update, upsert: the new value; text, number, true, false, a list or a map"),
+             "insert, update, upsert: the new value, which is a text, a number, true, false, a "
+             "list or a map"),
     BR_STRING(struct br_rule_config, from_attribute, NULL,
-              "insert, update, upsert: the attribute to take the value from"),
+              "insert, update, upsert: key of the attribute from which the new value is copied"),
     BR_STRING(
         struct br_rule_config, from_context, NULL,
-        "insert, update, upsert: metadata.NAME takes the value from the client's header NAME"),
+        "insert, update, upsert: metadata.NAME copies the new value from the client's header NAME"),
     BR_VALUE(struct br_rule_config, default_value,
-             "insert, update, upsert: the value where from_attribute or from_context finds none"),
+             "insert, update, upsert: the new value if from_attribute or from_context finds none"),
     BR_STRING(struct br_rule_config, pattern, NULL,
-              "extract: regular expression of named groups; delete, hash: one for keys"),
-    BR_STRING(struct br_rule_config, converted_type, NULL, "convert: string, int or double"),
+              "extract: regular expression with named groups, each of which becomes an attribute; "
+              "delete, hash: regular expression for the keys"),
+    BR_STRING(struct br_rule_config, converted_type, NULL,
+              "convert: type of the new value: string, int or double"),
     BR_OPT_END,
 };
 
@@ -89,7 +92,7 @@ static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *r
     if (n_names < rule->n_groups)
         return attribute_rules_wrong(
             problem, "pattern",
-            "has a group without a name; write (?P<name>...), or (?:...) to keep nothing");
+            "has a group without a name; write (?P<name>...), or (?:...) to extract nothing");
     rule->groups = br_arena_calloc(rules->arena, rule->n_groups, sizeof *rule->groups);
     if (!rule->groups)
         return BR_ENOMEM;

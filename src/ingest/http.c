@@ -17,18 +17,18 @@
 
 const struct br_option br_cors_options[] = {
     BR_STRINGS(struct br_cors, allowed_origins,
-               "origins of web pages that may send requests; * is a wildcard"),
+               "origins of the web pages that may send requests; * is a wildcard"),
     BR_STRINGS(struct br_cors, allowed_headers, "request headers that a page may set; *: any"),
     BR_STRINGS(struct br_cors, exposed_headers, "response headers that a page may read"),
     BR_INT(struct br_cors, max_age, 0, 0, 86400,
-           "seconds that browsers may cache a preflight response"),
+           "time in seconds for which browsers may cache a preflight response"),
     BR_OPT_END,
 };
 
 const struct br_option br_http_keepalive_options[] = {
-    BR_BOOL(struct br_http_keepalive, enabled, true, "allow more than one request on a connection"),
+    BR_BOOL(struct br_http_keepalive, enabled, true, "allow several requests on one connection"),
     BR_DURATION(struct br_http_keepalive, idle_timeout, "1m",
-                "close a connection that has been idle for so long; 0: never"),
+                "close a connection that has been idle for this time; 0: never"),
     BR_OPT_END,
 };
 

@@ -34,15 +34,17 @@ struct br_connections {
 /* Option rows for a struct with a member `connections` of this type. */
 #define BR_CONNECTION_ROWS(type)                                                                   \
     {BR_CONNECTION_ROW(type, max, "max_connections"), .kind = BR_OPT_INT, .max = 1e9,              \
-     .help = "concurrent connections; a new one replaces the connection that has been idle for "   \
-             "longest, and is refused if none is idle; 0: as many as there are file "              \
+     .help = "largest number of connections; a new connection replaces the one that has been "     \
+             "idle for longest, and is closed if no connection is idle; 0: limited only by file "  \
              "descriptors"},                                                                       \
         {BR_CONNECTION_ROW(type, max_per_address, "max_connections_per_address"),                  \
          .kind = BR_OPT_INT, .max = 1e9,                                                           \
-         .help = "the same limit for one IPv4 address or IPv6 /64 network; 0: unlimited"},         \
+         .help = "largest number of connections from one IPv4 address or IPv6 /64 network; 0: "    \
+                 "unlimited"},                                                                     \
         {BR_CONNECTION_ROW(type, min_body_rate, "min_body_rate"), .kind = BR_OPT_INT,              \
          .def.integer = 1024, .max = 1e9,                                                          \
-         .help = "slowest accepted rate of a body in bytes per second, over 10s; 0: any"},         \
+         .help = "lowest accepted transfer rate of a request body, in bytes per second, measured " \
+                 "over 10s; 0: no limit"},                                                         \
     {                                                                                              \
         BR_CONNECTION_ROW(type, first_request_timeout, "first_request_timeout"),                   \
             .kind = BR_OPT_DURATION, .def.string = "20s",                                          \
@@ -60,7 +62,8 @@ extern const struct br_option br_http_keepalive_options[];
 
 /* Option rows for a struct with a member `keepalive` of this type. */
 #define BR_KEEPALIVE_ROWS(type)                                                                    \
-    BR_STRUCT(type, keepalive, br_http_keepalive_options, "several requests on one connection"),   \
+    BR_STRUCT(type, keepalive, br_http_keepalive_options,                                          \
+              "use of one connection for several requests"),                                       \
         BR_OLDER(BR_OPT_DURATION, type, keepalive.idle_timeout, uint64_t, "idle_timeout",          \
                  "keepalive::idle_timeout"),                                                       \
         BR_OLDER(BR_OPT_BOOL, type, keepalive.enabled, bool, "keep_alives_enabled",                \
@@ -86,7 +89,8 @@ extern const struct br_option br_cors_options[];
 #define BR_LISTEN_ROWS(type, listens)                                                              \
     BR_STRING(type, endpoint, listens, "host:port to listen on"),                                  \
         BR_STRING(type, transport, "tcp", "tcp, or unix (endpoint is then a path)"),               \
-        BR_PRESENT(type, tls, struct br_tls_config, br_tls_server_options, "TLS; absent: plaintext")
+        BR_PRESENT(type, tls, struct br_tls_config, br_tls_server_options,                         \
+                   "TLS settings; if absent, connections are not encrypted")
 
 /* Option rows for a struct that begins with a struct br_http_config. `listens` is the default
  * endpoint. */
@@ -96,24 +100,24 @@ extern const struct br_option br_cors_options[];
 #define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
     BR_LISTEN_ROWS(struct br_http_config, listens),                                                \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
-                   "web pages that may send requests"),                                            \
+                   "web pages of other origins that may send requests"),                           \
         BR_INT(struct br_http_config, max_request_body_size, BR_BODY_MAX, 0, 255 << 20,            \
-               "largest body in bytes, before and after decompression; 0: 64 MiB"),                \
+               "largest request body in bytes, before and after decompression; 0: 64 MiB"),        \
         BR_HEADERS(struct br_http_config, response_headers, "headers to add to every response"),   \
         BR_STRINGS(struct br_http_config, compression_algorithms,                                  \
-                   "content codings to accept: \"\", gzip, zstd, deflate, zlib, snappy, "          \
-                   "x-snappy-framed; "                                                             \
-                   "default: all of them"),                                                        \
+                   "content encodings to accept: \"\" (uncompressed), gzip, zstd, deflate, zlib, " \
+                   "snappy, x-snappy-framed; default: all"),                                       \
         BR_DURATION(struct br_http_config, read_timeout, "0s",                                     \
-                    "time limit for a request that makes no progress; 0: 30s"),                    \
+                    "close a connection if no data of an incomplete request arrives for this "     \
+                    "time; 0: 30s"),                                                               \
         BR_DURATION(struct br_http_config, read_header_timeout, "0s",                              \
-                    "same as read_timeout; the shorter one applies"),                              \
+                    "same meaning as read_timeout; the shorter of the two times applies"),         \
         BR_IGNORED("write_timeout",                                                                \
                    "a client that does not read its response is disconnected after 20s"),          \
         BR_IGNORED("dialer", "a server does not open connections"),                                \
         BR_KEEPALIVE_ROWS(struct br_http_config), BR_CONNECTION_ROWS(struct br_http_config),       \
         BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
-                "keep the client metadata that processors and exporters use")
+                "retain the client metadata that processors and exporters use")
 
 /* Adds an error if the transport is unknown or the endpoint has the wrong form for it. `path` is
  * the config path of `node`. */

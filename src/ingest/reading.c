@@ -151,7 +151,7 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
     br_mem_scope_end(&reading->scope);
     if (rc == BR_ENOMEM && !reading->scope.full && reading_never_fits(reading))
         return br_err_set(&reading->err, BR_ETOOBIG,
-                          "decoding it takes more memory than the limit can ever allow");
+                          "decoding the body takes more memory than the memory limit allows");
     if (rc == 0 || rc == BR_EAGAIN || !reading->scope.full)
         return rc;
     size_t bytes = reading_size(reading), most = reading->scope.max + body;
@@ -159,8 +159,8 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
     reading->err = (struct br_err){0};
     return br_err_set(
         &reading->err, BR_EINVAL,
-        "decoding it takes more than %zu bytes of memory (%u times its %zu bytes, plus %u)", most,
-        BR_READING_GROWTH, bytes, BR_READING_ROOM);
+        "decoding the body takes more than %zu bytes of memory (%u times its %zu bytes, plus %u)",
+        most, BR_READING_GROWTH, bytes, BR_READING_ROOM);
 }
 
 const char *br_reading_why(const struct br_reading *reading, int rc)

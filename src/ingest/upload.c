@@ -316,12 +316,12 @@ static void upload_on_body(struct br_handler *self, struct br_request *request)
     }
     if (request->body_error) {
         br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED,
-                         "the request is larger than the memory limit can ever allow");
+                         "the request takes more memory than the memory limit allows");
         return;
     }
     if (request->grpc_compressed && upload->encoding == BR_ENCODING_NONE) {
         br_upload_reject(upload, BR_STATUS_INTERNAL,
-                         "a message is marked compressed without a grpc-encoding");
+                         "a message is marked as compressed, but there is no grpc-encoding header");
         return;
     }
     struct br_buf *body = request->body ? request->body : br_buf_new(request->pool, 1);

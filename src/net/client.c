@@ -954,9 +954,9 @@ static int client_make_tls(struct client *client, struct br_err *err)
 const struct br_option br_client_keepalive_options[] = {
     BR_BOOL(struct br_client_keepalive, enabled, true, "reuse connections for further requests"),
     BR_DURATION(struct br_client_keepalive, idle_conn_timeout, "90s",
-                "close a connection that is unused for this time; 0: never"),
-    BR_IGNORED("max_idle_conns", "max_conns_per_host limits unused connections"),
-    BR_IGNORED("max_idle_conns_per_host", "max_conns_per_host limits unused connections"),
+                "close a connection that has not been used for this time; 0: never"),
+    BR_IGNORED("max_idle_conns", "max_conns_per_host also limits unused connections"),
+    BR_IGNORED("max_idle_conns_per_host", "max_conns_per_host also limits unused connections"),
     BR_OPT_END,
 };
 

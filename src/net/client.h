@@ -47,7 +47,8 @@ extern const struct br_option br_client_keepalive_options[];
 
 /* Option rows for a struct `type` that has a member `keepalive` of this type. */
 #define BR_CLIENT_KEEPALIVE_ROWS(type)                                                             \
-    BR_STRUCT(type, keepalive, br_client_keepalive_options, "connections kept for reuse"),         \
+    BR_STRUCT(type, keepalive, br_client_keepalive_options,                                        \
+              "reuse of connections for further requests"),                                        \
         BR_OLDER(BR_OPT_DURATION, type, keepalive.idle_conn_timeout, uint64_t,                     \
                  "idle_conn_timeout", "keepalive::idle_conn_timeout")
 

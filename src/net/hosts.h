@@ -21,7 +21,8 @@
 #include "wire/request.h"
 
 #define BR_HOSTS_HELP                                                                              \
-    "Host headers to accept besides the endpoint's; default: none on loopback, otherwise all"
+    "host names to accept in the Host header, in addition to the endpoint's; default: none if "    \
+    "the endpoint is a loopback address, otherwise all"
 #define BR_HOSTS_REFUSAL "this Host header is not accepted; add the name to allowed_hosts"
 
 struct br_hosts {

@@ -51,7 +51,8 @@ int br_route_choose(const struct br_proxies *proxies, const struct br_endpoint *
                     struct br_route *ret, struct br_err *err);
 
 #define BR_PROXY_HELP                                                                              \
-    "http://[user:password@]host[:port] of a proxy; default: that of the environment"
+    "URL of a proxy: http://[user:password@]host[:port]; default: the proxy in HTTPS_PROXY or "    \
+    "HTTP_PROXY"
 
 /* Reports an error if br_route_choose would reject `proxy_url`, which is the value of that key
  * in `node`. `path` is the path of `node`. */

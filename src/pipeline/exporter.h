@@ -59,27 +59,27 @@ extern const struct br_option br_retry_options_off[];
      .kind = BR_OPT_STRUCT,                                                                        \
      .offset = offsetof(type, field) + offsetof(struct br_exporter_config, sending_queue),         \
      .sub = br_queue_options_off,                                                                  \
-     .help = "queue in front of the exporter"},                                                    \
+     .help = "queue of requests that wait for the exporter"},                                      \
     {                                                                                              \
         .name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                         \
         .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),   \
-        .sub = br_retry_options_off, .help = "trying again what failed for now"                    \
+        .sub = br_retry_options_off, .help = "retries of requests that failed temporarily"         \
     }
 #define BR_EXPORTER_OPTIONS(type, field, timeout_default)                                          \
     {.name = "timeout",                                                                            \
      .kind = BR_OPT_DURATION,                                                                      \
      .offset = offsetof(type, field) + offsetof(struct br_exporter_config, timeout),               \
      .def.string = (timeout_default),                                                              \
-     .help = "time limit of one attempt; 0: none"},                                                \
+     .help = "time limit of one attempt to send a request; 0: no limit"},                          \
         {.name = "sending_queue",                                                                  \
          .kind = BR_OPT_STRUCT,                                                                    \
          .offset = offsetof(type, field) + offsetof(struct br_exporter_config, sending_queue),     \
          .sub = br_queue_options,                                                                  \
-         .help = "queue in front of the exporter"},                                                \
+         .help = "queue of requests that wait for the exporter"},                                  \
     {                                                                                              \
         .name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                         \
         .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),   \
-        .sub = br_retry_options, .help = "trying again what failed for now"                        \
+        .sub = br_retry_options, .help = "retries of requests that failed temporarily"             \
     }
 
 /* options for struct br_queue_batch_config */

@@ -442,38 +442,44 @@ static const char *const batch_sizers[] = {"items", "bytes", NULL};
 
 static const struct br_option queue_partition_options[] = {
     BR_STRINGS(struct br_queue_partition_config, metadata_keys,
-               "client metadata: each set of values has separate batches, which keep it"),
+               "keys of client metadata; requests with different values go into separate batches, "
+               "which retain these values"),
     BR_INT(struct br_queue_partition_config, cache_size, 10000, 1, 1000000,
-           "most sets of values at once; an idle one is replaced"),
-    BR_IGNORED("idle_timeout", "an idle partition is removed when a new one needs its place"),
+           "largest number of partitions, each for one combination of metadata values; at the "
+           "limit, a new partition replaces an idle one"),
+    BR_IGNORED("idle_timeout",
+               "an idle partition is removed only when a new partition needs its place"),
     BR_OPT_END,
 };
 
 const struct br_option br_queue_batch_options[] = {
-    BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch is sent after it"),
+    BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms",
+                "a batch of any size is sent after this time"),
     BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0,
-           "a batch of this size is sent; 0: at once"),
+           "a batch that reaches this size is sent; 0: each request is sent immediately"),
     BR_INT(struct br_queue_batch_config, max_size, 0, 0, 4294967295.0,
-           "larger batches are divided; 0: never"),
+           "a batch above this size is divided; 0: never"),
     BR_ENUM(struct br_queue_batch_config, sizer, "items", batch_sizers,
-            "unit of the two sizes; by default that of the queue if it is bytes"),
+            "unit of min_size and max_size; default: bytes if the sizer of the queue is bytes, "
+            "otherwise items"),
     BR_STRUCT(struct br_queue_batch_config, partition, queue_partition_options,
-              "conditions for separate batches"),
+              "which requests go into separate batches"),
     BR_OPT_END,
 };
 
 #define QUEUE_ROWS(on)                                                                             \
-    BR_BOOL(struct br_queue_config, enabled, (on),                                                 \
-            "answer before the exporter has delivered the data"),                                  \
+    BR_BOOL(                                                                                       \
+        struct br_queue_config, enabled, (on),                                                     \
+        "queue requests, and answer their senders before the exporter has delivered the data"),    \
         BR_INT(struct br_queue_config, num_consumers, 10, 1, 10000,                                \
-               "requests under way at once, of all workers together"),                             \
+               "largest number of requests that all workers together send concurrently"),          \
         BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0,                    \
-               "capacity, of all workers together"),                                               \
+               "capacity of the queue, for all workers together, in units of sizer"),              \
         BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),          \
         BR_BOOL(struct br_queue_config, block_on_overflow, false,                                  \
-                "when full, wait instead of refusing"),                                            \
+                "if the queue is full, let requests wait for space instead of rejecting them"),    \
         BR_BOOL(struct br_queue_config, wait_for_result, false,                                    \
-                "answer after the exporter has delivered the data"),                               \
+                "answer the sender of a request only after the exporter has delivered the data"),  \
         BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config,                    \
                    br_queue_batch_options, "combines queued requests into batches"),               \
         BR_OPT_END

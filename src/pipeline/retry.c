@@ -185,8 +185,9 @@ static void retry_log_failure(struct br_retry *retry, const struct br_outcome *o
 {
     if (!retry->failing_since_ms)
         retry->failing_since_ms = now;
-    if (br_node_warn(retry->node, &retry->log_limit, "not delivered, next try in %.1f s: %s: %s",
-                     (double)delay_ms / 1e3, br_status_name(outcome->status), outcome->text))
+    if (br_node_warn(retry->node, &retry->log_limit,
+                     "not delivered, next attempt in %.1f s: %s: %s", (double)delay_ms / 1e3,
+                     br_status_name(outcome->status), outcome->text))
         retry->logged = true;
 }
 
@@ -199,7 +200,8 @@ static void retry_note_answer(struct br_retry *retry)
         return;
     if (retry->logged)
         br_log_limited(&retry->node->log, BR_LOG_INFO, &retry->back_limit, now, BR_LOG_EVERY_MS,
-                       "sending again after %.1f s", (double)(now - retry->failing_since_ms) / 1e3);
+                       "the destination responds again after %.1f s",
+                       (double)(now - retry->failing_since_ms) / 1e3);
     retry->logged = false;
     retry->failing_since_ms = 0;
 }
@@ -404,15 +406,17 @@ void br_retry_free(struct br_retry *retry)
 }
 
 #define RETRY_ROWS(on)                                                                             \
-    BR_BOOL(struct br_retry_config, enabled, (on), "retry after failures"),                        \
+    BR_BOOL(struct br_retry_config, enabled, (on), "retry requests that failed temporarily"),      \
         BR_DURATION(struct br_retry_config, initial_interval, "5s",                                \
-                    "delay after the first failure"),                                              \
+                    "delay before the first retry"),                                               \
         BR_DOUBLE(struct br_retry_config, randomization_factor, 0.5, 0, 1,                         \
-                  "random share of a delay"),                                                      \
-        BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000, "factor of the next delay"),   \
-        BR_DURATION(struct br_retry_config, max_interval, "30s", "longest delay"),                 \
+                  "largest random deviation of a delay, as a fraction of the delay"),              \
+        BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000,                                \
+                  "factor by which the delay increases after each retry"),                         \
+        BR_DURATION(struct br_retry_config, max_interval, "30s",                                   \
+                    "upper limit of the delay, before its random deviation"),                      \
         BR_DURATION(struct br_retry_config, max_elapsed_time, "5m",                                \
-                    "total time of retries; 0: unlimited"),                                        \
+                    "time after which a request is not retried any more; 0: unlimited"),           \
         BR_OPT_END
 
 const struct br_option br_retry_options[] = {RETRY_ROWS(true)};

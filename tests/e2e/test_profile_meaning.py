@@ -103,4 +103,4 @@ def test_a_client_of_the_other_protocol(braid, sink):
     assert answer.code == 415 and b"send OTLP over HTTP to 127.0.0.1:" in answer.body
     headers, _ = clients.raw_grpc(server.http, TRACES.method, b"", {})
     assert headers["grpc-status"] == "12" and "send OTLP over gRPC to 127.0.0.1:" in headers["grpc-message"]
-    server.wait_log("this port takes OTLP over gRPC; send OTLP over HTTP to 127.0.0.1:")
+    server.wait_log("this port accepts OTLP over gRPC; send OTLP over HTTP to 127.0.0.1:")

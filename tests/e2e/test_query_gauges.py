@@ -111,7 +111,7 @@ def test_the_command_line_marks_averages(asked):
     for command in ("profile", "top"):
         done = subprocess.run([BINARY, "query", command, "--url", f"http://{asked.address}", "--query", HEAP + "{}",
                                "--start", str(NOW_S - 60), "--end", str(NOW_S + 60)], capture_output=True, text=True, check=True)
-        assert "average over the time" in done.stdout and "4.0" in done.stdout, done.stdout
+        assert "averaged over the time range" in done.stdout and "4.0" in done.stdout, done.stdout
 
 
 def test_samples_are_counted_by_the_period(asked):

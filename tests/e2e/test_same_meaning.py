@@ -162,7 +162,7 @@ def test_a_recovering_exporter_logs_the_duration_of_the_failure(braid, sink):
     server = braid(pipelines(exporter("grpc", sink, retry_on_failure=retry), signals=("traces",)))
     send(server).expect_ok()
     sink.wait(TRACES, 1)
-    down = float(server.wait_log(r"\tinfo\texporter/otlp\tsending again after (\S+) s").group(1))
+    down = float(server.wait_log(r"\tinfo\texporter/otlp\tthe destination responds again after (\S+) s").group(1))
     assert 2.1 <= down < 60  # seven delays passed
 
 

@@ -497,7 +497,7 @@ def test_an_unavailable_destination_is_logged_at_once_and_once(braid, new_sink):
                    "--shutdown-timeout=100ms")
     for n in range(3):
         send(server, TRACES).expect_ok()
-    said = server.wait_log(r"warn\texporter/otlp\t(not delivered, next try in .*)$").group(1)
+    said = server.wait_log(r"warn\texporter/otlp\t(not delivered, next attempt in .*)$").group(1)
     assert gone.grpc in said and "refused" in said
     server.stop()
     assert server.log().count("not delivered") == 1

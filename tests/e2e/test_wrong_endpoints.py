@@ -145,12 +145,12 @@ def receivers(braid, key):
     ("otlphttp", "http", ("tls", "http"), USE_HTTPS, "this port accepts only TLS; use https://, or remove tls::insecure"),
     ("otlp", "https", ("plain", "grpc"), NO_TLS, "this port does not accept TLS; use http:// or tls::insecure"),
     ("otlphttp", "https", ("plain", "http"), NO_TLS, "this port does not accept TLS; use http:// or tls::insecure"),
-    ("otlp", "http", ("plain", "http"), "this port takes OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:",
-     "this port takes OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:"),
-    ("otlp", "https", ("tls", "http"), "this port takes OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:",
-     "this port takes OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:"),
-    ("otlphttp", "http", ("plain", "grpc"), "this port takes OTLP over gRPC; send OTLP over HTTP to 127.0.0.1:",
-     "this port takes OTLP over gRPC; send OTLP over HTTP to 127.0.0.1:"),
+    ("otlp", "http", ("plain", "http"), "this port accepts OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:",
+     "this port accepts OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:"),
+    ("otlp", "https", ("tls", "http"), "this port accepts OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:",
+     "this port accepts OTLP over HTTP; send OTLP over gRPC to 127.0.0.1:"),
+    ("otlphttp", "http", ("plain", "grpc"), "this port accepts OTLP over gRPC; send OTLP over HTTP to 127.0.0.1:",
+     "this port accepts OTLP over gRPC; send OTLP over HTTP to 127.0.0.1:"),
 ])
 def test_both_sides_name_the_mistake(braid, receivers, key, kind, scheme, where, words, other):
     receiver = receivers[where[0]]

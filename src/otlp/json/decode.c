@@ -645,7 +645,8 @@ static int decode_check_oneofs(struct reader *reader, const ProtobufCMessageDesc
             char name[BR_JSON_NAME_MAX];
             if (other->flags & PROTOBUF_C_FIELD_FLAG_ONEOF &&
                 other->quantifier_offset == field->quantifier_offset)
-                return decode_fail(reader, &p, BR_EINVAL, "only one of this and %s may be given",
+                return decode_fail(reader, &p, BR_EINVAL,
+                                   "cannot be combined with %s; set only one of them",
                                    br_json_name(field, name));
         }
     }

@@ -68,19 +68,18 @@ static void test_accepted(void **state)
              "    traces: {receivers: [nop, otlp], exporters: [logging, otlp]}\n",
              &messages);
     assert_string_equal(
-        messages.data,
-        "warning: yaml:2:7: receivers::nop: receives nothing\n"
-        "warning: yaml:12:3: exporters::logging: is read as the exporter \"debug\"\n"
-        "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: use "
-        "verbosity\n"
-        "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's own "
-        "profiles; the receiver pprof is a different component\n"
-        "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages "
-        "about the Collector; Braid has /metrics\n"
-        "warning: yaml:19:3: extensions::opamp: is read and has no effect: it reports to a "
-        "management server, and Braid does not\n"
-        "warning: yaml:20:3: extensions::healthcheckv2: is read as the extension "
-        "\"health_check\"\n");
+        messages.data, "warning: yaml:2:7: receivers::nop: receives nothing\n"
+                       "warning: yaml:12:3: exporters::logging: is read as the exporter \"debug\"\n"
+                       "warning: yaml:12:13: exporters::logging::logLevel: is read and has no "
+                       "effect: set verbosity instead\n"
+                       "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows "
+                       "Go's own profiles; the receiver pprof is a different component\n"
+                       "warning: yaml:18:3: extensions::zpages: is read and has no effect: it "
+                       "shows pages about the Collector; Braid has /metrics\n"
+                       "warning: yaml:19:3: extensions::opamp: is read and has no effect: it "
+                       "reports to a management server, and Braid does not\n"
+                       "warning: yaml:20:3: extensions::healthcheckv2: is read as the extension "
+                       "\"health_check\"\n");
     assert_non_null(config);
     assert_int_equal(config->n_extensions, 1);
     assert_string_equal(config->extensions[0]->component->name, "health_check");
@@ -118,14 +117,14 @@ static void test_newest_keys(void **state)
         &messages);
     assert_string_equal(
         messages.data,
-        "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no "
-        "effect: a server does not open connections\n"
+        "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no effect: "
+        "a server does not open connections\n"
         "warning: yaml:7:54: processors::memory_limiter::garbage_collector: is read and has no "
         "effect: Braid has no garbage collector\n"
-        "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read "
-        "and has no effect: an idle partition is removed when a new one needs its place\n"
-        "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has "
-        "no effect: max_conns_per_host limits unused connections\n"
+        "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read and "
+        "has no effect: an idle partition is removed only when a new partition needs its place\n"
+        "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has no "
+        "effect: max_conns_per_host also limits unused connections\n"
         "warning: yaml:15:5: exporters::otlp_http::disable_keep_alives: is an older spelling; "
         "write keepalive::enabled with the opposite value\n");
     assert_non_null(config);
@@ -158,15 +157,15 @@ static void test_unsupported(void **state)
     assert_string_equal(
         messages.data,
         "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not authenticate "
-        "clients. Listen on loopback, ask for client certificates (tls: client_ca_file), or "
-        "put a proxy in front.\n"
-        "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, "
-        "which adds k8s.* attributes to resources by asking the Kubernetes API. Set them by "
-        "the downward API in OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds "
-        "them.\n"
-        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers "
-        "that it sends into `headers`, such as headers: {Authorization: \"Bearer "
-        "${env:TOKEN}\"}; --skip-unsupported and migrate do so where they are fixed\n");
+        "clients. Listen on loopback, ask for client certificates (tls: client_ca_file), or put a "
+        "proxy in front.\n"
+        "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, which "
+        "adds k8s.* attributes to resources by asking the Kubernetes API. Set these attributes in "
+        "OTEL_RESOURCE_ATTRIBUTES with the downward API, or keep a Collector in front of Braid "
+        "that adds them.\n"
+        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers that "
+        "it sends into `headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}; "
+        "--skip-unsupported and migrate do so where they are fixed\n");
     br_str_release(&messages);
 }
 
@@ -182,15 +181,14 @@ static void test_misspelt(void **state)
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [nop]}}}\n",
                      &messages));
     assert_string_equal(
-        messages.data,
-        "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? Braid does "
-        "not support it: it takes spans from Zipkin's clients\n"
-        "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
-        "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to resources "
-        "by asking the Kubernetes API\n"
-        "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? "
-        "\"braid components\" lists all\n"
-        "warning: yaml:1:18: receivers::nop: receives nothing\n");
+        messages.data, "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? "
+                       "Braid does not support it: it receives spans from Zipkin's clients\n"
+                       "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
+                       "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to "
+                       "resources by asking the Kubernetes API\n"
+                       "yaml:2:30: processors: unknown processor \"resorce\"; did you mean "
+                       "\"resource\"? \"braid components\" lists all\n"
+                       "warning: yaml:1:18: receivers::nop: receives nothing\n");
     br_str_release(&messages);
 }
 
@@ -218,11 +216,10 @@ static void test_range(void **state)
                      "exporters: {otlp: {endpoint: 'a:1', sending_queue: {queue_size: 0}}}\n"
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [otlp]}}}\n",
                      &messages));
-    assert_string_equal(
-        messages.data,
-        "yaml:2:65: exporters::otlp::sending_queue::queue_size: must be a whole number "
-        "from 1 to 9007199254740992, got \"0\"\n"
-        "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    assert_string_equal(messages.data,
+                        "yaml:2:65: exporters::otlp::sending_queue::queue_size: must be a whole "
+                        "number from 1 to 9007199254740992, got \"0\"\n"
+                        "warning: yaml:1:18: receivers::nop: receives nothing\n");
     br_str_release(&messages);
 }
 

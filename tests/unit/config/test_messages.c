@@ -133,10 +133,9 @@ static const struct {
      "yaml:4:5: exporters::otlp: \"queued_retry\": the Collector has removed it: use sending_queue "
      "and retry_on_failure\n"},
     {"the processor queued_retry", PROCESSORS("queued_retry: ", "queued_retry"),
-     "yaml:2:14: processors: \"queued_retry\": Braid does not support this processor, which held "
-     "requests until "
-     "the exporter took them, and the Collector has removed it. Exporters have sending_queue and "
-     "retry_on_failure.\n"},
+     "yaml:2:14: processors: \"queued_retry\": Braid does not support this processor, which queued "
+     "and retried requests, and which the Collector has removed. Use sending_queue and "
+     "retry_on_failure of the exporters.\n"},
     {"ballast_size_mib",
      PROCESSORS("memory_limiter: {check_interval: 1s, limit_mib: 9, ballast_size_mib: 1}",
                 "memory_limiter"),

@@ -528,8 +528,7 @@ static void config_is_checked(void **state)
          0},
         {"{endpoint: \"http://a\", limits: {max_request_profiles: 64}}",
          "t:1:33: x::limits::max_request_profiles: is read and has no effect: each profile is sent "
-         "in a "
-         "request",
+         "in a separate request",
          0},
     };
     (void)state;

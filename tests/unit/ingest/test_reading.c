@@ -304,7 +304,7 @@ static void rejected_when_it_can_never_fit(void **state)
     fake_host_turn(r->h);
     assert_int_equal(status_of(q), 413);
     assert_non_null(
-        strstr(fake_request_reply(q)->body, "more memory than the limit can ever allow"));
+        strstr(fake_request_reply(q)->body, "more memory than the memory limit allows"));
     fake_request_free(q);
 }
 

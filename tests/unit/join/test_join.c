@@ -243,7 +243,7 @@ static void a_window_without_a_join_is_explained(void **state)
         const char *why;
     } cases[] = {
         {"shop", 0, "no sample names a span"},
-        {"cart", 1, "no service.name has both signals"},
+        {"cart", 1, "no service.name has both spans and samples"},
         {"shop", 1, "do not arrive"},
         {"shop", 42, NULL},
     };

@@ -192,7 +192,7 @@ static void test_decode_errors(void **state)
          "attributes[0].value.doubleValue: must be a number, \"NaN\", \"Infinity\" or "
          "\"-Infinity\""},
         {"\"attributes\":[{\"value\":{\"stringValue\":\"a\",\"intValue\":1}}]",
-         "attributes[0].value.intValue: only one of this and stringValue may be given"},
+         "attributes[0].value.intValue: cannot be combined with stringValue; set only one of them"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         char text[512], sentence[512];

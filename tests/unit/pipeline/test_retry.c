@@ -562,8 +562,8 @@ static void retries_are_logged_once(void **state)
     send(b, BR_TRACES, 0, 1);
     fake_host_advance(b->fake.h, 20000);
     const char *text = logged_lines(fds[0]);
-    assert_int_equal(lines_of(text, "not delivered, next try in 5.0 s"), 1);
-    assert_int_equal(lines_of(text, "sending again after 5.0 s"), 1);
+    assert_int_equal(lines_of(text, "not delivered, next attempt in 5.0 s"), 1);
+    assert_int_equal(lines_of(text, "the destination responds again after 5.0 s"), 1);
     for (int i = 0; i < 3; i++) { /* failures and successes within the same minute */
         b->fake.sink.first_fail = 1;
         send(b, BR_TRACES, 0, 1);
@@ -576,15 +576,16 @@ static void retries_are_logged_once(void **state)
     fake_host_advance(b->fake.h, 100000);
     text = logged_lines(fds[0]);
     assert_int_equal(lines_of(text, "not delivered"), 1);
-    assert_int_equal(lines_of(text, "sending again after 12.5 s"), 1);
+    assert_int_equal(lines_of(text, "the destination responds again after 12.5 s"), 1);
     fake_host_advance(b->fake.h, 60000);
     b->fake.sink.first_fail = 1;
     send(b, BR_TRACES, 0, 1);
     send(b, BR_TRACES, 0, 1); /* was in progress, so its result proves nothing */
     fake_host_advance(b->fake.h, 999);
-    assert_int_equal(lines_of(logged_lines(fds[0]), "sending again"), 0);
+    assert_int_equal(lines_of(logged_lines(fds[0]), "responds again"), 0);
     fake_host_advance(b->fake.h, 4001);
-    assert_int_equal(lines_of(logged_lines(fds[0]), "sending again after 5.0 s"), 1);
+    assert_int_equal(lines_of(logged_lines(fds[0]), "the destination responds again after 5.0 s"),
+                     1);
     br_log_setup(BR_LOG_ERROR, false, 2);
     close(fds[0]);
     close(fds[1]);

@@ -519,7 +519,7 @@ static void the_depth_of_conditions_is_limited(void **state)
         assert_int_equal(br_conditions_add(&c, text, BR_TRACES, BR_CONDITION_SPAN, &arena, &err),
                          depth == 63 ? 0 : BR_EINVAL);
     }
-    assert_string_equal(err.text, "at character 65: more than 64 parentheses inside each other");
+    assert_string_equal(err.text, "at character 65: parentheses are nested more than 64 deep");
     assert_int_equal(c.count, 1);
     br_conditions_release(&c);
     br_arena_release(&arena);
@@ -555,8 +555,8 @@ static void configs(void **state)
          "expression: "
          "missing terminating ] for character class, at character 2\n"},
         {"{spans: {exclude: {match_type: regexp, attributes: [{key: a, value: 1}]}}}",
-         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: needs to be a text where "
-         "match_type is regexp; put it in quotes\n"},
+         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: must be a text if match_type is "
+         "regexp; put it in quotes\n"},
         {"{spans: {exclude: {match_type: strict, attributes: [{key: ''}]}}}",
          "test.yaml:1:59: x::spans::exclude::attributes[0]::key: must not be empty\n"},
         {"{spans: {exclude: {match_type: strict, attributes: [{value: 1}]}}}",
@@ -577,9 +577,9 @@ static void configs(void **state)
         {"{spans: {include: {match_type: regexp, regexp: {cacheenabled: true, cachemaxnumentries: "
          "5}, services: [a]}}}",
          "warning: test.yaml:1:49: x::spans::include::regexp::cacheenabled: is read and has no "
-         "effect: patterns are compiled and not cached\n"
+         "effect: patterns are compiled, and their results are not cached\n"
          "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and "
-         "has no effect: patterns are compiled and not cached\n"},
+         "has no effect: patterns are compiled, and their results are not cached\n"},
         {"{traces: {span: ['attributes[\"a\"] == 1']}}", ""},
         {"{trace_conditions: ['span.name == \"a\"', name]}",
          "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name must start with "
@@ -598,8 +598,8 @@ static void configs(void **state)
          "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name "
          "must start with span, resource or scope\n"},
         {"{traces: {span: ['IsMatch(name, \"a\") == 1']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 20: a function can be == or != true or "
-         "false here\n"},
+         "test.yaml:1:18: x::traces::span[0]: at character 20: a function can only be compared "
+         "with true or false, by == or !=\n"},
         {"{traces: {spanevent: ['name == \"a\"']}}",
          "test.yaml:1:22: x::traces::spanevent: events of spans are not dropped here; only whole "
          "spans "
@@ -614,11 +614,10 @@ static void configs(void **state)
         {"{traces: {span: ['(name == \"a\"']}}", "test.yaml:1:18: x::traces::span[0]: at character "
                                                  "13: the \"(\" at character 1 has no \")\"\n"},
         {"{traces: {span: ['end_time_unix_nano - start_time_unix_nano > 5']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 20: arithmetic is not known here\n"},
+         "test.yaml:1:18: x::traces::span[0]: at character 20: arithmetic is not supported\n"},
         {"{traces: {span: ['name == \"a\" && true']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 13: \"and\" or \"or\" has to stand "
-         "here, or "
-         "the end\n"},
+         "test.yaml:1:18: x::traces::span[0]: at character 13: expected \"and\", \"or\" or the end "
+         "of the condition\n"},
         {"{traces: {span: ['Len(name) > 3']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 1: the function Len is unknown; use "
          "IsMatch or IsRootSpan\n"},
