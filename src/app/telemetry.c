@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "app/config.h"
-#include "app/metric_help.h"
 #include "base/mem.h"
 #include "base/memory.h"
 #include "net/server.h"

@@ -5,8 +5,8 @@
  * component (contract). */
 #include <fcntl.h>
 
+#include "app/config.h"
 #include "app/graph.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"

@@ -11,8 +11,8 @@
  */
 #include <fcntl.h>
 
+#include "app/config.h"
 #include "app/graph.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/trimmer.h"
 #include "base/mem.h"
+#include "core/host.h"
 #include "core/item.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/test.h"

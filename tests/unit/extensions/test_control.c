@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control extension on a fake host, with an overridable that records its overrides. */
 #include "app/config.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "pipeline/override.h"
 #include "tests/support/fault.h"
