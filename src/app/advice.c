@@ -13,7 +13,7 @@
 
 static const struct br_strings no_keys;
 
-static const struct br_strings *metadata_partition_keys(const struct br_instance *instance)
+static const struct br_strings *advice_partition_keys(const struct br_instance *instance)
 {
     if (!instance->component->exporter_wrapped)
         return &no_keys;
@@ -24,36 +24,36 @@ static const struct br_strings *metadata_partition_keys(const struct br_instance
 }
 
 /* Returns the metadata keys that an instance uses. */
-static const struct br_strings *metadata_keys_of(const struct br_instance *instance)
+static const struct br_strings *advice_keys_of(const struct br_instance *instance)
 {
     const struct br_component *component = instance->component;
     if (!component || !instance->config)
         return &no_keys; /* --skip-unsupported has removed the component */
     const struct br_strings *keys =
         component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
-    return keys && keys->count ? keys : metadata_partition_keys(instance);
+    return keys && keys->count ? keys : advice_partition_keys(instance);
 }
 
 /* Returns one of the metadata keys that an instance uses, or NULL if it uses none. */
-static const char *metadata_key_of(const struct br_instance *instance)
+static const char *advice_key_of(const struct br_instance *instance)
 {
-    const struct br_strings *keys = metadata_keys_of(instance);
+    const struct br_strings *keys = advice_keys_of(instance);
     return keys->count ? keys->items[0] : NULL;
 }
 
 /* Returns the first processor or exporter of a pipeline that uses metadata, or NULL. */
-static const struct br_instance *metadata_reader_of(const struct br_pipeline *pipeline)
+static const struct br_instance *advice_reader_of(const struct br_pipeline *pipeline)
 {
     for (size_t i = 0; i < pipeline->n_processors; i++)
-        if (metadata_key_of(pipeline->processors[i]))
+        if (advice_key_of(pipeline->processors[i]))
             return pipeline->processors[i];
     for (size_t i = 0; i < pipeline->n_exporters; i++)
-        if (metadata_key_of(pipeline->exporters[i]))
+        if (advice_key_of(pipeline->exporters[i]))
             return pipeline->exporters[i];
     return NULL;
 }
 
-static bool metadata_has(const struct br_pipeline *pipeline, const struct br_instance *receiver)
+static bool advice_receives(const struct br_pipeline *pipeline, const struct br_instance *receiver)
 {
     for (size_t i = 0; i < pipeline->n_receivers; i++)
         if (pipeline->receivers[i] == receiver)
@@ -61,13 +61,13 @@ static bool metadata_has(const struct br_pipeline *pipeline, const struct br_ins
     return false;
 }
 
-static void metadata_check_receiver(const struct br_config *config,
-                                    const struct br_instance *receiver, struct br_errs *errs)
+static void advice_receiver(const struct br_config *config, const struct br_instance *receiver,
+                            struct br_errs *errs)
 {
     const struct br_instance *reader = NULL;
     for (size_t i = 0; i < config->n_pipelines && !reader; i++)
-        if (metadata_has(&config->pipelines[i], receiver))
-            reader = metadata_reader_of(&config->pipelines[i]);
+        if (advice_receives(&config->pipelines[i], receiver))
+            reader = advice_reader_of(&config->pipelines[i]);
     if (!reader)
         return;
     char path[192];
@@ -75,10 +75,10 @@ static void metadata_check_receiver(const struct br_config *config,
                  br_path_join(path, br_kind_section(BR_RECEIVER), receiver->id),
                  "%s %s reads the client metadata \"%s\", which is kept only with "
                  "include_metadata: true on each protocol",
-                 br_kind_name(reader->component->kind), reader->id, metadata_key_of(reader));
+                 br_kind_name(reader->component->kind), reader->id, advice_key_of(reader));
 }
 
-static bool metadata_names(const struct br_strings *keys, const char *key)
+static bool advice_names(const struct br_strings *keys, const char *key)
 {
     for (size_t i = 0; i < keys->count; i++)
         if (strcasecmp(keys->items[i], key) == 0)
@@ -87,41 +87,41 @@ static bool metadata_names(const struct br_strings *keys, const char *key)
 }
 
 /* Returns a metadata key that `reader` uses and `gatherer` does not keep, or NULL. */
-static const char *metadata_lost(const struct br_instance *gatherer,
-                                 const struct br_instance *reader)
+static const char *advice_lost_key(const struct br_instance *gatherer,
+                                   const struct br_instance *reader)
 {
-    const struct br_strings *keys = metadata_keys_of(reader);
+    const struct br_strings *keys = advice_keys_of(reader);
     for (size_t i = 0; i < keys->count; i++)
-        if (!metadata_names(metadata_keys_of(gatherer), keys->items[i]))
+        if (!advice_names(advice_keys_of(gatherer), keys->items[i]))
             return keys->items[i];
     return NULL;
 }
 
 /* Returns the first component after `gatherer` in a pipeline that uses a metadata key that
  * `gatherer` does not keep, or NULL. */
-static const struct br_instance *metadata_loser_of(const struct br_pipeline *pipeline,
-                                                   const struct br_instance *gatherer)
+static const struct br_instance *advice_loser_of(const struct br_pipeline *pipeline,
+                                                 const struct br_instance *gatherer)
 {
     bool behind = false;
     for (size_t i = 0; i < pipeline->n_processors; i++) {
-        if (behind && metadata_lost(gatherer, pipeline->processors[i]))
+        if (behind && advice_lost_key(gatherer, pipeline->processors[i]))
             return pipeline->processors[i];
         behind = behind || pipeline->processors[i] == gatherer;
     }
     for (size_t i = 0; i < pipeline->n_exporters && behind; i++)
-        if (metadata_lost(gatherer, pipeline->exporters[i]))
+        if (advice_lost_key(gatherer, pipeline->exporters[i]))
             return pipeline->exporters[i];
     return NULL;
 }
 
 /* Warns of a processor that merges requests and loses metadata: a merged request keeps only the
  * metadata that all its clients have in common. */
-static void metadata_check_gatherer(const struct br_config *config,
-                                    const struct br_instance *gatherer, struct br_errs *errs)
+static void advice_gatherer(const struct br_config *config, const struct br_instance *gatherer,
+                            struct br_errs *errs)
 {
     const struct br_instance *reader = NULL;
     for (size_t i = 0; i < config->n_pipelines && !reader; i++)
-        reader = metadata_loser_of(&config->pipelines[i], gatherer);
+        reader = advice_loser_of(&config->pipelines[i], gatherer);
     if (!reader)
         return;
     char path[192];
@@ -129,14 +129,14 @@ static void metadata_check_gatherer(const struct br_config *config,
         errs, gatherer->node, br_path_join(path, br_kind_section(BR_PROCESSOR), gatherer->id),
         "%s %s reads the client metadata \"%s\", which is lost here because requests of several "
         "clients are merged; add it to metadata_keys",
-        br_kind_name(reader->component->kind), reader->id, metadata_lost(gatherer, reader));
+        br_kind_name(reader->component->kind), reader->id, advice_lost_key(gatherer, reader));
 }
 
 /* Warns of each receiver without include_metadata if a later processor or exporter uses client
  * metadata: as in the Collector, that component will find none. Also warns of each processor
  * that merges requests of several clients if its metadata_keys lack a key that a later component
  * uses. */
-static void metadata_check(const struct br_config *config, struct br_errs *errs)
+static void advice_metadata(const struct br_config *config, struct br_errs *errs)
 {
     for (size_t i = 0; i < config->n_instances; i++) {
         const struct br_instance *instance = &config->instances[i];
@@ -145,9 +145,9 @@ static void metadata_check(const struct br_config *config, struct br_errs *errs)
             continue;
         if (component->kind == BR_RECEIVER && component->keeps_metadata &&
             !component->keeps_metadata(instance->config))
-            metadata_check_receiver(config, instance, errs);
+            advice_receiver(config, instance, errs);
         if (component->request_records)
-            metadata_check_gatherer(config, instance, errs);
+            advice_gatherer(config, instance, errs);
     }
 }
 
@@ -291,7 +291,7 @@ static void advice_loop(const struct br_pipeline *pipeline, const struct br_inst
 void br_advice(const struct br_config *config, struct br_errs *errs)
 {
     static const char *const keys[] = {"endpoint", "traces_endpoint", "profiles_endpoint"};
-    metadata_check(config, errs);
+    advice_metadata(config, errs);
     for (size_t i = 0; i < config->n_pipelines; i++) {
         const struct br_pipeline *pipeline = &config->pipelines[i];
         advice_limiter(config, i, errs);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs the process: workers with their graphs, signal handling, and an orderly shutdown. Also checks
- * whether a configuration would start.
+ * Runs the process: workers with their graphs, signal handling, and an orderly shutdown. Also
+ * checks whether a configuration would start.
  */
 #pragma once
 

@@ -159,10 +159,10 @@ double br_host_random(struct br_host *host)
 
 /* --- Return of unused memory ------------------------------------------------------------------ */
 
-static void trimmer_on_look(struct br_timer *timer)
+static void host_on_trim(struct br_timer *timer)
 {
     struct br_trimmer *trimmer = br_container_of(timer, struct br_trimmer, look);
-    (void)br_host_timer(trimmer->host, &trimmer->look, BR_TRIM_LOOK_MS, trimmer_on_look);
+    (void)br_host_timer(trimmer->host, &trimmer->look, BR_TRIM_LOOK_MS, host_on_trim);
     uint64_t taken = br_pool_taken(trimmer->host->pool), recent = taken - trimmer->seen_bytes;
     trimmer->seen_bytes = taken;
     trimmer->work_bytes += recent;
@@ -183,8 +183,8 @@ void br_trimmer_start(struct br_trimmer *trimmer, struct br_host *host)
     *trimmer = (struct br_trimmer){.host = host, .seen_bytes = br_pool_taken(host->pool)};
     trimmer->trims = br_metric(host->metrics, BR_COUNTER, "braid_memory_trims", "");
     if (br_host_timer_park(host, &trimmer->look,
-                           trimmer_on_look)) /* a parked timer can always be started again */
-        (void)br_host_timer(host, &trimmer->look, BR_TRIM_LOOK_MS, trimmer_on_look);
+                           host_on_trim)) /* a parked timer can always be started again */
+        (void)br_host_timer(host, &trimmer->look, BR_TRIM_LOOK_MS, host_on_trim);
 }
 
 void br_trimmer_stop(struct br_trimmer *trimmer)
