@@ -17,7 +17,6 @@
 #include "net/redirect.h"
 #include "net/route.h"
 #include "net/tls_reload.h"
-#include "wire/tunnel.h"
 
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000

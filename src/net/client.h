@@ -33,7 +33,7 @@
 #include "config/yaml.h"
 #include "core/host.h"
 #include "net/tls.h"
-#include "wire/conn.h"
+#include "wire/exchange.h"
 
 /* HTTP keep-alive settings: connections kept for reuse. Keys and defaults are those of the
  * Collector's confighttp. */

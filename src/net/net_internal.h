@@ -10,7 +10,6 @@
 #include "net/loop.h"
 #include "net/tls.h"
 #include "wire/conn.h"
-#include "wire/guess.h"
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)

@@ -14,7 +14,7 @@
 #include "net/client.h"
 #include "net/server.h"
 #include "pipeline/component.h"
-#include "wire/conn.h"
+#include "wire/exchange.h"
 #include "wire/request.h"
 
 struct fake_request;
