@@ -16,7 +16,7 @@
 #include "net/net_internal.h"
 #include "net/redirect.h"
 #include "net/route.h"
-#include "net/tls_reload.h"
+#include "net/tls.h"
 
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000

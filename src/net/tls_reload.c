@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/tls_reload.h"
+#include "net/tls.h"
 
 #include "base/mem.h"
 
