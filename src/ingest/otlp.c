@@ -9,7 +9,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 #include "otlp/json/json.h"
 
 /* Bytes of a body that the worker reads at once, in one or two milliseconds. JSON is slower

@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "base/lexer.h"
 #include "base/mem.h"
-#include "otlp/dictionary/resolve.h"
+#include "otlp/dictionary/dictionary.h"
 #include "profile/pair.h"
 
 /* Labels with unique names; the first label with a name is kept. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 
 #include <string.h>
 

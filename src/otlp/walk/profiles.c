@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 #include "otlp/plain.h"
 #include "otlp/walk/internal.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "otlp/dictionary/resolve.h"
+#include "otlp/dictionary/dictionary.h"
 
 #define COMMENT "pprof.profile.comment"
 
