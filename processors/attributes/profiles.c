@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "attribute/sample.h"
+#include "attribute/attributes.h"
 #include "base/map.h"
 #include "otlp/dictionary/additions.h"
 #include "otlp/scan.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/steps.h"
 #include "base/str.h"

@@ -3,9 +3,8 @@
 
 #include <string.h>
 
-#include "attribute/match_internal.h"
-#include "attribute/sample.h"
-#include "attribute/value_text.h"
+#include "attribute/attributes.h"
+#include "attribute/value.h"
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"

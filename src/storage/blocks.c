@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/map.h"
@@ -14,8 +14,6 @@
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
-#include "storage/bloom.h"
-#include "storage/columns.h"
 
 #define NAME_BYTES_MAX 65536u /* bytes of an operation's name in the list of operations */
 /* bytes of the text of an attribute value that is added to the filter */

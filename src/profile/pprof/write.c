@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "core/host.h"
-#include "profile/pprof/write_head.h"
+#include "profile/pprof/write_internal.h"
 
 /* time in ns between consecutive pieces of a profile that is written in pieces */
 #define LATER_NS 1000000u

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/pprof/write_head.h"
 #include "base/bytes.h"
+#include "profile/pprof/write_internal.h"
 
 #include <ctype.h>
 

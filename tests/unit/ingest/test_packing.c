@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of request bodies (egress/packing.h), at once or in a thread of the pool. Tested with
+/* Packing of request bodies (egress/packing.c), at once or in a thread of the pool. Tested with
  * the OTLP exporters and the pyroscope exporter. */
 #include <inttypes.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "egress/packing.h"
+#include "egress/call.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
