@@ -385,7 +385,8 @@ static bool match_item(struct br_matcher *matcher, int index, const struct br_vi
                        bool *is_listed)
 {
     const struct br_match *match = matcher->matches[index];
-    bool span = matcher->item->signal == BR_TRACES, sample = !span && visit->level == BR_LEVEL_ITEM;
+    bool span = matcher->item->signal == BR_TRACES,
+         sample = !span && visit->level == BR_LEVEL_RECORD;
     if (!matcher->group[index])
         return false;
     if (span ? !match_span(matcher, match, visit)

@@ -9,7 +9,7 @@
 
 /* Limit of callbacks in one iteration, so that components that finish each other's items without
  * end cannot block the sockets. */
-#define TURN_MAX 100000
+#define SETTLE_MAX 100000
 #define PARKED_MS (1ull << 40) /* delay of a parked timer, in milliseconds: 34 years */
 
 int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool)
@@ -82,17 +82,17 @@ void br_host_defer_cancel(struct br_deferred *deferred)
 
 void br_host_work(struct br_host *host, struct br_work *work)
 {
-    work->left = false;
+    work->cancelled = false;
     if (host->ops->work && host->ops->work(host, work))
         return;
     work->run(work);
     work->done(work);
 }
 
-void br_host_work_leave(struct br_host *host, struct br_work *work)
+void br_host_work_cancel(struct br_host *host, struct br_work *work)
 {
-    if (host->ops->work_leave)
-        host->ops->work_leave(host, work);
+    if (host->ops->work_cancel)
+        host->ops->work_cancel(host, work);
 }
 
 void br_host_work_wait(struct br_host *host, struct br_work *work)
@@ -103,7 +103,7 @@ void br_host_work_wait(struct br_host *host, struct br_work *work)
 
 bool br_host_settle(struct br_host *host)
 {
-    for (unsigned n = 0; n < TURN_MAX; n++) {
+    for (unsigned n = 0; n < SETTLE_MAX; n++) {
         struct br_list *list = br_list_shift(&host->finished);
         if (list) {
             br_item_complete(br_container_of(list, struct br_item, link));
@@ -118,7 +118,7 @@ bool br_host_settle(struct br_host *host)
     return true;
 }
 
-bool br_host_turn(struct br_host *host)
+bool br_host_iterate(struct br_host *host)
 {
     if (!host->checking)
         br_timers_run(&host->timers, br_host_mono_ms(host));

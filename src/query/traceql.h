@@ -158,7 +158,7 @@ enum br_traceql_op {
  * spans have equal names. */
 struct br_traceql_pattern {
     pcre2_code *code;
-    struct br_map *known; /* maps a text to its result; NULL: no results yet; see traceql_ask.c */
+    struct br_map *known; /* maps a text to its result; NULL: no results yet; see traceql_eval.c */
 };
 
 struct br_traceql_expr {

@@ -630,7 +630,7 @@ static int blocks_add_scope(struct br_blocks *blocks, const uint8_t *body, const
     blocks_list_keys(blocks, BR_KEYS_OF_SCOPES, blocks->scope.data, blocks->scope.len,
                      BR_SCOPE_ATTRIBUTES);
     for (p = body; p && p < end && (p = br_scan(p, end, &field));) {
-        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SCOPES_ITEMS))
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SCOPES_RECORDS))
             continue;
         int rc = blocks_add_span(blocks, field.data, field.data + field.value);
         if (rc)

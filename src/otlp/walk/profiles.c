@@ -207,7 +207,7 @@ static bool walk_scope_profiles(struct br_walker *walker, struct br_part *part, 
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (field.number == BR_SCOPES_ITEMS) {
+        if (field.number == BR_SCOPES_RECORDS) {
             walker->item++;
             walker->inner = -1;
             walker->n_profiles++;
