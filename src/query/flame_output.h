@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "storage/flame.h"
 
-/* --- Formats of other tools (flame_text.c, flame_pprof.c) --- */
+/* --- Formats of other tools (flame_text.c, flame_pprof.c) ------------------------------------- */
 
 /* These functions write the first side (index 0) of the flame graph. */
 
