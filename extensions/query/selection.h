@@ -7,7 +7,6 @@
 
 #include "extensions/query/query.h"
 #include "query/flame_output.h"
-#include "query/profile_type.h"
 #include "query/selector.h"
 
 /* Numbers of nodes of a flame graph:

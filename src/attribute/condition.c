@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "attribute/attributes.h"
-#include "attribute/condition_internal.h"
 #include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/map.h"
