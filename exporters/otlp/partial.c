@@ -154,7 +154,7 @@ static uint32_t partial_count_profiles(const uint8_t *scopes, const uint8_t *end
     uint32_t count = 0;
     struct br_field field;
     for (const uint8_t *p = scopes; p && p < end && (p = br_field_next(p, end, &field));)
-        count += field.number == BR_SCOPES_ITEMS && field.wire == BR_WIRE_LEN;
+        count += field.number == BR_SCOPES_RECORDS && field.wire == BR_WIRE_LEN;
     return count;
 }
 

@@ -213,9 +213,9 @@ void pyroscope_push_free(struct pyroscope_push *push)
         return;
     struct br_host *host = push->node->host;
     br_calls_release(&push->calls);
-    (void)br_host_turn(host);
+    (void)br_host_iterate(host);
     br_retry_free(push->retry);
-    (void)br_host_turn(host);
+    (void)br_host_iterate(host);
     br_client_free(push->client);
     br_codec_free(push->codec);
     br_call_headers_release(&push->headers);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/mem.h"
 #include "extensions/query/braid.h"
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "query/flame_text.h"
+#include "query/flame_output.h"
 #include "wire/compression.h"
 
 #define FILE_NAME_MAX 160

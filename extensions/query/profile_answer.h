@@ -4,7 +4,7 @@
 #pragma once
 
 #include "extensions/query/selection.h"
-#include "query/functions.h"
+#include "query/flame_output.h"
 
 /* Appends `,"average":` and true if values are averages over time (query_selection_is_average). */
 void query_put_average(struct query_job *job, const struct query_selection *selection);

@@ -19,8 +19,7 @@
 #include "extensions/query/selection.h"
 #include "pprof/profile.pb-c.h"
 #include "querier/v1/querier.pb-c.h"
-#include "query/flame_text.h"
-#include "query/flame_tree.h"
+#include "query/flame_output.h"
 #include "settings/v1/setting.pb-c.h"
 #include "wire/protobuf.h"
 

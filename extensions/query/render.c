@@ -16,8 +16,7 @@
 #include "base/mem.h"
 #include "extensions/query/names.h"
 #include "extensions/query/profile_answer.h"
-#include "query/flame_text.h"
-#include "query/functions.h"
+#include "query/flame_output.h"
 
 #define HOUR_NS UINT64_C(3600000000000)
 #define SECOND_NS UINT64_C(1000000000)

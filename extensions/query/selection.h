@@ -6,8 +6,7 @@
 #pragma once
 
 #include "extensions/query/query.h"
-#include "query/flamebearer.h"
-#include "query/profile_type.h"
+#include "query/flame_output.h"
 #include "query/selector.h"
 
 /* Numbers of nodes of a flame graph:

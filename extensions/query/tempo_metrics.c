@@ -9,7 +9,6 @@
 #include "config/option.h"
 #include "extensions/query/tempo.h"
 #include "otlp/json/number.h"
-#include "query/traceql_compare.h"
 #include "query/traceql_metric.h"
 
 #define RANGE_DEFAULT_NS 3600000000000u

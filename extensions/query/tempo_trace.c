@@ -95,7 +95,7 @@ static bool tempo_trace_on_span(const struct br_stored_span *span, void *arg)
     *member = (struct member){.data = bytes.span, .len = bytes.span_len};
     *group->last = member;
     group->last = &member->next;
-    group->spans_len += br_len_size(BR_SCOPES_ITEMS, bytes.span_len);
+    group->spans_len += br_len_size(BR_SCOPES_RECORDS, bytes.span_len);
     return true;
 }
 
@@ -132,7 +132,7 @@ static void tempo_trace_put_group(struct br_str *out, const struct group *group)
     tempo_trace_put_head(out, BR_RESOURCES_SCOPES, tempo_trace_scope_spans_len(group));
     tempo_trace_put_field(out, BR_SCOPES_SCOPE, group->scope, group->scope_len);
     for (const struct member *member = group->first; member; member = member->next)
-        tempo_trace_put_field(out, BR_SCOPES_ITEMS, member->data, member->len);
+        tempo_trace_put_field(out, BR_SCOPES_RECORDS, member->data, member->len);
 }
 
 typedef int tempo_trace_encode_fn(const ProtobufCMessageDescriptor *desc, const uint8_t *data,

@@ -190,7 +190,7 @@ static void attributes_processor_consume(struct br_node *node, struct br_item *i
     int rc = br_matcher_begin(&state->matcher, item);
     if (!rc)
         rc = item->signal == BR_TRACES
-                 ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, attributes_processor_on_span, &run)
+                 ? br_item_rewrite(item, 1u << BR_LEVEL_RECORD, attributes_processor_on_span, &run)
                  : attributes_profiles(node, item);
     if (rc == BR_ENOMEM && (state->scratch.full || state->matcher.arena.full))
         rc = BR_EFULL;

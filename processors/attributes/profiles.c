@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "attribute/sample.h"
+#include "attribute/attributes.h"
 #include "base/map.h"
 #include "otlp/dictionary/additions.h"
 #include "otlp/scan.h"
@@ -196,7 +196,7 @@ static int attributes_profiles_write_message(struct run *run, struct br_visit *v
 static int attributes_profiles_on_message(void *arg, struct br_visit *visit)
 {
     struct run *run = arg;
-    uint32_t field = visit->level == BR_LEVEL_ITEM ? BR_SAMPLE_ATTRIBUTES : BR_PROFILE_ATTRIBUTES;
+    uint32_t field = visit->level == BR_LEVEL_RECORD ? BR_SAMPLE_ATTRIBUTES : BR_PROFILE_ATTRIBUTES;
     int rc = br_matcher_passes(&run->state->matcher, visit);
     if (rc <= 0)
         return rc; /* 0 is BR_KEEP */
@@ -210,8 +210,8 @@ static int attributes_profiles_on_message(void *arg, struct br_visit *visit)
 int attributes_profiles(struct br_node *node, struct br_item *item)
 {
     static const unsigned levels[] = {
-        [ATTRIBUTES_BOTH] = 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE,
-        [ATTRIBUTES_SAMPLES] = 1u << BR_LEVEL_ITEM,
+        [ATTRIBUTES_BOTH] = 1u << BR_LEVEL_RECORD | 1u << BR_LEVEL_PROFILE,
+        [ATTRIBUTES_SAMPLES] = 1u << BR_LEVEL_RECORD,
         [ATTRIBUTES_PROFILES] = 1u << BR_LEVEL_PROFILE,
     };
     static const struct br_entry *const nothing[BR_TABLES];

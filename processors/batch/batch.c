@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 #include "config/parts.h"
+#include "pipeline/batch.h"
 #include "pipeline/exporter.h"
-#include "pipeline/partition.h"
 
 struct config {
     uint64_t timeout;

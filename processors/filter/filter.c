@@ -415,7 +415,7 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     if (!rc && filtering.conditions)
         rc = br_conditions_begin(conditions, item);
     if (!rc && (br_matcher_active(matcher) || filtering.conditions))
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, filter_on_item, &filtering);
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, filter_on_item, &filtering);
     if (rc == BR_ENOMEM)
         rc = filter_error_of(matcher, filtering.conditions);
     br_matcher_end(matcher);

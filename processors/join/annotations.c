@@ -166,7 +166,7 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 {
     struct dropping dropping = {
         .drops = drops, .labels = labels, .n_labels = n_labels, .arena = arena};
-    return br_item_rewrite(item, 1u << BR_LEVEL_ITEM, annotations_dropping_on_sample, &dropping);
+    return br_item_rewrite(item, 1u << BR_LEVEL_RECORD, annotations_dropping_on_sample, &dropping);
 }
 
 /* --- Onto spans ------------------------------------------------------------------------- */
@@ -717,7 +717,7 @@ static void annotations_mark_clean(struct br_item *item, const struct br_span *s
 {
     struct cleaning cleaning = {.spans = spans, .dangling = dangling};
     br_arena_init(&cleaning.arena, ARENA_MAX);
-    (void)br_item_rewrite(item, 1u << BR_LEVEL_ITEM, cleaning_on_span, &cleaning);
+    (void)br_item_rewrite(item, 1u << BR_LEVEL_RECORD, cleaning_on_span, &cleaning);
     br_arena_release(&cleaning.arena);
 }
 

@@ -289,8 +289,8 @@ static void fold_note_all(struct fold *fold, const struct br_item *item)
                 const uint8_t *m = s.data, *m_end = br_field_end(&s);
                 fold->profile_first = index;
                 const uint8_t *at = m;
-                for (;
-                     s.number == BR_SCOPES_ITEMS && m < m_end && (m = br_field_next(m, m_end, &t));
+                for (; s.number == BR_SCOPES_RECORDS && m < m_end &&
+                       (m = br_field_next(m, m_end, &t));
                      at = m)
                     if (t.number == BR_PROFILE_SAMPLES)
                         fold_note(fold, index++, at, t.data, m);
@@ -586,7 +586,7 @@ int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_la
         rc = BR_ENOMEM;
     fold_release_table(&fold);
     if (!rc)
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, fold_on_sample, &fold);
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, fold_on_sample, &fold);
     if (!rc)
         *ret_merged = fold.n_merged;
     fold_release(&fold);

@@ -708,7 +708,7 @@ static void join_run_part(struct run *run, const struct br_part *part,
         while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
                (q = br_field_next(q, q_end, &g))) {
             const uint8_t *s = g.data, *s_end = br_field_end(&g);
-            if (g.number != BR_SCOPES_ITEMS)
+            if (g.number != BR_SCOPES_RECORDS)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
                                  &run->scope.value_type);
@@ -742,7 +742,7 @@ static enum join_measure join_run_best_measure(struct run *run, const struct br_
         const uint8_t *q = field.data, *q_end = br_field_end(&field);
         while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
                (q = br_field_next(q, q_end, &g))) {
-            if (g.number != BR_SCOPES_ITEMS)
+            if (g.number != BR_SCOPES_RECORDS)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, g.data, g.data + g.value,
                                  &value_type);
@@ -916,7 +916,8 @@ static void join_run_split(struct run *run)
     if (run->pass == JOIN_PASS_FIRST ||
         (!config->infer && config->local_root.link != JOIN_LINK_SPAN))
         return;
-    bool ok = br_item_rewrite(run->item, 1u << BR_LEVEL_ITEM, splitting_on_sample, &splitting) == 0;
+    bool ok =
+        br_item_rewrite(run->item, 1u << BR_LEVEL_RECORD, splitting_on_sample, &splitting) == 0;
     if (ok && splitting.memos)
         run->memo = run->memos = splitting.memos;
     else

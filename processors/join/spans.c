@@ -2,7 +2,7 @@
 /* Enters the spans of traces items into the table. */
 #include <string.h>
 
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"

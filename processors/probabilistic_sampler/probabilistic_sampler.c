@@ -420,7 +420,7 @@ static int probabilistic_sampler_sample_profiles(struct br_node *node, struct br
     int rc = probabilistic_sampler_judge_dictionary(&run, item, &state->scratch);
     br_groups_init(&run.groups, item);
     return rc ? rc
-              : br_item_rewrite(item, 1u << BR_LEVEL_ITEM, probabilistic_sampler_on_sample, &run);
+              : br_item_rewrite(item, 1u << BR_LEVEL_RECORD, probabilistic_sampler_on_sample, &run);
 }
 
 static void probabilistic_sampler_consume(struct br_node *node, struct br_item *item)
@@ -428,7 +428,7 @@ static void probabilistic_sampler_consume(struct br_node *node, struct br_item *
     struct state *state = node->state;
     uint32_t before = item->n_records;
     int rc = item->signal == BR_TRACES
-                 ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, probabilistic_sampler_on_span, node)
+                 ? br_item_rewrite(item, 1u << BR_LEVEL_RECORD, probabilistic_sampler_on_span, node)
                  : probabilistic_sampler_sample_profiles(node, item);
     br_arena_release(&state->scratch);
     if (rc == BR_EINVAL) {

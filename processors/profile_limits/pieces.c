@@ -26,7 +26,7 @@ struct most {
 static int limits_pieces_on_sample(void *arg, struct br_visit *visit)
 {
     struct most *most = arg;
-    if (visit->level == BR_LEVEL_ITEM) {
+    if (visit->level == BR_LEVEL_RECORD) {
         most->count++;
         return BR_KEEP;
     }
@@ -42,7 +42,7 @@ int limits_is_large(const struct limits_sizes *sizes, struct br_item *item)
     if (sizes->max_samples == 0 || item->n_records <= sizes->max_samples)
         return 0;
     struct most most = {0};
-    int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE,
+    int rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD | 1u << BR_LEVEL_PROFILE,
                              limits_pieces_on_sample, &most);
     return rc ? rc : most.most > sizes->max_samples;
 }

@@ -100,7 +100,7 @@ static void profile_limits_use(const struct uses *uses, uint64_t index)
 static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
 {
     const struct uses *uses = arg;
-    uint32_t field = visit->level == BR_LEVEL_ITEM ? 2 : 11;
+    uint32_t field = visit->level == BR_LEVEL_RECORD ? 2 : 11;
     const uint8_t *end = br_mem_end(visit->body, visit->len);
     struct br_field found;
     br_steps_add(visit->len);
@@ -130,7 +130,7 @@ static int profile_limits_cut_labels(struct br_node *node, struct br_item *item,
         limits_values_clear(&state->values);
         state->window_began_ms = now;
     }
-    int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE,
+    int rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD | 1u << BR_LEVEL_PROFILE,
                              profile_limits_on_labelled, &uses);
     if (rc)
         return rc;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/steps.h"
 #include "base/str.h"
@@ -41,7 +41,7 @@ static const struct redact_shape span = {.place = "span",
                                                     [BR_SPAN_LINKS] = MESSAGE(span_link),
                                                     [BR_SPAN_STATUS] = MESSAGE(status)}};
 static const struct redact_shape scope_spans = {
-    .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_ITEMS] = MESSAGE(span)}};
+    .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_RECORDS] = MESSAGE(span)}};
 
 static const struct redact_shape sample = {
     .fields = {[BR_SAMPLE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
@@ -54,7 +54,7 @@ static const struct redact_shape profile = {
                [BR_PROFILE_PAYLOAD] = {.what = REDACT_CUT},
                [BR_PROFILE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 static const struct redact_shape scope_profiles = {
-    .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_ITEMS] = MESSAGE(profile)}};
+    .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_RECORDS] = MESSAGE(profile)}};
 
 const struct redact_shape redact_resource_shape = {
     .place = "resource", .fields = {[BR_RESOURCE_ATTRIBUTES] = ATTRIBUTES}};
@@ -146,15 +146,15 @@ static int redact_messages_put_valid(struct redact_walk *walk, const struct br_f
                                      const uint8_t *next)
 {
     const struct redact_rules *rules = walk->rules;
-    size_t len = br_utf8_mend(rules->text, rules->text_len, NULL);
+    size_t len = br_utf8_replace(rules->text, rules->text_len, NULL);
     if (len == rules->text_len)
         return redact_messages_put_result(walk, field, next);
-    uint8_t *mended = br_arena_alloc(walk->arena, len);
-    if (!mended)
+    uint8_t *repaired = br_arena_alloc(walk->arena, len);
+    if (!repaired)
         return BR_ENOMEM;
-    br_utf8_mend(rules->text, rules->text_len, mended);
+    br_utf8_replace(rules->text, rules->text_len, repaired);
     ++*walk->values;
-    return br_splice_replace(&walk->splice, BR_VALUE_STRING, field->at, next, mended, len);
+    return br_splice_replace(&walk->splice, BR_VALUE_STRING, field->at, next, repaired, len);
 }
 
 /* Redacts a bytes value: first its base64 form, as the Collector does, and then the bytes as

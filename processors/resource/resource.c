@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "base/cache.h"
 #include "otlp/dictionary/dictionary.h"
-#include "otlp/dictionary/resolve.h"
 #include "pipeline/component.h"
 #include "wire/protobuf.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 #include "otlp/json/scan.h"
 #include "receivers/pprof/pprof.h"
 #include "wire/multipart.h"

@@ -22,7 +22,7 @@
 #include "base/mem.h"
 #include "core/task.h"
 #include "ingest/pieces.h"
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 #include "receivers/pprof/pprof.h"
 #include "receivers/pprof/read_files.h"
 

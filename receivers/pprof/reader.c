@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 #include "receivers/pprof/pprof.h"
 
 /* Profiles grow when converted to OTLP, because each sample type has its own samples. */

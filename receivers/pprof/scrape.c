@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 #include "receivers/pprof/scrape.h"
 
 /* number of bytes queued for delivery above which scrapes are skipped */

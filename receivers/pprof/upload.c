@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 #include "receivers/pprof/pprof.h"
 #include "wire/multipart.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 
 /* Largest builder, in bytes of memory, that is kept after the request for the next one. */
 #define KEPT_BYTES (8u << 20)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "app/adapt_parts.h"
-#include "app/auth.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"

@@ -7,7 +7,7 @@
  * - Components that Braid does not have are removed from every pipeline. A pipeline without a
  * receiver or without an exporter is also removed.
  * - Unknown settings are removed one by one.
- * - An exporter's `auth` becomes headers (auth.h).
+ * - An exporter's `auth` becomes headers (auth.c).
  *
  * Some removals are errors, unless `accept_loss` allows them. They would pass on data that the
  * original dropped, hid or changed, or would accept clients that it rejected. Examples are
@@ -17,7 +17,7 @@
  * With `accept_loss`, all other settings that the loader rejects are removed too. A server or
  * exporter whose `auth` or `tls` is rejected is removed as a whole.
  *
- * With `split`, a Collector runs next to Braid and keeps those parts (remainder.h), so nothing is
+ * With `split`, a Collector runs next to Braid and keeps those parts (remainder.c), so nothing is
  * lost. Links over OTLP on loopback connect the two, one per pipeline and direction.
  */
 #pragma once

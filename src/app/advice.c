@@ -1,11 +1,157 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/advice.h"
+#include "app/config.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/bytes.h"
 #include "config/parts.h"
+#include "pipeline/exporter.h"
+
+/* --- Client metadata -------------------------------------------------------------------------- */
+
+static const struct br_strings no_keys;
+
+static const struct br_strings *advice_partition_keys(const struct br_instance *instance)
+{
+    if (!instance->component->exporter_wrapped)
+        return &no_keys;
+    const struct br_exporter_config *common =
+        (const void *)((const char *)instance->config + instance->component->common_at);
+    const struct br_queue_batch_config *batch = common->sending_queue.batch;
+    return batch ? &batch->partition.metadata_keys : &no_keys;
+}
+
+/* Returns the metadata keys that an instance uses. */
+static const struct br_strings *advice_keys_of(const struct br_instance *instance)
+{
+    const struct br_component *component = instance->component;
+    if (!component || !instance->config)
+        return &no_keys; /* --skip-unsupported has removed the component */
+    const struct br_strings *keys =
+        component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
+    return keys && keys->count ? keys : advice_partition_keys(instance);
+}
+
+/* Returns one of the metadata keys that an instance uses, or NULL if it uses none. */
+static const char *advice_key_of(const struct br_instance *instance)
+{
+    const struct br_strings *keys = advice_keys_of(instance);
+    return keys->count ? keys->items[0] : NULL;
+}
+
+/* Returns the first processor or exporter of a pipeline that uses metadata, or NULL. */
+static const struct br_instance *advice_reader_of(const struct br_pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->n_processors; i++)
+        if (advice_key_of(pipeline->processors[i]))
+            return pipeline->processors[i];
+    for (size_t i = 0; i < pipeline->n_exporters; i++)
+        if (advice_key_of(pipeline->exporters[i]))
+            return pipeline->exporters[i];
+    return NULL;
+}
+
+static bool advice_receives(const struct br_pipeline *pipeline, const struct br_instance *receiver)
+{
+    for (size_t i = 0; i < pipeline->n_receivers; i++)
+        if (pipeline->receivers[i] == receiver)
+            return true;
+    return false;
+}
+
+static void advice_receiver(const struct br_config *config, const struct br_instance *receiver,
+                            struct br_errs *errs)
+{
+    const struct br_instance *reader = NULL;
+    for (size_t i = 0; i < config->n_pipelines && !reader; i++)
+        if (advice_receives(&config->pipelines[i], receiver))
+            reader = advice_reader_of(&config->pipelines[i]);
+    if (!reader)
+        return;
+    char path[192];
+    br_errs_warn(errs, receiver->node,
+                 br_path_join(path, br_kind_section(BR_RECEIVER), receiver->id),
+                 "%s %s reads the client metadata \"%s\", which is kept only with "
+                 "include_metadata: true on each protocol",
+                 br_kind_name(reader->component->kind), reader->id, advice_key_of(reader));
+}
+
+static bool advice_names(const struct br_strings *keys, const char *key)
+{
+    for (size_t i = 0; i < keys->count; i++)
+        if (strcasecmp(keys->items[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* Returns a metadata key that `reader` uses and `gatherer` does not keep, or NULL. */
+static const char *advice_lost_key(const struct br_instance *gatherer,
+                                   const struct br_instance *reader)
+{
+    const struct br_strings *keys = advice_keys_of(reader);
+    for (size_t i = 0; i < keys->count; i++)
+        if (!advice_names(advice_keys_of(gatherer), keys->items[i]))
+            return keys->items[i];
+    return NULL;
+}
+
+/* Returns the first component after `gatherer` in a pipeline that uses a metadata key that
+ * `gatherer` does not keep, or NULL. */
+static const struct br_instance *advice_loser_of(const struct br_pipeline *pipeline,
+                                                 const struct br_instance *gatherer)
+{
+    bool behind = false;
+    for (size_t i = 0; i < pipeline->n_processors; i++) {
+        if (behind && advice_lost_key(gatherer, pipeline->processors[i]))
+            return pipeline->processors[i];
+        behind = behind || pipeline->processors[i] == gatherer;
+    }
+    for (size_t i = 0; i < pipeline->n_exporters && behind; i++)
+        if (advice_lost_key(gatherer, pipeline->exporters[i]))
+            return pipeline->exporters[i];
+    return NULL;
+}
+
+/* Warns of a processor that merges requests and loses metadata: a merged request keeps only the
+ * metadata that all its clients have in common. */
+static void advice_gatherer(const struct br_config *config, const struct br_instance *gatherer,
+                            struct br_errs *errs)
+{
+    const struct br_instance *reader = NULL;
+    for (size_t i = 0; i < config->n_pipelines && !reader; i++)
+        reader = advice_loser_of(&config->pipelines[i], gatherer);
+    if (!reader)
+        return;
+    char path[192];
+    br_errs_warn(
+        errs, gatherer->node, br_path_join(path, br_kind_section(BR_PROCESSOR), gatherer->id),
+        "%s %s reads the client metadata \"%s\", which is lost here because requests of several "
+        "clients are merged; add it to metadata_keys",
+        br_kind_name(reader->component->kind), reader->id, advice_lost_key(gatherer, reader));
+}
+
+/* Warns of each receiver without include_metadata if a later processor or exporter uses client
+ * metadata: as in the Collector, that component will find none. Also warns of each processor
+ * that merges requests of several clients if its metadata_keys lack a key that a later component
+ * uses. */
+static void advice_metadata(const struct br_config *config, struct br_errs *errs)
+{
+    for (size_t i = 0; i < config->n_instances; i++) {
+        const struct br_instance *instance = &config->instances[i];
+        const struct br_component *component = instance->component;
+        if (!instance->used || !component || !instance->config)
+            continue;
+        if (component->kind == BR_RECEIVER && component->keeps_metadata &&
+            !component->keeps_metadata(instance->config))
+            advice_receiver(config, instance, errs);
+        if (component->request_records)
+            advice_gatherer(config, instance, errs);
+    }
+}
+
+/* --- Order of processors, and TLS ------------------------------------------------------------- */
 
 static bool advice_is(const struct br_instance *instance, const char *name)
 {
@@ -145,6 +291,7 @@ static void advice_loop(const struct br_pipeline *pipeline, const struct br_inst
 void br_advice(const struct br_config *config, struct br_errs *errs)
 {
     static const char *const keys[] = {"endpoint", "traces_endpoint", "profiles_endpoint"};
+    advice_metadata(config, errs);
     for (size_t i = 0; i < config->n_pipelines; i++) {
         const struct br_pipeline *pipeline = &config->pipelines[i];
         advice_limiter(config, i, errs);

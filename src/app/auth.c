@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/auth.h"
+#include "app/adapt_parts.h"
 
 #include <string.h>
 #include <strings.h>

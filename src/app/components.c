@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/components.h"
+#include "app/commands.h"
 
 #include <string.h>
 

@@ -4,9 +4,6 @@
 #include <string.h>
 
 #include "app/adapt.h"
-#include "app/advice.h"
-#include "app/metadata.h"
-#include "app/service_config.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -765,7 +762,6 @@ static int loader_whole(struct loader *loader)
         return BR_EINVAL;
     loader_warn_unused(loader);
     loader_warn_half(loader);
-    br_metadata_check(loader->config, loader->errs);
     br_advice(loader->config, loader->errs);
     return 0;
 }

@@ -96,3 +96,41 @@ int br_config_print_effective(struct br_config *config, const struct br_componen
 int br_config_check_tls(const struct br_option *table, const void *config,
                         const struct br_yaml *node, const char *path, struct br_arena *arena,
                         struct br_errs *errs);
+
+/* --- Keys of `service` (service_config.c) ----------------------------------------------------- */
+
+/* These keys configure the process: logs, metrics and the number of workers. */
+
+/* Option tables of `service` and of `service::telemetry`. */
+extern const struct br_option br_service_options[], br_telemetry_options[];
+
+/* Reads service::telemetry; `node` may be NULL. Returns 0, or BR_EINVAL or BR_ENOMEM with errors
+ * in `errs`. */
+int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,
+                      struct br_arena *arena, struct br_errs *errs);
+
+/* Reads service::workers, the number of workers, from `node`. Returns the same codes as
+ * br_telemetry_read. */
+int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *errs);
+
+/* Returns service::telemetry with every key and its effective value, as read from `node` into
+ * `config`. Returns NULL if memory runs out. */
+struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
+                                       const struct br_telemetry_config *config,
+                                       struct br_arena *arena);
+
+/* --- Warnings (advice.c) ---------------------------------------------------------------------- */
+
+/* Adds warnings to `errs` for settings that are valid but probably not intended:
+ * - a memory_limiter after other processors
+ * - an endpoint whose scheme contradicts its `tls`
+ * - an exporter that sends to a receiver of the same pipeline
+ * - a receiver without include_metadata, if a later component uses client metadata
+ * - a processor that merges requests of several clients, and whose metadata_keys lack a key that a
+ * later component uses */
+void br_advice(const struct br_config *config, struct br_errs *errs);
+
+/* --- Components of this build (registry.c) ---------------------------------------------------- */
+
+/* All components of this build, sorted by kind and name. Ends with NULL. */
+extern const struct br_component *const br_components[];

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "app/config.h"
-#include "app/service_config.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/option.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/fetch.h"
+#include "app/query_command.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -708,7 +708,7 @@ static void graph_log_unsent(const struct br_node *node)
                      (unsigned long long)node->n_unsent[s], br_signal_records((enum br_signal)s));
 }
 
-/* Destroys a node. Its pending items are finished, and br_host_turn delivers the results to
+/* Destroys a node. Its pending items are finished, and br_host_iterate delivers the results to
  * upstream nodes. Items that arrive later are rejected. */
 static void graph_destroy(struct place *place)
 {
@@ -720,12 +720,12 @@ static void graph_destroy(struct place *place)
     if (state && node->component->destroy)
         node->component->destroy(node);
     node->state = NULL;
-    (void)br_host_turn(node->host);
+    (void)br_host_iterate(node->host);
     br_retry_free(place->retry);
-    (void)br_host_turn(node->host);
+    (void)br_host_iterate(node->host);
     if (place->queue)
         br_queue_drop(place->queue);
-    (void)br_host_turn(node->host);
+    (void)br_host_iterate(node->host);
     graph_log_unsent(node);
     br_free(state);
 }
@@ -743,7 +743,7 @@ static void graph_close_fanouts(struct br_graph *graph, unsigned depth)
             if (graph_place_of(l)->fanouts[s])
                 br_fanout_close(graph_place_of(l)->fanouts[s]);
     }
-    (void)br_host_turn(graph->host);
+    (void)br_host_iterate(graph->host);
 }
 
 void br_graph_free(struct br_graph *graph)
@@ -762,7 +762,7 @@ void br_graph_free(struct br_graph *graph)
                 graph_destroy(graph_place_of(list));
         }
     }
-    (void)br_host_turn(graph->host);
+    (void)br_host_iterate(graph->host);
     for (size_t i = 0; graph->fanouts && i < graph->config->n_pipelines; i++)
         /* freed before the places, because fan-outs log with the names in the places */
         br_fanout_free(graph->fanouts[i]);

@@ -8,13 +8,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-#include "app/components.h"
+#include "app/commands.h"
+#include "app/config.h"
 #include "app/migrate.h"
-#include "app/preflight.h"
 #include "app/query_command.h"
-#include "app/quickstart.h"
-#include "app/registry.h"
-#include "app/replay.h"
 #include "app/service.h"
 #include "base/mem.h"
 #include "commit.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics that also exist in the Collector have the Collector's names. */
-#include "app/metric_help.h"
+#include "app/telemetry.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "app/adapt.h"
-#include "app/remainder.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "config/parts.h"

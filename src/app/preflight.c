@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/preflight.h"
+#include "app/service.h"
 
 #include <stdio.h>
 #include <stdlib.h>

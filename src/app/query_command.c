@@ -9,7 +9,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "app/fetch.h"
 #include "base/decimal.h"
 #include "base/mem.h"
 #include "query/id.h"

@@ -5,6 +5,11 @@
  */
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
 #include "base/str.h"
 
 /* Runs the command; `argv[0]` is the argument after "query". Returns the exit code: 0, 1 if the
@@ -32,3 +37,22 @@ bool br_query_output_profile(struct br_str *out, const struct json_t *response, 
                              size_t lines);
 bool br_query_output_difference(struct br_str *out, const struct json_t *response, unsigned width,
                                 size_t lines);
+
+/* --- Requests (fetch.c) ----------------------------------------------------------------------- */
+
+#define BR_FETCH_MAX (256u << 20) /* largest body of a response, in bytes */
+
+struct br_fetched {
+    unsigned status;
+    char type[64]; /* value of the Content-Type header, or "" if the header is missing */
+    uint8_t *data; /* body of `len` bytes, followed by a NUL; br_fetched_release frees it */
+    size_t len;
+};
+
+/* Requests `path`, including its query, with GET from the server at `url` (http://host:port).
+ * Returns 0 for a response of any status except a redirect. Returns BR_EINVAL if `url` is invalid,
+ * BR_EIO for other failures and redirects, BR_ETIMEOUT or BR_ENOMEM, with `err` set. */
+int br_fetch(const char *url, const char *path, uint64_t timeout_ms, struct br_fetched *ret,
+             struct br_err *err);
+
+void br_fetched_release(struct br_fetched *fetched);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/quickstart.h"
+#include "app/commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/remainder.h"
+#include "app/migrate.h"
 
 #include <stdio.h>
 #include <string.h>

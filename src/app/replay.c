@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/replay.h"
+#include "app/commands.h"
 
 #include <dirent.h>
 #include <errno.h>

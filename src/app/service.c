@@ -10,8 +10,8 @@
 #include "app/graph.h"
 #include "app/signals.h"
 #include "app/telemetry.h"
-#include "app/trimmer.h"
 #include "base/mem.h"
+#include "core/host.h"
 #include "core/shared.h"
 #include "net/loop.h"
 

@@ -3,7 +3,7 @@
  * Reads service::telemetry. The option tables are the Collector's; Braid uses the level, the log
  * encoding and the address of the Prometheus endpoint.
  */
-#include "app/service_config.h"
+#include "app/config.h"
 
 #include <string.h>
 

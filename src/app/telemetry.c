@@ -5,12 +5,11 @@
 #include <string.h>
 
 #include "app/config.h"
-#include "app/metric_help.h"
 #include "base/mem.h"
 #include "base/memory.h"
 #include "net/server.h"
-#include "wire/accept.h"
 #include "wire/compression.h"
+#include "wire/request.h"
 
 static const struct br_log log_telemetry = {"telemetry"};
 

@@ -5,6 +5,9 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "core/host.h"
 #include "net/hosts.h"
 
@@ -24,3 +27,14 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts,
                      const struct br_telemetry_config *config, br_snapshot_fn *snapshot, void *arg,
                      struct br_telemetry **ret, struct br_err *err);
 void br_telemetry_free(struct br_telemetry *telemetry);
+
+/* --- Help texts (metric_help.c) --------------------------------------------------------------- */
+
+/* A new metric needs a new row in metric_help.c. */
+
+/* Returns the help text of a metric, or NULL for an unknown metric. `name` must not have a
+ * suffix. */
+const char *br_metric_help(const char *name);
+
+/* Returns true if a metric is exported only at the level `detailed`, as in the Collector. */
+bool br_metric_is_detailed(const char *name);

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
+#include "otlp/scan.h"
 #include "wire/protobuf.h"
 
 static struct br_attribute *attributes_append(struct br_attributes *attributes)
@@ -60,14 +61,6 @@ void br_attributes_clear(struct br_attributes *attributes)
 {
     attributes->count = 0;
     attributes->no_memory = attributes->too_many = false;
-}
-
-bool br_attributes_add(struct br_attributes *attributes, const struct br_attribute *attribute)
-{
-    struct br_attribute *piece = attributes_append(attributes);
-    if (piece)
-        *piece = *attribute;
-    return piece != NULL;
 }
 
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
@@ -185,4 +178,91 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *ou
     }
     br_steps_add((size_t)(out - begin));
     return out;
+}
+
+/* --- Attributes of samples and profiles ------------------------------------------------------- */
+
+#define SHORT 64 /* entries longer than this are read once per item, in bytes */
+
+static struct br_attribute attributes_read_entry(const struct br_dictionary_view *view,
+                                                 uint32_t index)
+{
+    const struct br_entry *entry = &view->tables[BR_TABLE_ATTRIBUTE][index];
+    struct br_keyvalue kv;
+    br_steps_add(entry->len);
+    (void)br_keyvalue_read_entry(entry->data, entry->len, &kv);
+    struct br_entry key = br_dictionary_string(view, (uint32_t)kv.key_index);
+    struct br_attribute attribute = {.attribute = true,
+                                     .entry = index,
+                                     .key_string = (uint32_t)kv.key_index,
+                                     .key = key.data,
+                                     .key_len = key.len,
+                                     .value = kv.value,
+                                     .unit = (uint32_t)kv.unit};
+    return attribute;
+}
+
+/* Returns an attribute of a long entry, which is read once per item. Returns NULL if memory runs
+ * out. */
+static const struct br_attribute *attributes_read_long_entry(struct br_value_memo *memo,
+                                                             const struct br_dictionary_view *view,
+                                                             uint32_t index)
+{
+    const uintptr_t key[] = {0, index, 0}; /* a key that cannot be the address of a value */
+    if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
+        return NULL;
+    struct br_attribute *attribute = br_map_get(memo->known, key, sizeof key);
+    if (attribute)
+        return attribute;
+    attribute = br_arena_alloc(memo->arena, sizeof *attribute);
+    if (attribute) {
+        *attribute = attributes_read_entry(view, index);
+        attribute->value = br_value_last(attribute->value);
+    }
+    return attribute && br_map_put(memo->known, key, sizeof key, attribute, NULL) != BR_ENOMEM
+               ? attribute
+               : NULL;
+}
+
+static bool attributes_add(struct br_attributes *attributes, const struct br_attribute *attribute)
+{
+    struct br_attribute *piece = attributes_append(attributes);
+    if (piece)
+        *piece = *attribute;
+    return piece != NULL;
+}
+
+static bool attributes_add_entry(struct br_attributes *attributes,
+                                 const struct br_dictionary_view *view, uint64_t index)
+{
+    if (index == 0 || index >= view->count[BR_TABLE_ATTRIBUTE])
+        return true;
+    if (!attributes->memo || view->tables[BR_TABLE_ATTRIBUTE][index].len <= SHORT) {
+        const struct br_attribute a = attributes_read_entry(view, (uint32_t)index);
+        return attributes_add(attributes, &a);
+    }
+    const struct br_attribute *a =
+        attributes_read_long_entry(attributes->memo, view, (uint32_t)index);
+    attributes->no_memory = attributes->no_memory || !a;
+    return a && attributes_add(attributes, a);
+}
+
+bool br_sample_attributes_add(struct br_attributes *attributes,
+                              const struct br_dictionary_view *view, uint32_t field,
+                              const uint8_t *body, size_t len)
+{
+    const uint8_t *p = body, *end = br_mem_end(body, len);
+    struct br_field found;
+    while (len && p < end && (p = br_scan(p, end, &found))) {
+        if (found.number != field)
+            continue;
+        if (found.wire == BR_WIRE_VARINT && !attributes_add_entry(attributes, view, found.value))
+            return false;
+        uint64_t index;
+        const uint8_t *q = found.wire == BR_WIRE_LEN ? found.data : p;
+        while (q && q < p && (q = br_scan_varint(q, p, &index)))
+            if (!attributes_add_entry(attributes, view, index))
+                return false;
+    }
+    return true;
 }

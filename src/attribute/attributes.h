@@ -7,6 +7,8 @@
 #pragma once
 
 #include "attribute/value.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/fields.h"
 
 #define BR_ATTRIBUTES_MAX 65536
 
@@ -52,12 +54,8 @@ struct br_attributes {
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
                         size_t len);
 
-/* Empties the list, so that br_attributes_add can fill it. */
+/* Empties the list, so that br_sample_attributes_add can fill it. */
 void br_attributes_clear(struct br_attributes *attributes);
-
-/* Appends an attribute of the dictionary. Returns false if memory runs out or there are too many
- * attributes; `no_memory` or `too_many` is then set. */
-bool br_attributes_add(struct br_attributes *attributes, const struct br_attribute *attribute);
 
 void br_attributes_release(struct br_attributes *attributes);
 
@@ -81,3 +79,12 @@ size_t br_attributes_size(const struct br_attributes *attributes);
 
 /* Writes the message with the changes to `p`. Returns the address after it. */
 uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p);
+
+/* --- Attributes of samples and profiles ------------------------------------------------------- */
+
+/* Appends the attributes whose indices are in field `field` of a Sample or a Profile, except
+ * index 0. Values are those of the dictionary: they contain no references if the item has none.
+ * Returns false if memory runs out or there are too many attributes. */
+bool br_sample_attributes_add(struct br_attributes *attributes,
+                              const struct br_dictionary_view *view, uint32_t field,
+                              const uint8_t *body, size_t len);

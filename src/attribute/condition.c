@@ -4,9 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "attribute/condition_internal.h"
-#include "attribute/sample.h"
-#include "attribute/value_text.h"
+#include "attribute/attributes.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"

@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "attribute/condition_internal.h"
+#include "attribute/condition.h"
 #include "base/bytes.h"
 #include "base/lexer.h"
 #include "base/mem.h"

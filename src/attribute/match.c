@@ -3,9 +3,8 @@
 
 #include <string.h>
 
-#include "attribute/match_internal.h"
-#include "attribute/sample.h"
-#include "attribute/value_text.h"
+#include "attribute/attributes.h"
+#include "attribute/value.h"
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
@@ -386,7 +385,8 @@ static bool match_item(struct br_matcher *matcher, int index, const struct br_vi
                        bool *is_listed)
 {
     const struct br_match *match = matcher->matches[index];
-    bool span = matcher->item->signal == BR_TRACES, sample = !span && visit->level == BR_LEVEL_ITEM;
+    bool span = matcher->item->signal == BR_TRACES,
+         sample = !span && visit->level == BR_LEVEL_RECORD;
     if (!matcher->group[index])
         return false;
     if (span ? !match_span(matcher, match, visit)

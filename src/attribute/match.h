@@ -105,3 +105,44 @@ void br_matcher_end(struct br_matcher *matcher);
  * the order of its visits. Returns 1 if the record passes, else 0. On failure returns BR_EFULL
  * (too many attributes) or BR_ENOMEM. */
 int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);
+
+/* --- For match*.c only ------------------------------------------------------------------------ */
+
+/* The types of compiled criteria. */
+
+/* Texts of a criterion, of which one has to match. */
+struct br_matcher_texts {
+    const char *const *texts;
+    size_t *lens;          /* STRICT: lengths of the texts in bytes */
+    pcre2_code **patterns; /* REGEXP: compiled patterns; otherwise NULL */
+    size_t count;          /* number of texts; 0: the criterion is not set */
+};
+
+struct br_matcher_attribute {
+    const char *key;
+    size_t key_len;
+    bool has_value;
+    struct br_value value;           /* STRICT: the value that must be equal */
+    struct br_matcher_texts pattern; /* REGEXP: the pattern that the value must match */
+};
+
+/* Attributes that all have to match. */
+struct br_matcher_attributes {
+    struct br_matcher_attribute *attributes;
+    size_t count;
+};
+
+struct br_matcher_library {
+    struct br_matcher_texts name, version;
+};
+
+struct br_match {
+    struct br_matcher_texts services, span_names, span_kinds, sample_types, functions;
+    struct br_matcher_attributes attributes, resources;
+    struct br_matcher_library *libraries;
+    size_t n_libraries;
+};
+
+/* Span kinds by number, with the Collector's names. */
+#define BR_SPAN_KINDS 6
+extern const char *const br_span_kinds[BR_SPAN_KINDS];

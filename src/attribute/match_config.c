@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "attribute/match.h"
-#include "attribute/match_internal.h"
 
 const char *const br_span_kinds[BR_SPAN_KINDS] = {"SPAN_KIND_UNSPECIFIED", "SPAN_KIND_INTERNAL",
                                                   "SPAN_KIND_SERVER",      "SPAN_KIND_CLIENT",

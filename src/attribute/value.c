@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attribute/value_text.h"
 #include "base/buf.h"
 #include "base/bytes.h"
 #include "base/decimal.h"

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/str.h"
 #include "config/yaml.h"
 #include "otlp/keyvalue.h"
 
@@ -33,3 +34,20 @@ bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_valu
  * result is the unchanged value. Returns false if memory runs out. */
 bool br_value_convert(struct br_value value, enum br_value_type to, struct br_arena *arena,
                       struct br_value *ret);
+
+/* --- Values as text (value_text.c) ------------------------------------------------------------ */
+
+/* Values are formatted like the Collector's Value.AsString. */
+
+/* Appends the text of a value. A string is unchanged, bytes are in base64, lists and maps are
+ * JSON, and an empty value is "". The keys of a map are sorted; of equal keys the last is kept.
+ * `out` fails also if the arena runs out of memory. */
+void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena *arena);
+
+/* Appends a double like ECMAScript's Number::toString: the shortest digits, with an exponent
+ * below 1e-6 and from 1e21 on; "NaN", "Infinity", "-Infinity". */
+void br_value_text_double(struct br_str *out, double value);
+
+/* Appends a double without an exponent, like Go's FormatFloat(v, 'f', -1, 64); "NaN", "+Inf",
+ * "-Inf". */
+void br_value_text_plain(struct br_str *out, double value);

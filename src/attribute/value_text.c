@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 
 #include <inttypes.h>
 #include <math.h>

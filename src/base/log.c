@@ -8,7 +8,6 @@
 #include <strings.h>
 #include <time.h>
 
-#include "base/log_sink.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/time.h"

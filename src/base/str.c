@@ -321,7 +321,7 @@ size_t br_utf8_valid(const uint8_t *data, size_t len)
     return valid;
 }
 
-size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out)
+size_t br_utf8_replace(const uint8_t *data, size_t len, uint8_t *out)
 {
     size_t n = 0;
     br_steps_add(len);

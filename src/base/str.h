@@ -63,7 +63,7 @@ size_t br_utf8_valid(const uint8_t *data, size_t len);
 /* Copies `len` bytes to `out`, replacing each byte that does not start a valid sequence by
  * U+FFFD. `out` needs up to three times `len` bytes; NULL: nothing is copied. Returns the length
  * of the result, which is `len` for valid text. */
-size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out);
+size_t br_utf8_replace(const uint8_t *data, size_t len, uint8_t *out);
 
 /* Returns the edit distance of two strings (insert, delete, replace, swap of neighbours),
  * ignoring ASCII case. Returns 64 for strings of more than 64 bytes. */

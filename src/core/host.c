@@ -9,7 +9,7 @@
 
 /* Limit of callbacks in one iteration, so that components that finish each other's items without
  * end cannot block the sockets. */
-#define TURN_MAX 100000
+#define SETTLE_MAX 100000
 #define PARKED_MS (1ull << 40) /* delay of a parked timer, in milliseconds: 34 years */
 
 int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool)
@@ -82,17 +82,17 @@ void br_host_defer_cancel(struct br_deferred *deferred)
 
 void br_host_work(struct br_host *host, struct br_work *work)
 {
-    work->left = false;
+    work->cancelled = false;
     if (host->ops->work && host->ops->work(host, work))
         return;
     work->run(work);
     work->done(work);
 }
 
-void br_host_work_leave(struct br_host *host, struct br_work *work)
+void br_host_work_cancel(struct br_host *host, struct br_work *work)
 {
-    if (host->ops->work_leave)
-        host->ops->work_leave(host, work);
+    if (host->ops->work_cancel)
+        host->ops->work_cancel(host, work);
 }
 
 void br_host_work_wait(struct br_host *host, struct br_work *work)
@@ -103,7 +103,7 @@ void br_host_work_wait(struct br_host *host, struct br_work *work)
 
 bool br_host_settle(struct br_host *host)
 {
-    for (unsigned n = 0; n < TURN_MAX; n++) {
+    for (unsigned n = 0; n < SETTLE_MAX; n++) {
         struct br_list *list = br_list_shift(&host->finished);
         if (list) {
             br_item_complete(br_container_of(list, struct br_item, link));
@@ -118,7 +118,7 @@ bool br_host_settle(struct br_host *host)
     return true;
 }
 
-bool br_host_turn(struct br_host *host)
+bool br_host_iterate(struct br_host *host)
 {
     if (!host->checking)
         br_timers_run(&host->timers, br_host_mono_ms(host));
@@ -155,4 +155,40 @@ double br_host_random(struct br_host *host)
     x ^= x >> 27;
     host->random_state = x;
     return (double)(x * 0x2545f4914f6cdd1du >> 11) / 9007199254740992.0;
+}
+
+/* --- Return of unused memory ------------------------------------------------------------------ */
+
+static void host_on_trim(struct br_timer *timer)
+{
+    struct br_trimmer *trimmer = br_container_of(timer, struct br_trimmer, look);
+    (void)br_host_timer(trimmer->host, &trimmer->look, BR_TRIM_LOOK_MS, host_on_trim);
+    uint64_t taken = br_pool_taken(trimmer->host->pool), recent = taken - trimmer->seen_bytes;
+    trimmer->seen_bytes = taken;
+    trimmer->work_bytes += recent;
+    if (trimmer->host->memory && trimmer->seen_trims != br_memory_trims(trimmer->host->memory)) {
+        trimmer->seen_trims = br_memory_trims(trimmer->host->memory);
+        br_pool_trim(trimmer->host->pool);
+    }
+    if (recent < BR_TRIM_REST_BYTES && trimmer->work_bytes >= BR_TRIM_WORK_BYTES) {
+        trimmer->work_bytes = 0;
+        *trimmer->trims += 1;
+        br_pool_trim(trimmer->host->pool);
+        br_mem_trim();
+    }
+}
+
+void br_trimmer_start(struct br_trimmer *trimmer, struct br_host *host)
+{
+    *trimmer = (struct br_trimmer){.host = host, .seen_bytes = br_pool_taken(host->pool)};
+    trimmer->trims = br_metric(host->metrics, BR_COUNTER, "braid_memory_trims", "");
+    if (br_host_timer_park(host, &trimmer->look,
+                           host_on_trim)) /* a parked timer can always be started again */
+        (void)br_host_timer(host, &trimmer->look, BR_TRIM_LOOK_MS, host_on_trim);
+}
+
+void br_trimmer_stop(struct br_trimmer *trimmer)
+{
+    if (trimmer->host)
+        br_host_timer_stop(trimmer->host, &trimmer->look);
 }

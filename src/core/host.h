@@ -48,7 +48,7 @@ struct br_work {
     void (*done)(struct br_work *work);
     void *impl; /* private data of the host that runs the work */
     enum br_work_kind kind;
-    bool left; /* br_host_work_leave was called before `run` */
+    bool cancelled; /* br_host_work_cancel was called before `run` */
 };
 
 struct br_host_ops {
@@ -65,7 +65,7 @@ struct br_host_ops {
     /* Runs work as br_host_work does. Returns false if memory is short. NULL: the host has no
      * threads. */
     bool (*work)(struct br_host *host, struct br_work *work);
-    void (*work_leave)(struct br_host *host, struct br_work *work);
+    void (*work_cancel)(struct br_host *host, struct br_work *work);
     void (*work_wait)(struct br_host *host, struct br_work *work);
 };
 
@@ -124,9 +124,9 @@ void br_host_work(struct br_host *host, struct br_work *work);
 
 /* Cancels `work` if it has not begun; otherwise it continues. In both cases `done` is called
  * later. */
-void br_host_work_leave(struct br_host *host, struct br_work *work);
+void br_host_work_cancel(struct br_host *host, struct br_work *work);
 
-/* Waits, after br_host_work_leave, until `work` is not running. Blocks the worker. */
+/* Waits, after br_host_work_cancel, until `work` is not running. Blocks the worker. */
 void br_host_work_wait(struct br_host *host, struct br_work *work);
 
 /* Runs callbacks of finished items and deferred work until none remain, or up to a limit.
@@ -135,7 +135,7 @@ bool br_host_settle(struct br_host *host);
 
 /* Runs due timers, then br_host_settle. The loop calls it once in each iteration, before it
  * sleeps. Returns true if work remains. */
-bool br_host_turn(struct br_host *host);
+bool br_host_iterate(struct br_host *host);
 
 /* Sets the memory budget of the host and its pool. The budget must outlive both. */
 void br_host_set_memory(struct br_host *host, struct br_memory *memory);
@@ -150,3 +150,33 @@ size_t br_host_share(const struct br_host *host, size_t total);
 
 /* Returns a number in [0, 1), for jitter and sampling; not for secrets. */
 double br_host_random(struct br_host *host);
+
+/* --- Return of unused memory ------------------------------------------------------------------ */
+
+/*
+ * A trimmer returns memory that a worker no longer needs: unused buffers of its pool, and other
+ * freed memory that the allocator keeps (malloc_trim).
+ *
+ * It checks every ten seconds. It trims when the worker is idle after work: less than 1 MiB of
+ * buffers was taken since the last check, and at least 8 MiB since the last trim. With very few
+ * requests this happens at most once a minute; under load it never happens. After a large request
+ * was rejected for lack of memory (br_memory_settle), the next check frees unused buffers.
+ */
+
+#define BR_TRIM_LOOK_MS 10000
+#define BR_TRIM_REST_BYTES (1u << 20)
+#define BR_TRIM_WORK_BYTES (8u << 20)
+
+struct br_trimmer {
+    struct br_host *host;
+    struct br_timer look;
+    uint64_t seen_bytes, work_bytes;
+    unsigned seen_trims; /* number of trims (br_memory_trims) at the last check */
+    double *trims;       /* the metric braid_memory_trims */
+};
+
+/* Starts the checks. The trimmer must not move until br_trimmer_stop. */
+void br_trimmer_start(struct br_trimmer *trimmer, struct br_host *host);
+
+/* Stops the checks. Accepts a zeroed trimmer. */
+void br_trimmer_stop(struct br_trimmer *trimmer);

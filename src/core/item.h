@@ -80,7 +80,7 @@ struct br_part {
     uint32_t res_at;      /* RESOURCE: offset in `raw` of the tag of the Resource field */
     uint32_t res_len;     /* RESOURCE: length of the Resource field with its tag; 0: absent */
     uint32_t res_body_at; /* offset of the Resource message in `raw` */
-    /* DICTIONARY: offset in `raw` of the outline of the dictionary (otlp/dictionary/outline.h);
+    /* DICTIONARY: offset in `raw` of the outline of the dictionary (otlp/dictionary/merger.h);
      * 0: absent */
     uint32_t outline_at;
     struct br_buf *new_resource_buf;
@@ -200,7 +200,7 @@ struct br_item {
     struct br_arena arena;
     uint32_t received_records; /* n_records when the item was received */
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
-    bool odd_times;            /* profiles: there are times before 1971 (otlp/edit/times.h) */
+    bool odd_times;            /* profiles: there are times before 1971 (otlp/edit/edit.h) */
     uint64_t received_ms;      /* monotonic milliseconds when the item was received */
     /* Profiles: number of samples by type (otlp/sample_types.h), allocated in the arena. Set
      * from the time when a receiver reads the item until it has counted the samples. NULL:

@@ -50,7 +50,7 @@ void br_task_cancel(struct br_task *task)
     if (br_task_is_cancelled(task))
         return;
     atomic_store_explicit(&task->cancelled, true, memory_order_relaxed);
-    br_host_work_leave(task->home, &task->work);
+    br_host_work_cancel(task->home, &task->work);
 }
 
 void br_task_stop(struct br_task *task)

@@ -83,7 +83,7 @@ static void call_on_done(struct br_exchange *exchange)
     if (!exchange->error) {
         outcome = call->calls->read(call);
     } else if (!call_is_taken(exchange)) {
-        br_client_want(call->client);
+        br_client_expect_retry(call->client);
         outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", exchange->error_text);
     }
     call_end(call, &outcome);
@@ -98,7 +98,7 @@ static void call_on_timeout(struct br_timer *timer)
         outcome = br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms", why,
                                    (unsigned long long)call->calls->timeout_ms);
     call_stop(call);
-    br_client_want(call->client);
+    br_client_expect_retry(call->client);
     call_end(call, &outcome);
 }
 

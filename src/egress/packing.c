@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "egress/packing.h"
+#include "egress/call.h"
 
 #include "base/mem.h"
 #include "core/task.h"

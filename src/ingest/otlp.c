@@ -9,7 +9,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 #include "otlp/json/json.h"
 
 /* Bytes of a body that the worker reads at once, in one or two milliseconds. JSON is slower
@@ -39,18 +39,18 @@ static int ingest_otlp_decode(struct br_reading *reading, struct br_buf **ret)
 
 /* Replaces invalid UTF-8 in a JSON text. Returns 0 if the text was changed. Returns BR_EINVAL if
  * the text is already valid or would become too large. Returns BR_ENOMEM if memory is short. */
-static int ingest_otlp_mend(struct br_reading *reading)
+static int ingest_otlp_repair(struct br_reading *reading)
 {
     const struct br_buf *text = br_reading_bytes(reading);
     size_t len = text->len;
     if (br_utf8_valid(text->data, len) == len ||
-        (len = br_utf8_mend(text->data, len, NULL)) > reading->max_body)
+        (len = br_utf8_replace(text->data, len, NULL)) > reading->max_body)
         return BR_EINVAL;
-    struct br_buf *mended = br_buf_new(reading->host->pool, len);
-    if (!mended)
+    struct br_buf *repaired = br_buf_new(reading->host->pool, len);
+    if (!repaired)
         return br_err_set(&reading->err, BR_ENOMEM, "no memory for the repaired text");
-    mended->len = (uint32_t)br_utf8_mend(text->data, text->len, mended->data);
-    br_reading_replace(reading, mended);
+    repaired->len = (uint32_t)br_utf8_replace(text->data, text->len, repaired->data);
+    br_reading_replace(reading, repaired);
     reading->repaired_json = true;
     return 0;
 }
@@ -63,11 +63,11 @@ static int ingest_otlp_from_json(struct br_reading *reading)
         return BR_EAGAIN;
     int rc = ingest_otlp_decode(reading, &plain);
     if (rc == BR_EINVAL && handler->utf8 == BR_UTF8_REPAIR) {
-        int mended = ingest_otlp_mend(reading);
-        if (!mended)
+        int repaired = ingest_otlp_repair(reading);
+        if (!repaired)
             rc = ingest_otlp_decode(reading, &plain);
-        else if (mended != BR_EINVAL)
-            rc = mended;
+        else if (repaired != BR_EINVAL)
+            rc = repaired;
     }
     if (rc == 0)
         br_reading_replace(reading, plain);

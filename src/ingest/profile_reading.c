@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 
 #include "ingest/pieces.h"
 

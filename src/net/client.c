@@ -16,8 +16,7 @@
 #include "net/net_internal.h"
 #include "net/redirect.h"
 #include "net/route.h"
-#include "net/tls_reload.h"
-#include "wire/tunnel.h"
+#include "net/tls.h"
 
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000
@@ -36,7 +35,7 @@
 #define PROBE_MS 2000 /* time between connection attempts while a retry is expected */
 /* random variation of PROBE_MS, as a fraction of it, in both directions */
 #define PROBE_JITTER 0.2
-/* probing ends this long after the last br_client_want; longer than most retry delays */
+/* probing ends this long after the last br_client_expect_retry; longer than most retry delays */
 #define PROBE_FOR_MS 60000
 #define TIMEOUTS_MAX 2 /* consecutive timeouts after which a connection is abandoned */
 
@@ -90,7 +89,8 @@ struct client {
     struct br_timer sweep;
     struct br_timer probe;
     struct resolve *resolving;
-    uint64_t wanted_ms; /* time of the last br_client_want; 0: no retry is expected */
+    uint64_t
+        retry_expected_ms; /* time of the last br_client_expect_retry; 0: no retry is expected */
     uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
     struct br_addresses addresses;
     struct br_redirects redirects;
@@ -225,9 +225,9 @@ static void client_note_answers(struct link *link)
 
 static void client_note_reachable(struct client *client)
 {
-    if (!client->wanted_ms)
+    if (!client->retry_expected_ms)
         return;
-    client->wanted_ms = 0;
+    client->retry_expected_ms = 0;
     br_host_timer_stop(&client->loop->host, &client->probe);
     if (client->config.on_reachable)
         client->config.on_reachable(client->config.on_reachable_arg);
@@ -882,8 +882,8 @@ static void client_probe_later(struct client *client)
 static void client_on_probe(struct br_timer *timer)
 {
     struct client *client = br_container_of(timer, struct client, probe);
-    if (client_serves(client) || client_now_of(client) - client->wanted_ms > PROBE_FOR_MS) {
-        client->wanted_ms = 0;
+    if (client_serves(client) || client_now_of(client) - client->retry_expected_ms > PROBE_FOR_MS) {
+        client->retry_expected_ms = 0;
         return;
     }
     client_probe_later(client);
@@ -895,14 +895,14 @@ static void client_on_probe(struct br_timer *timer)
         ;
 }
 
-static void client_want(struct br_client *base)
+static void client_expect_retry(struct br_client *base)
 {
     struct client *client = client_of(base);
     if (client->closing)
         return;
-    if (!client->wanted_ms)
+    if (!client->retry_expected_ms)
         client_probe_later(client);
-    client->wanted_ms = client_now_of(client);
+    client->retry_expected_ms = client_now_of(client);
 }
 
 static void client_free(struct br_client *base)
@@ -931,7 +931,7 @@ static void client_free(struct br_client *base)
 }
 
 static const struct br_client_ops client_ops = {client_send, client_cancel, client_free,
-                                                client_want};
+                                                client_expect_retry};
 
 static int client_make_tls(struct client *client, struct br_err *err)
 {

@@ -9,9 +9,9 @@
  * (round_robin). HTTP, and gRPC with pick_first, use one address that works. A failed address is
  * avoided for a while (addresses.h).
  *
- * After br_client_want, a client without a connection tries to connect about every two seconds, for
- * up to one minute. Thus it notices a recovered backend before the next retry, and calls
- * `on_reachable`.
+ * After br_client_expect_retry, a client without a connection tries to connect about every two
+ * seconds, for up to one minute. Thus it notices a recovered backend before the next retry, and
+ * calls `on_reachable`.
  *
  * A connection is abandoned:
  * - when the peer sends GOAWAY
@@ -33,7 +33,7 @@
 #include "config/yaml.h"
 #include "core/host.h"
 #include "net/tls.h"
-#include "wire/conn.h"
+#include "wire/exchange.h"
 
 /* HTTP keep-alive settings: connections kept for reuse. Keys and defaults are those of the
  * Collector's confighttp. */
@@ -78,8 +78,8 @@ struct br_client_config {
      * s */
     uint64_t connect_timeout_ms;
     const struct br_log *log;
-    /* called when the client has connected after br_client_want; must not send an exchange; may
-     * be NULL */
+    /* called when the client has connected after br_client_expect_retry; must not send an exchange;
+     * may be NULL */
     void (*on_reachable)(void *arg);
     void *on_reachable_arg;
 };
@@ -124,8 +124,8 @@ struct br_client_ops {
     void (*send)(struct br_client *client, struct br_exchange *exchange);
     void (*cancel)(struct br_client *client, struct br_exchange *exchange);
     void (*free)(struct br_client *client);
-    /* see br_client_want; NULL if the implementation makes no connections */
-    void (*want)(struct br_client *client);
+    /* see br_client_expect_retry; NULL if the implementation makes no connections */
+    void (*expect_retry)(struct br_client *client);
 };
 
 struct br_client {
@@ -148,10 +148,10 @@ static inline void br_client_cancel(struct br_client *client, struct br_exchange
 
 /* Announces that a failed exchange will be retried, so that the client probes for the backend.
  * May be called from on_done. */
-static inline void br_client_want(struct br_client *client)
+static inline void br_client_expect_retry(struct br_client *client)
 {
-    if (client->ops->want)
-        client->ops->want(client);
+    if (client->ops->expect_retry)
+        client->ops->expect_retry(client);
 }
 
 /* Closes all connections and frees the client. Unfinished exchanges end with BR_ECLOSED first.

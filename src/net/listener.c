@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/listener.h"
+#include "net/server_internal.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -172,10 +172,10 @@ static void listener_peer_name(const struct sockaddr_storage *addr, char *out, s
         (void)snprintf(out, size, "unix");
 }
 
-static struct br_address listener_address_of(const struct sockaddr_storage *addr)
+static struct br_client_address listener_address_of(const struct sockaddr_storage *addr)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    struct br_address address = {0};
+    struct br_client_address address = {0};
     if (addr->ss_family == AF_INET) {
         memcpy(address.bytes, mapped, sizeof mapped);
         memcpy(address.bytes + 12, &((const struct sockaddr_in *)(const void *)addr)->sin_addr, 4);

@@ -85,7 +85,7 @@ static const struct br_host_ops host_ops = {
     .serve = br_net_serve,
     .connect = br_net_connect,
     .work = br_net_work,
-    .work_leave = br_net_work_leave,
+    .work_cancel = br_net_work_cancel,
     .work_wait = br_net_work_wait,
 };
 
@@ -124,7 +124,7 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
     br_loop_flush(loop);
     br_loop_read_slow_senders(loop);
     for (int i = 0; i < ROUNDS_MAX && more; i++) {
-        more = br_host_turn(&loop->host);
+        more = br_host_iterate(&loop->host);
         br_loop_flush(loop);
         more = more || !br_list_empty(&loop->host.finished) ||
                !br_list_empty(&loop->host.deferred) || !br_list_empty(&loop->dirty);
@@ -266,9 +266,9 @@ void br_loop_free(struct br_loop *loop)
         return;
     /* Run the work that was queued when the nodes were closed: callbacks of items, and closes of
      * streams. */
-    (void)br_host_turn(&loop->host);
+    (void)br_host_iterate(&loop->host);
     br_loop_flush(loop);
-    (void)br_host_turn(&loop->host);
+    (void)br_host_iterate(&loop->host);
     uv_walk(&loop->uv, loop_close_handle, NULL);
     /* Call uv_run until no handle is open: the first call may return at once because of an
      * earlier uv_stop. */

@@ -10,7 +10,6 @@
 #include "net/loop.h"
 #include "net/tls.h"
 #include "wire/conn.h"
-#include "wire/guess.h"
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
@@ -226,7 +225,7 @@ int br_net_serve(struct br_host *host, const struct br_server_config *config,
 int br_net_connect(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
 bool br_net_work(struct br_host *host, struct br_work *work);
-void br_net_work_leave(struct br_host *host, struct br_work *work);
+void br_net_work_cancel(struct br_host *host, struct br_work *work);
 void br_net_work_wait(struct br_host *host, struct br_work *work);
 
 /*

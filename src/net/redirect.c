@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "net/net_internal.h"
-#include "net/url.h"
 
 struct target {
     struct br_list link;

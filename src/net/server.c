@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "net/server_internal.h"
-#include "net/tls_reload.h"
+#include "net/tls.h"
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
@@ -36,7 +36,7 @@ void br_server_add_load(struct br_net_server *server, int change)
                               memory_order_relaxed);
 }
 
-void br_server_uncount(struct br_net_server *server, const struct br_address *address)
+void br_server_uncount(struct br_net_server *server, const struct br_client_address *address)
 {
     br_server_add_load(server, -1);
     br_listener_forget_address(server->listener, address);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "net/listener.h"
+#include "net/server_internal.h"
 
 #define FREE_PORTS 1024 /* ports below this number may require root */
 

@@ -12,7 +12,7 @@
  * br_tls_context_reload loads changed files for later connections: the certificate and key files
  * with `reload_interval`, the client CA file with `client_ca_file_reload`. If a file cannot be
  * loaded, the old ones stay in use, and br_tls_context_reload_error returns the reason.
- * net/tls_reload.h runs it periodically.
+ * br_tls_reload_start runs it periodically.
  */
 #pragma once
 
@@ -22,7 +22,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "config/option.h"
+#include "core/host.h"
 
 /* The `tls` block of servers and clients, with the Collector's keys. */
 struct br_tls_config {
@@ -131,3 +133,16 @@ const char *br_tls_alpn(const struct br_tls *tls);
 /* Queues close_notify, to be sent after the queued plaintext. Nothing is sent before
  * br_tls_ready. */
 void br_tls_close(struct br_tls *tls);
+
+/* --- Reloads (tls_reload.c) ------------------------------------------------------------------- */
+
+struct br_tls_reload;
+
+/* Starts to reload the files of a context periodically, in a thread of the pool. The context must
+ * exist until br_tls_reload_stop. Failures are logged to `log`. Returns 0 or BR_ENOMEM. `*ret` is
+ * NULL if there is nothing to reload: `ctx` is NULL or its config has no interval. */
+int br_tls_reload_start(struct br_host *host, struct br_tls_context *ctx, const struct br_log *log,
+                        struct br_tls_reload **ret);
+
+/* Stops reloading, and waits for a reload in progress. Accepts NULL. */
+void br_tls_reload_stop(struct br_tls_reload *reload);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/tls_reload.h"
+#include "net/tls.h"
 
 #include "base/mem.h"
 
@@ -79,7 +79,7 @@ void br_tls_reload_stop(struct br_tls_reload *reload)
         return;
     br_host_timer_stop(reload->host, &reload->timer);
     if (reload->runs) {
-        br_host_work_leave(reload->host, &reload->work);
+        br_host_work_cancel(reload->host, &reload->work);
         br_host_work_wait(reload->host, &reload->work);
     }
     reload->ctx = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/url.h"
+#include "net/redirect.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -189,7 +189,7 @@ static void work_next(struct br_loop *loop, enum br_work_kind kind)
     while (loop->n_works[kind] < br_net_works_max(loop->host.n_workers, kind) &&
            (list = br_list_shift(&loop->works_waiting[kind]))) {
         struct net_work *work = br_container_of(list, struct net_work, link);
-        if (work->work->left)
+        if (work->work->cancelled)
             work_end(work);
         else
             work_begin(work);
@@ -267,18 +267,18 @@ bool br_net_work(struct br_host *host, struct br_work *work)
     return true;
 }
 
-void br_net_work_leave(struct br_host *host, struct br_work *work)
+void br_net_work_cancel(struct br_host *host, struct br_work *work)
 {
     struct net_work *net_work = work->impl;
     (void)host;
-    work->left = !net_work->begun || uv_cancel((uv_req_t *)&net_work->request) == 0;
+    work->cancelled = !net_work->begun || uv_cancel((uv_req_t *)&net_work->request) == 0;
 }
 
 void br_net_work_wait(struct br_host *host, struct br_work *work)
 {
     struct net_work *net_work = work->impl;
     (void)host;
-    if (work->left)
+    if (work->cancelled)
         return;
     pthread_mutex_lock(&net_work->lock);
     while (!net_work->over)

@@ -17,8 +17,8 @@ enum { BR_PARTIAL_SUCCESS_REJECTED = 1, BR_PARTIAL_SUCCESS_MESSAGE = 2 };
 /* ResourceSpans, ResourceProfiles. BR_RESOURCES_RESOURCE is in core/item.h. */
 enum { BR_RESOURCES_SCOPES = 2, BR_RESOURCES_SCHEMA_URL = 3 };
 
-/* ScopeSpans, ScopeProfiles. BR_SCOPES_ITEMS are spans or profiles. */
-enum { BR_SCOPES_SCOPE = 1, BR_SCOPES_ITEMS = 2, BR_SCOPES_SCHEMA_URL = 3 };
+/* ScopeSpans, ScopeProfiles. BR_SCOPES_RECORDS are spans or profiles. */
+enum { BR_SCOPES_SCOPE = 1, BR_SCOPES_RECORDS = 2, BR_SCOPES_SCHEMA_URL = 3 };
 
 /* The children of every message between the request and its spans or samples are in field 2:
  * scopes, then spans or profiles, then samples. */

@@ -75,7 +75,7 @@ static void sample_types_on_profile(struct br_sample_pairs *pairs, const uint8_t
 static void sample_types_on_scope(struct br_sample_pairs *pairs, const uint8_t *p,
                                   const uint8_t *end)
 {
-    sample_types_each(p, end, BR_SCOPES_ITEMS, sample_types_on_profile, pairs);
+    sample_types_each(p, end, BR_SCOPES_RECORDS, sample_types_on_profile, pairs);
 }
 
 static uint64_t sample_types_last_index(const struct br_sample_pairs *pairs)

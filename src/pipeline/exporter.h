@@ -10,7 +10,6 @@
 #include "pipeline/batch.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
-#include "pipeline/partition.h"
 
 enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
 

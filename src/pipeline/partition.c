@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/partition.h"
+#include "pipeline/batch.h"
 
 #include <string.h>
 #include <strings.h>

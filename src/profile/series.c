@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/lexer.h"
 #include "base/mem.h"
-#include "otlp/dictionary/resolve.h"
+#include "otlp/dictionary/dictionary.h"
 #include "profile/pair.h"
 
 /* Labels with unique names; the first label with a name is kept. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "query/flame_text.h"
+#include "query/flame_output.h"
 #include "wire/protobuf.h"
 
 enum profile_field {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "query/flame_tree.h"
+#include "query/flame_output.h"
 
 #include <stdlib.h>
 #include <string.h>

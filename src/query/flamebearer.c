@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "query/flamebearer.h"
+#include "query/flame_output.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

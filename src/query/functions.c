@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "query/functions.h"
 #include "base/sum.h"
+#include "query/flame_output.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "query/profile_type.h"
+#include "query/selector.h"
 
 #include <string.h>
 

@@ -158,7 +158,7 @@ enum br_traceql_op {
  * spans have equal names. */
 struct br_traceql_pattern {
     pcre2_code *code;
-    struct br_map *known; /* maps a text to its result; NULL: no results yet; see traceql_ask.c */
+    struct br_map *known; /* maps a text to its result; NULL: no results yet; see traceql_eval.c */
 };
 
 struct br_traceql_expr {
@@ -199,7 +199,7 @@ enum br_traceql_aggregate {
     BR_TRACEQL_RATE,       /* valid only as a metric: rate() */
     BR_TRACEQL_QUANTILE,   /* valid only as a metric: quantile_over_time() */
     BR_TRACEQL_HISTOGRAM,  /* valid only as a metric: histogram_over_time() */
-    BR_TRACEQL_COMPARISON, /* valid only as a metric: compare(); see query/traceql_compare.h */
+    BR_TRACEQL_COMPARISON, /* valid only as a metric: compare(); see traceql_metric.h */
 };
 
 enum br_traceql_stage_kind {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "query/traceql_compare.h"
+#include "query/traceql_metric.h"
 
 #include <stdlib.h>
 #include <string.h>

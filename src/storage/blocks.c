@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/map.h"
@@ -14,8 +14,6 @@
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
-#include "storage/bloom.h"
-#include "storage/columns.h"
 
 #define NAME_BYTES_MAX 65536u /* bytes of an operation's name in the list of operations */
 /* bytes of the text of an attribute value that is added to the filter */
@@ -632,7 +630,7 @@ static int blocks_add_scope(struct br_blocks *blocks, const uint8_t *body, const
     blocks_list_keys(blocks, BR_KEYS_OF_SCOPES, blocks->scope.data, blocks->scope.len,
                      BR_SCOPE_ATTRIBUTES);
     for (p = body; p && p < end && (p = br_scan(p, end, &field));) {
-        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SCOPES_ITEMS))
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SCOPES_RECORDS))
             continue;
         int rc = blocks_add_span(blocks, field.data, field.data + field.value);
         if (rc)

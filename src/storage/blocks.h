@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes spans into a partition, in blocks of columns (columns.h). For src/storage only. */
+/* Blocks of spans: writes spans into a partition, in blocks of columns with a filter. For
+ * src/storage only. */
 #pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "storage/internal.h"
 #include "storage/pack.h"
@@ -50,3 +55,67 @@ int64_t br_blocks_trace_hash(const uint64_t secret[2], const uint8_t trace_id[16
  * the hash key of the partition. */
 uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const void *key,
                                   size_t key_len, const void *value, size_t value_len);
+
+/* --- Columns (columns.c) ---------------------------------------------------------------------- */
+
+/*
+ * The columns of a block: up to BR_BLOCK_SPANS spans that were written together. Queries filter by
+ * the columns. Everything else is in the body of the block, as OTLP bytes without the fields that
+ * the columns contain: ids, start and end.
+ */
+
+#define BR_BLOCK_SPANS 512u
+/* a block takes no more spans when its body has this many bytes */
+#define BR_BLOCK_BYTES (1u << 20)
+
+struct br_columns {
+    uint32_t n_spans, n_traces;
+    uint8_t traces[BR_BLOCK_SPANS][16]; /* distinct trace ids of the block */
+    uint32_t trace[BR_BLOCK_SPANS];     /* trace of each span, as an index into `traces` */
+    uint32_t operation[BR_BLOCK_SPANS]; /* operation of each span, as its number in the partition */
+    uint64_t span_id[BR_BLOCK_SPANS], parent_id[BR_BLOCK_SPANS];
+    uint64_t start_ns[BR_BLOCK_SPANS], end_ns[BR_BLOCK_SPANS];
+    uint8_t kind[BR_BLOCK_SPANS], status[BR_BLOCK_SPANS];
+};
+
+/* Returns the duration of a span in nanoseconds; 0 if the span ends before it starts. */
+static inline uint64_t br_columns_duration(const struct br_columns *columns, uint32_t index)
+{
+    uint64_t start = columns->start_ns[index], end = columns->end_ns[index];
+    return end > start ? end - start : 0;
+}
+
+/* Appends the columns to `into`. If that fails, sets `into->failed`. */
+void br_columns_write(const struct br_columns *columns, struct br_pack *into);
+
+/* Reads columns that br_columns_write wrote. Returns false if the data is malformed. */
+bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len);
+
+/* --- Filters (bloom.c) ------------------------------------------------------------------------ */
+
+/*
+ * Bloom filters over the attributes of a block of spans. The filter uses keyed hashes, with ten
+ * bits and seven probes for each distinct hash, so about one in a hundred blocks is read
+ * unnecessarily. Its size is proportional to the number of distinct hashes.
+ */
+
+/* The distinct hashes of one block while it is built. A zeroed struct is empty. */
+struct br_hashes {
+    uint64_t *slots; /* hash table, allocated by the set; a slot of 0 is empty */
+    size_t n_slots, count;
+    bool failed; /* memory ran out, so hashes are missing */
+};
+
+/* br_hashes_release frees the memory of a set of hashes. br_hashes_clear empties the set and
+ * keeps its memory. Both accept a zeroed set. */
+void br_hashes_release(struct br_hashes *hashes);
+void br_hashes_clear(struct br_hashes *hashes);
+
+/* Adds a hash. Returns true if it is new; returns false and sets `failed` if memory runs out. */
+bool br_hashes_add(struct br_hashes *hashes, uint64_t hash);
+
+/* Appends the filter of all added hashes to `into`. */
+void br_bloom_write(const struct br_hashes *hashes, struct br_pack *into);
+
+/* Returns true if the hash may have been added to the filter. Returns false for an empty filter. */
+bool br_bloom_has(const uint8_t *filter, size_t len, uint64_t hash);

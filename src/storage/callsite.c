@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/callsite.h"
+#include "storage/tree.h"
 
 #include <string.h>
 

@@ -18,7 +18,6 @@
 #include "storage/blocks.h"
 #include "storage/samples.h"
 #include "storage/stacks.h"
-#include "storage/sums.h"
 
 #define LEVEL 1          /* zstd compression level */
 #define MEMO_GROWTH 16u  /* bytes of `memo` that are allowed for each byte of an item */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/columns.h"
+#include "storage/blocks.h"
 
 #include <string.h>
 

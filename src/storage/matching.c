@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/matching.h"
+#include "storage/view.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,12 +7,11 @@
 #include "base/mem.h"
 #include "base/sum.h"
 #include "storage/blocks.h"
-#include "storage/callsite.h"
 #include "storage/chunks.h"
-#include "storage/matching.h"
 #include "storage/samples.h"
 #include "storage/stacks.h"
 #include "storage/tree.h"
+#include "storage/view.h"
 
 #define CHUNKS_MAX (64u << 20)
 #define GROUPS_MAX (16u << 20)

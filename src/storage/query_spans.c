@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "otlp/fields.h"
 #include "storage/blocks.h"
-#include "storage/bloom.h"
 #include "storage/view.h"
 #include "wire/protobuf.h"
 

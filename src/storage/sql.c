@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "storage/sql_internal.h"
 
 #define READ_CACHE_KIB 1024
 #define WRITE_CACHE_KIB 16384

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "storage/pack.h"
-#include "storage/sql_internal.h"
+#include "storage/sql.h"
 
 #define SCHEMA_BYTES (16u << 20) /* most bytes of memory for reading a schema */
 #define SCHEMA_STEPS 100000      /* most virtual machine steps of SQLite for reading a schema */

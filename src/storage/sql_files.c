@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "storage/sql_internal.h"
+#include "storage/sql.h"
 
 #define READS_MAX 3
 

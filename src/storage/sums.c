@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/sums.h"
+#include "storage/chunks.h"
 
 #include <stdlib.h>
 

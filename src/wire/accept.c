@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/accept.h"
+#include "wire/request.h"
 
 #include <stddef.h>
 #include <string.h>

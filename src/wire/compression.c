@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/sum.h"
 #include "wire/protobuf.h"
-#include "wire/snappy.h"
 
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12

@@ -8,7 +8,7 @@
  * | gzip | RFC 1952; several members |
  * | deflate | RFC 1950 (RFC 9110 section 8.4.1.2); raw RFC 1951, which some clients send |
  * | zstd | RFC 8878; several frames; window of at most 16 MiB if the size is not stated |
- * | snappy | see wire/snappy.h; decoded only |
+ * | snappy | see br_snappy_size; decoded only |
  *
  * A size stated by the sender is a hint. It determines the first buffer, within the size that the
  * input can decode to. If it was too small, the buffer is doubled up to the limit. Each gzip
@@ -86,3 +86,20 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
 int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
                 const struct br_rope *payload, size_t reserve, struct br_pool *pool,
                 struct br_buf **ret);
+
+/* --- Snappy (snappy.c) ------------------------------------------------------------------------ */
+
+/*
+ * Decodes Snappy like the Collector. A body that begins with the stream identifier is a stream of
+ * chunks (framing_format.txt). Any other body is a block (format_description.txt). Both documents
+ * are in github.com/google/snappy. Clients use Content-Encoding `snappy` for both.
+ */
+
+/* Stores the decoded size that a body states in `*ret`; the size is at most 32 times `len`.
+ * Returns 0, or BR_EINVAL if the body is damaged or truncated. For a stream of chunks, only the
+ * heads of chunks are read. */
+int br_snappy_size(const uint8_t *data, size_t len, size_t *ret);
+
+/* Decodes a body into `out`, which has `size` bytes, the result of br_snappy_size. Returns 0, or
+ * BR_EINVAL if the body is damaged or truncated, has another size, or a checksum is wrong. */
+int br_snappy_decode(const uint8_t *data, size_t len, uint8_t *out, size_t size);

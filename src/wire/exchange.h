@@ -1,11 +1,145 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions for exchanges (wire/conn.h) that the HTTP/1.1 and HTTP/2 clients share. Only src/wire
- * includes this header.
+ * The client side of a connection (conn.h): exchanges of a request and its response, without I/O.
  */
 #pragma once
 
 #include "wire/conn.h"
+
+/* The proxy of an HTTP/1.1 client whose requests contain the absolute URL (RFC 9112 section
+ * 3.2.2). */
+struct br_forward {
+    const char *origin;        /* scheme and authority of the URL in requests */
+    const char *authorization; /* value of Proxy-Authorization; NULL or "" without credentials */
+    const char *proxy;         /* host:port of the proxy, for messages */
+};
+
+#define BR_LOCATION_MAX 512 /* bytes of a stored Location, including the terminator */
+
+/* One request and its response on a client connection. The caller owns the exchange, and keeps
+ * it and everything it points to until on_done. on_done is called exactly once, also if the
+ * connection ends. */
+struct br_exchange {
+    const char *method; /* method of the request; NULL: POST */
+    const char *path;
+    const char *authority;
+    /* value of Content-Type; NULL: not sent, for a request without a body */
+    const char *content_type;
+    const char *content_encoding; /* HTTP: content-encoding; gRPC: grpc-encoding; NULL: none */
+    const char *user_agent;
+    const struct br_header *headers;
+    size_t n_headers;
+    struct br_rope body; /* body of the request; for gRPC, the message without its 5-byte prefix */
+    bool grpc;
+    bool secure;                      /* the request is sent over TLS, so its scheme is https */
+    const struct br_forward *forward; /* the proxy that forwards the request; NULL: none */
+    uint64_t timeout_ms;              /* gRPC: sent as grpc-timeout; 0: none */
+    size_t max_response;              /* maximum size of the response body in bytes; 0: 4 MiB */
+    void (*on_done)(struct br_exchange *exchange);
+    void *user;
+    /* The result, valid in on_done. */
+    int error; /* 0: a response was received; otherwise a BR_E code */
+    char error_text[192];
+    unsigned http_status;
+    int grpc_status; /* status of a gRPC call; -1: not received */
+    char grpc_message[160];
+    /* body or gRPC message of the response; may be NULL; released after on_done */
+    struct br_buf *response;
+    bool response_compressed; /* gRPC: the compressed flag of the response message */
+    char response_type[64];
+    /* content-encoding or grpc-encoding of the response, "" if absent. A server may use an
+     * encoding that the client did not offer: grpc-go uses the encoding of the request. */
+    char response_encoding[32];
+    uint8_t *details; /* grpc-status-details-bin, decoded; NULL if absent; freed after on_done */
+    size_t details_len;
+    int64_t retry_after_s;          /* seconds from the Retry-After header; -1 if absent */
+    char location[BR_LOCATION_MAX]; /* Location of a 3xx response; "" if absent */
+    bool location_cut;              /* `location` was truncated */
+    const char *not_followed;       /* why a redirect was not followed; NULL: no reason is known */
+    /* The connection that carries this exchange, set by that connection. */
+    struct br_conn *conn;
+    int32_t stream_id;
+    void *impl;
+    /* Set by the client (net/client.h) and called when the exchange ends on a connection.
+     * Returns true if the exchange was sent again, so that on_done is not called yet. May be
+     * NULL. */
+    bool (*follow)(struct br_exchange *exchange);
+    void *client;
+    struct br_hops *hops; /* state of a redirected exchange; NULL: not redirected */
+};
+
+/* Writes the error text for a response other than 2xx and 3xx to `text`. It contains the status, a
+ * hint if the config is wrong, the proxy, and `message`. */
+void br_exchange_refusal_text(const struct br_exchange *exchange, const char *message, char *text,
+                              size_t size);
+
+/* Writes the error text for a 3xx response that was not followed, with its Location, to `text`. */
+void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size);
+
+/* Parses a Retry-After value, in seconds or as an HTTP-date (RFC 9110 section 10.2.3). Returns
+ * the seconds from now by the system clock, 0 for a time in the past, -1 if it is malformed. */
+int64_t br_http_retry_after(const char *value);
+
+/* Makes the client side of an HTTP/1.1 connection, ready for an exchange. Returns NULL if memory is
+ * short. */
+struct br_conn *br_h1_client_new(struct br_pool *pool);
+
+/* Makes the client side of an HTTP/2 connection, ready for exchanges. Returns NULL if memory is
+ * short. */
+struct br_conn *br_h2_client_new(struct br_pool *pool);
+
+/* Returns true if the connection accepts another exchange now. */
+static inline bool br_conn_can_send(const struct br_conn *conn)
+{
+    return conn->ops->can_send(conn);
+}
+
+/* Starts an exchange. Returns 0, BR_ENOMEM or BR_EPROTO; after an error on_done is not called. */
+static inline int br_conn_send(struct br_conn *conn, struct br_exchange *exchange)
+{
+    return conn->ops->send(conn, exchange);
+}
+
+/* Cancels an exchange, for instance after a timeout. on_done is not called. An HTTP/1.1
+ * connection cannot be used afterwards. */
+static inline void br_conn_cancel(struct br_conn *conn, struct br_exchange *exchange)
+{
+    conn->ops->cancel(conn, exchange);
+}
+
+/* Sends a PING on HTTP/2. Returns false if the previous one was not answered. HTTP/1.1 clients
+ * return true. */
+static inline bool br_conn_ping(struct br_conn *conn)
+{
+    return conn->ops->ping(conn);
+}
+
+/* --- Tunnels (tunnel.c) ----------------------------------------------------------------------- */
+
+/*
+ * A tunnel to a server through an HTTP/1.1 proxy (CONNECT, RFC 9110 section 9.3.6). The connection
+ * uses this protocol first. Once the tunnel is open, the owner fetches the bytes that the server
+ * has already sent, frees the tunnel, and sets the server's protocol.
+ *
+ * Input fails with BR_EPROTO, with a text in `why`, if the proxy refuses or does not speak
+ * HTTP/1.1.
+ */
+
+/* Makes a tunnel to `authority` (host:port). `authorization` is the value of
+ * Proxy-Authorization; if it is NULL or "", the header is not sent. Returns NULL if memory is
+ * short. */
+struct br_conn *br_tunnel_new(struct br_pool *pool, const char *authority,
+                              const char *authorization);
+
+/* Returns true if the proxy has opened the tunnel. */
+bool br_tunnel_is_open(const struct br_conn *conn);
+
+/* Returns the bytes that followed the proxy's response, or NULL. The caller owns the buffer. */
+struct br_buf *br_tunnel_take_rest(struct br_conn *conn);
+
+/* --- For src/wire only (exchange.c) ----------------------------------------------------------- */
+
+/* The HTTP/1.1 and HTTP/2 clients share these functions. */
 
 #define BR_EXCHANGE_RESPONSE_MAX (4u << 20) /* default of max_response, in bytes */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/guess.h"
+#include "wire/conn.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "wire/conn.h"
 #include "wire/exchange.h"
 #include "wire/http1.h"
 

@@ -9,10 +9,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "wire/conn.h"
 #include "wire/exchange.h"
 #include "wire/grpc.h"
-#include "wire/guess.h"
 #include "wire/h2.h"
 #include "wire/request.h"
 

@@ -5,7 +5,6 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "wire/http1_internal.h"
 
 #define CHUNK_LINE_MAX 1024
 #define CHUNK_EXT_MAX 16384 /* maximum size of all chunk extensions of a message, in bytes */

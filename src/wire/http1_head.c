@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "base/decimal.h"
 #include "base/mem.h"
-#include "wire/http1_internal.h"
+#include "wire/http1.h"
 
 #define HEAD_TEXT_MIN 512
 

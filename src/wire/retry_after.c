@@ -4,6 +4,7 @@
 
 #include "base/decimal.h"
 #include "wire/conn.h"
+#include "wire/exchange.h"
 
 int64_t br_http_retry_after(const char *value)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/snappy.h"
+#include "wire/compression.h"
 
 #include <isa-l/crc.h>
 #include <snappy-c.h>

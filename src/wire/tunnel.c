@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/tunnel.h"
+#include "wire/exchange.h"
 
 #include <stdio.h>
 

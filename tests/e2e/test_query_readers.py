@@ -10,8 +10,8 @@ import pytest
 
 import clients
 import otlp
-from asked import Asked
 from braid import DEADLINE_S, pipelines, until
+from query_api import QueryApi
 
 SPANS = 1000
 SIZE = 1000  # bytes per item
@@ -19,9 +19,9 @@ TRACE = bytes(range(16))
 
 
 @pytest.fixture
-def asked(braid, tmp_path):
+def api(braid, tmp_path):
     """A server limited to 80 MiB, whose answer with all traces has a megabyte."""
-    made = Asked(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
+    made = QueryApi(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
                                  processors={"memory_limiter": {"check_interval": "1s", "limit_mib": 80}},
                                  extensions={"query": {"endpoint": "127.0.0.1:0"}})))
     request = otlp.trace_request(SPANS, size=SIZE)
@@ -32,9 +32,9 @@ def asked(braid, tmp_path):
     return made
 
 
-def unread(asked, path):
+def unread(api, path):
     """A connection on which an answer has begun and is not read further."""
-    host, port = asked.address.rsplit(":", 1)
+    host, port = api.address.rsplit(":", 1)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(DEADLINE_S)
@@ -43,26 +43,26 @@ def unread(asked, path):
     return connection, connection.recv(12)
 
 
-def test_clients_that_do_not_read_do_not_block_others(asked):
+def test_clients_that_do_not_read_do_not_block_others(api):
     path = f"/api/braid/traces/{TRACE.hex()}/otlp"
-    assert len(asked.raw(path)[1]) > 1_000_000
+    assert len(api.raw(path)[1]) > 1_000_000
     with contextlib.ExitStack() as readers:
         for n in range(100):
-            connection, head = unread(asked, path)
+            connection, head = unread(api, path)
             readers.enter_context(connection)
             assert head in (b"HTTP/1.1 200", b"HTTP/1.1 503")
-            clients.grpc(asked.server.grpc, otlp.TRACES, otlp.trace_request(1, first=SPANS + n).SerializeToString()).expect_ok()
-            held = asked.server.metrics()["braid_memory_bytes"]['holder="answers"']
+            clients.grpc(api.server.grpc, otlp.TRACES, otlp.trace_request(1, first=SPANS + n).SerializeToString()).expect_ok()
+            held = api.server.metrics()["braid_memory_bytes"]['holder="answers"']
             assert held <= 20 * 2**20
-        until(lambda: asked.any(path)[0] == 200, "an answer while others are not read")
-    assert sum(asked.server.metrics()["braid_query_cut_off"].values()) > 0
-    until(lambda: asked.server.metrics()["braid_memory_bytes"]['holder="answers"'] == 0, "the answers to go")
+        until(lambda: api.any(path)[0] == 200, "an answer while others are not read")
+    assert sum(api.server.metrics()["braid_query_cut_off"].values()) > 0
+    until(lambda: api.server.metrics()["braid_memory_bytes"]['holder="answers"'] == 0, "the answers to go")
 
 
-def test_tails_do_not_use_up_query_slots(asked):
+def test_tails_do_not_use_up_query_slots(api):
     with contextlib.ExitStack() as readers:
         for _ in range(70):
-            connection, head = unread(asked, "/api/braid/tail?" + urllib.parse.urlencode({"service": "nobody"}))
+            connection, head = unread(api, "/api/braid/tail?" + urllib.parse.urlencode({"service": "nobody"}))
             readers.enter_context(connection)
             assert head == b"HTTP/1.1 200"
-        assert asked.braid("status")["store"]["spans"] >= SPANS
+        assert api.braid("status")["store"]["spans"] >= SPANS

@@ -7,8 +7,8 @@ import struct
 import pytest
 
 import otlp
-from asked import Asked
 from braid import pipelines
+from query_api import QueryApi
 
 N = 25_000
 START = 1_800_000_000_000_000_000
@@ -54,18 +54,18 @@ def samples(rows, service="shop", trace=trace_id):
 def start(braid, tmp_path):
     """start(**options of the query API): a server whose store is empty."""
     def begin(**query):
-        return Asked(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
+        return QueryApi(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
                                      extensions={"query": {"endpoint": "127.0.0.1:0", **query}})))
     return begin
 
 
-def send_in_parts(asked, count, **how):
+def send_in_parts(api, count, **how):
     for begin in range(0, count, 5000):
-        asked.send(spans(range(begin, min(begin + 5000, count)), **how))
+        api.send(spans(range(begin, min(begin + 5000, count)), **how))
 
 
 @pytest.fixture
-def asked(start):
+def api(start):
     """N spans of one operation in as many traces. Span 5 has the most CPU time, then 4, 3, 2 and 1:
     these are the oldest and shortest. Each of the slowest twentieth has 1 ms."""
     made = start()
@@ -76,8 +76,8 @@ def asked(start):
     return made
 
 
-def test_slow_against_typical_uses_every_span(asked):
-    got = asked.braid("slow", service="shop", name="work", **RANGE)
+def test_slow_against_typical_uses_every_span(api):
+    got = api.braid("slow", service="shop", name="work", **RANGE)
     assert (got["slow"]["spans"], got["typical"]["spans"]) == (N // 20 + 1, N // 5 + 1)
     assert got["slow"]["min_duration_ns"] == N * 95 // 100 * 1000
     assert (got["slow"]["cpu_ns_per_span"], got["typical"]["cpu_ns_per_span"]) == (MS, 0)
@@ -85,69 +85,69 @@ def test_slow_against_typical_uses_every_span(asked):
     assert (got["why_empty"], got["cut"]) == (None, None)
 
 
-def test_spans_with_the_most_cpu_time_are_first(asked):
-    got = asked.braid("spans", sort="cpu", limit=6, **RANGE)
+def test_spans_with_the_most_cpu_time_are_first(api):
+    got = api.braid("spans", sort="cpu", limit=6, **RANGE)
     assert [each["span_id"] for each in got["spans"]] == [span_id(n).hex() for n in (5, 4, 3, 2, 1, N - 1)]
     assert [each["profile"]["cpu_ns"] for each in got["spans"]] == [105 * MS, 104 * MS, 103 * MS, 102 * MS, 101 * MS, MS]
     assert got["cut"] is None
-    among = asked.braid("spans", sort="cpu", limit=2, q="{ span.number > 1 && span.number < 5 }", **RANGE)
+    among = api.braid("spans", sort="cpu", limit=2, q="{ span.number > 1 && span.number < 5 }", **RANGE)
     assert [each["span_id"] for each in among["spans"]] == [span_id(n).hex() for n in (4, 3)]
 
 
 @pytest.mark.parametrize("sort", ["duration", "start"])
 @pytest.mark.parametrize("query", ["{ span.number < 3 }", "{ span.number < 3 } | count() > 0"])
-def test_a_query_finds_spans_among_all(asked, sort, query):
-    got = asked.braid("spans", q=query, sort=sort, limit=2, **RANGE)
+def test_a_query_finds_spans_among_all(api, sort, query):
+    got = api.braid("spans", q=query, sort=sort, limit=2, **RANGE)
     assert [each["span_id"] for each in got["spans"]] == [span_id(n).hex() for n in (2, 1)]
     assert got["cut"] is None
-    narrow = asked.braid("spans", q=query, sort=sort, max_duration="2us", **RANGE)
+    narrow = api.braid("spans", q=query, sort=sort, max_duration="2us", **RANGE)
     assert [each["span_id"] for each in narrow["spans"]] == [span_id(n).hex() for n in (1, 0)]
 
 
-def test_privacy_reads_every_span_and_profiles(asked):
-    got = asked.braid("privacy", **RANGE)
+def test_privacy_reads_every_span_and_profiles(api):
+    got = api.braid("privacy", **RANGE)
     assert [(each["key"], each["kind"], each["count"], each["span_id"]) for each in got["found"]] == [
         ("mail", "mail address", 1, span_id(3).hex())]
     assert (got["looked_at"]["spans"], got["looked_at"]["series"]) == (N, 1)
     assert got["looked_at"]["functions"] > 0 and got["cut"] is None
 
 
-def test_timeline_and_join_health_count_every_span(asked):
-    assert sum(bucket["spans"] for bucket in asked.braid("timeline", **RANGE)["buckets"]) == N
-    assert [each["spans"] for each in asked.braid("join", **RANGE)["services"]] == [N]
+def test_timeline_and_join_health_count_every_span(api):
+    assert sum(bucket["spans"] for bucket in api.braid("timeline", **RANGE)["buckets"]) == N
+    assert [each["spans"] for each in api.braid("join", **RANGE)["services"]] == [N]
 
 
 def test_every_service_lists_its_operations(start):
     """One of the services has more operations than one answer lists."""
-    asked = start()
-    asked.send(spans(range(10_001), service="a", name=lambda n: f"operation {n}"))
-    asked.send(spans(range(1500), service="b", name=lambda n: f"operation {n}"))
-    asked.send(spans(range(2), service="c", name=lambda n: f"operation {n}"))
-    got = asked.braid("services", **RANGE)
+    api = start()
+    api.send(spans(range(10_001), service="a", name=lambda n: f"operation {n}"))
+    api.send(spans(range(1500), service="b", name=lambda n: f"operation {n}"))
+    api.send(spans(range(2), service="c", name=lambda n: f"operation {n}"))
+    got = api.braid("services", **RANGE)
     assert [(each["name"], each["spans"], len(each["operations"])) for each in got["services"]] == [
         ("a", 10_001, 10_000), ("b", 1500, 1500), ("c", 2, 2)]
     assert got["cut"] == "there are more operations than one response can list"
 
 
 def test_a_trace_of_50_000_spans_is_complete(start):
-    asked, count = start(), 50_000
-    send_in_parts(asked, count, trace=lambda n: trace_id(0), parent=lambda n: span_id(0) if n else b"")
-    asked.send(samples([(n, 2) for n in range(1, count, 5)], trace=lambda n: trace_id(0)))
-    asked.stored(count // 5)
-    got = asked.braid(f"traces/{trace_id(0).hex()}")
+    api, count = start(), 50_000
+    send_in_parts(api, count, trace=lambda n: trace_id(0), parent=lambda n: span_id(0) if n else b"")
+    api.send(samples([(n, 2) for n in range(1, count, 5)], trace=lambda n: trace_id(0)))
+    api.stored(count // 5)
+    got = api.braid(f"traces/{trace_id(0).hex()}")
     assert len(got["spans"]) == count and got["cut"] is None
     assert got["spans"][0]["profile"]["subtree"]["cpu_ns"] == count // 5 * 2 * MS
     assert got["spans"][1]["profile"]["cpu_ns"] == 2 * MS
-    [row] = asked.braid("spans", roots="true", figures="subtree", **RANGE)["spans"]
+    [row] = api.braid("spans", roots="true", figures="subtree", **RANGE)["spans"]
     assert row["profile"]["subtree"]["cpu_ns"] == count // 5 * 2 * MS
 
 
 def test_memory_of_series_depends_on_steps_not_on_spans(start):
-    asked, count = start(max_query_memory=4 << 20), 60_000
+    api, count = start(max_query_memory=4 << 20), 60_000
     for begin in range(0, count, 10_000):
-        asked.send(samples([(n, 1) for n in range(begin, begin + 10_000)]))
-    asked.stored(count)
-    got = asked.post("/querier.v1.QuerierService/SelectSeries", {
+        api.send(samples([(n, 1) for n in range(begin, begin + 10_000)]))
+    api.stored(count)
+    got = api.post("/querier.v1.QuerierService/SelectSeries", {
         "profileTypeID": CPU, "labelSelector": "{}", "start": str(START // MS), "end": str(START // MS + count), "step": 10})
     points = got["series"][0]["points"]
     assert sum(float(point["value"]) for point in points) == count * MS
@@ -156,7 +156,7 @@ def test_memory_of_series_depends_on_steps_not_on_spans(start):
 
 @pytest.mark.parametrize("timeout_ms", [1, 2, 4, 8, 16])
 def test_a_query_that_takes_too_long_is_stopped(start, timeout_ms):
-    asked = start(query_timeout=f"{timeout_ms}ms")
-    send_in_parts(asked, 10_000, attributes=lambda n: {"number": n})
-    code, body = asked.any("/api/braid/spans", q="{ span.number >= 0 }", **RANGE)
+    api = start(query_timeout=f"{timeout_ms}ms")
+    send_in_parts(api, 10_000, attributes=lambda n: {"number": n})
+    code, body = api.any("/api/braid/spans", q="{ span.number >= 0 }", **RANGE)
     assert code == 504 or (code == 200 and (body["cut"] or len(body["spans"]) == 100)), body

@@ -6,7 +6,6 @@
 
 #include "base/str.h"
 #include "query/id.h"
-#include "query/profile_type.h"
 #include "query/selector.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

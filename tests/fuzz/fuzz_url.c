@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/redirect.h"
 #include "net/route.h"
-#include "net/url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -158,14 +158,14 @@ static void client_free(struct br_client *base)
     free(c);
 }
 
-static void client_want(struct br_client *base)
+static void client_expect_retry(struct br_client *base)
 {
     struct fake_client *c = br_container_of(base, struct fake_client, base);
     c->host->n_wanted++;
 }
 
 static const struct br_client_ops client_ops = {client_send, client_cancel, client_free,
-                                                client_want};
+                                                client_expect_retry};
 
 static int host_connect(struct br_host *host, const struct br_client_config *config,
                         struct br_client **ret, struct br_err *err)
@@ -495,16 +495,16 @@ static bool host_work(struct br_host *base, struct br_work *w)
 }
 
 /* The work has not begun, so it is cancelled. */
-static void host_work_leave(struct br_host *base, struct br_work *w)
+static void host_work_cancel(struct br_host *base, struct br_work *w)
 {
     (void)base;
-    w->left = true;
+    w->cancelled = true;
 }
 
 static void host_work_wait(struct br_host *base, struct br_work *w)
 {
     struct fake_host *h = (struct fake_host *)(void *)base;
-    assert_true(w->left);
+    assert_true(w->cancelled);
     h->n_waits++;
 }
 
@@ -513,7 +513,7 @@ unsigned fake_host_work(struct fake_host *h)
     unsigned n = h->n_works;
     h->n_works = h->n_waits = 0;
     for (unsigned i = 0; i < n; i++) {
-        if (!h->works[i]->left)
+        if (!h->works[i]->cancelled)
             h->works[i]->run(h->works[i]);
         h->works[i]->done(h->works[i]);
     }
@@ -526,7 +526,7 @@ static const struct br_host_ops host_ops = {.mono_ms = mono_ms,
                                             .serve = host_serve,
                                             .connect = host_connect,
                                             .work = host_work,
-                                            .work_leave = host_work_leave,
+                                            .work_cancel = host_work_cancel,
                                             .work_wait = host_work_wait};
 
 struct fake_host *fake_host_new(void)
@@ -546,7 +546,7 @@ struct fake_host *fake_host_new(void)
 
 void fake_host_free(struct fake_host *h)
 {
-    fake_host_turn(h);
+    fake_host_iterate(h);
     (void)fake_host_work(h);
     br_rope_release(&h->last_body);
     assert_true(br_list_empty(&h->servers));
@@ -557,10 +557,10 @@ void fake_host_free(struct fake_host *h)
     free(h);
 }
 
-void fake_host_turn(struct fake_host *h)
+void fake_host_iterate(struct fake_host *h)
 {
     for (int i = 0; i < TURNS_MAX; i++) {
-        bool more = br_host_turn(&h->host);
+        bool more = br_host_iterate(&h->host);
         if (!more && br_timers_next(&h->host.timers) > h->now_ms)
             return;
     }
@@ -574,14 +574,14 @@ void fake_host_drain(struct fake_host *h, struct br_node *node)
         node->component->drain(node);
     else
         br_node_drained(node);
-    fake_host_turn(h);
+    fake_host_iterate(h);
 }
 
 void fake_host_end(struct fake_host *h, struct br_node *node, struct br_arena *arena)
 {
     if (node->component->destroy)
         node->component->destroy(node);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     br_free(node->state);
     br_arena_release(arena);
     fake_host_check_ledger(h);
@@ -592,7 +592,7 @@ void fake_host_advance(struct fake_host *h, uint64_t ms)
 {
     uint64_t until = h->now_ms + ms;
     for (;;) {
-        fake_host_turn(h);
+        fake_host_iterate(h);
         uint64_t due = br_timers_next(&h->host.timers);
         if (h->now_ms >= until)
             return;

@@ -14,7 +14,7 @@
 #include "net/client.h"
 #include "net/server.h"
 #include "pipeline/component.h"
-#include "wire/conn.h"
+#include "wire/exchange.h"
 #include "wire/request.h"
 
 struct fake_request;
@@ -57,7 +57,7 @@ struct fake_host {
     unsigned n_works;
     unsigned n_waits;                /* times that a caller waited for deferred work */
     unsigned n_exchanges;            /* exchanges that clients were given */
-    unsigned n_wanted;               /* exchanges announced as retries (br_client_want) */
+    unsigned n_wanted;               /* exchanges announced as retries (br_client_expect_retry) */
     void (*on_reachable)(void *arg); /* options of the last client that was made */
     void *on_reachable_arg;
     struct br_rope last_body; /* body of the last exchange, as slices */
@@ -73,7 +73,7 @@ void fake_host_free(struct fake_host *h);
 
 /* Runs everything that is due now: finished items and deferred work. Returns when nothing is
  * left; fails the test if that never happens. */
-void fake_host_turn(struct fake_host *h);
+void fake_host_iterate(struct fake_host *h);
 
 /* Starts draining a node, and runs the loop. */
 void fake_host_drain(struct fake_host *h, struct br_node *node);

@@ -246,7 +246,7 @@ void fake_bed_begin(struct fake_bed *bed)
 void fake_bed_end(struct fake_bed *bed)
 {
     fake_sink_free(&bed->sink);
-    fake_host_turn(bed->h);
+    fake_host_iterate(bed->h);
     fake_host_check_ledger(bed->h);
     fake_host_free(bed->h);
 }

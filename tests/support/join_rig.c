@@ -62,7 +62,7 @@ void join_rig_release(struct join_rig *r, enum join_rig_sink verdict)
     for (unsigned i = 0; i < r->n_kept; i++)
         finish(r->kept[i], verdict);
     r->n_kept = 0;
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
 }
 
 static enum reorder field_order;
@@ -155,7 +155,7 @@ void join_rig_destroy(struct join_rig *r)
 {
     join_rig_release(r, RIG_RETRY);
     br_join_processor.destroy(&r->node);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
     fake_host_check_ledger(r->h);
     for (unsigned i = 0; i < r->n_out; i++) {
         wire_free(&r->out[i].bytes);
@@ -215,7 +215,7 @@ struct br_item *join_rig_item(struct join_rig *r, enum br_signal signal, const s
 void join_rig_consume(struct join_rig *r, struct br_item *item)
 {
     br_consume(&r->node.input, item);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
 }
 
 void join_rig_send(struct join_rig *r, enum br_signal signal, const struct wire *w, bool spans)

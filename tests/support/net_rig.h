@@ -10,7 +10,7 @@
 #include "net/loop.h"
 #include "net/server.h"
 #include "tests/support/test.h"
-#include "wire/conn.h"
+#include "wire/exchange.h"
 #include "wire/request.h"
 
 #define NET_REQUESTS_MAX 1024

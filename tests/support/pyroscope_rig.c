@@ -81,7 +81,7 @@ unsigned pyroscope_ask(struct fixture *f, struct ask a, const void *body, size_t
     if (a.header)
         fake_request_header(r, a.header, a.value);
     fake_request_send(r, body, len);
-    fake_host_turn(f->h);
+    fake_host_iterate(f->h);
     const struct fake_reply *reply = fake_request_reply(r);
     free(pyroscope_last.body);
     pyroscope_last = *reply;

@@ -77,7 +77,7 @@ void receiver_rig_finish(struct receiver_rig *r)
     assert_non_null(item);
     r->held = NULL;
     br_item_finish(item, &r->outcome);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
 }
 
 void receiver_rig_drain(struct receiver_rig *r)
@@ -96,7 +96,7 @@ void receiver_rig_end(struct receiver_rig *r)
     br_arena_release(&r->arena);
     br_str_release(&r->text);
     br_str_release(&r->bytes);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
     assert_true(br_list_empty(&r->h->host.overridables));
     fake_host_check_ledger(r->h);
     fake_host_free(r->h);

@@ -229,7 +229,7 @@ const char *rig_start_error(const struct br_component *c, const char *text)
 
 void rig_turn(struct rig *r)
 {
-    while (br_host_turn(&r->host))
+    while (br_host_iterate(&r->host))
         ;
 }
 

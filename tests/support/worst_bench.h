@@ -51,7 +51,7 @@ static void worst_bench_free(struct worst_bench *b)
         fake_host_drain(b->h, &b->node);
     fake_host_advance(b->h, 1000);
     b->node.component->destroy(&b->node);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     br_free(b->node.state);
     br_arena_release(&b->arena);
     free(b);
@@ -80,7 +80,7 @@ static uint64_t worst_send(struct fake_host *h, const struct worst_reader *reade
     br_item_received(item);
     uint64_t before = times ? worst_cpu_us() : br_steps();
     b->node.component->consume(&b->node, item);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     uint64_t taken = (times ? worst_cpu_us() : br_steps()) - before;
     worst_bench_free(b);
     return taken;

@@ -263,7 +263,7 @@ void br_build_profile(struct br_build *build, const struct br_build_profile *pro
     if (!build_enter(build, SCOPE) || !br_build_check(build, BR_TABLE_STRING, strings, 4) ||
         !br_build_check(build, BR_TABLE_ATTRIBUTE, profile->attributes, profile->n_attributes))
         return;
-    build->open[SCOPE] = br_merger_open(&build->merge, BR_SCOPES_ITEMS, LIKELY_LEN);
+    build->open[SCOPE] = br_merger_open(&build->merge, BR_SCOPES_RECORDS, LIKELY_LEN);
     build->depth = PROFILE;
     uint8_t *o = br_merger_room(&build->merge, PROFILE_FIXED + 5 * profile->n_attributes);
     if (!o)

@@ -50,7 +50,7 @@ static uint8_t *build_entry_put_text(uint8_t *out, const struct br_addition *tex
 {
     if (size == text->len)
         return br_put_bytes(out, text->data, text->len);
-    return out + br_utf8_mend(text->data, text->len, out);
+    return out + br_utf8_replace(text->data, text->len, out);
 }
 
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len)
@@ -59,10 +59,10 @@ uint32_t br_build_string(struct br_build *build, const void *data, size_t len)
         return 0;
     bool valid = __builtin_expect(br_utf8_valid(data, len) == len, 1);
     uint8_t *o =
-        build_entry_begin(build, BR_TABLE_STRING, valid ? len : br_utf8_mend(data, len, NULL));
+        build_entry_begin(build, BR_TABLE_STRING, valid ? len : br_utf8_replace(data, len, NULL));
     if (!o)
         return 0;
-    o = valid ? br_put_bytes(o, data, len) : o + br_utf8_mend(data, len, o);
+    o = valid ? br_put_bytes(o, data, len) : o + br_utf8_replace(data, len, o);
     return br_merger_enter(&build->merge, BR_TABLE_STRING, o, BR_INTERN_NONE);
 }
 
@@ -83,7 +83,7 @@ static uint8_t *build_entry_begin_attribute(struct br_build *build, uint32_t key
 uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data, size_t len)
 {
     struct br_addition text = {data, len};
-    size_t size = br_utf8_mend(data, len, NULL);
+    size_t size = br_utf8_replace(data, len, NULL);
     uint8_t *o = build_entry_begin_attribute(build, key, br_len_size(BR_VALUE_STRING, size));
     if (!o)
         return 0;
@@ -99,14 +99,14 @@ uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
     for (size_t i = 0; i < count; i++)
         list += br_len_size(
             BR_LIST_VALUES,
-            br_len_size(BR_VALUE_STRING, br_utf8_mend(texts[i].data, texts[i].len, NULL)));
+            br_len_size(BR_VALUE_STRING, br_utf8_replace(texts[i].data, texts[i].len, NULL)));
     uint8_t *o = build_entry_begin_attribute(build, key, br_len_size(BR_VALUE_LIST, list));
     if (!o)
         return 0;
     *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_LIST);
     o = br_put_varint(o, list);
     for (size_t i = 0; i < count; i++) {
-        size_t size = br_utf8_mend(texts[i].data, texts[i].len, NULL);
+        size_t size = br_utf8_replace(texts[i].data, texts[i].len, NULL);
         *o++ = (uint8_t)BR_SCAN_LEN(BR_LIST_VALUES);
         o = br_put_varint(o, br_len_size(BR_VALUE_STRING, size));
         *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_STRING);

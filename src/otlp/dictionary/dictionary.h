@@ -13,7 +13,7 @@
  *
  * Profiles keep their fields and the order of their samples. Entries are decoded and written in one
  * canonical form, so that equal entries have equal bytes. Most senders repeat the same tables:
- * entries that are unchanged since the previous request are compared but not decoded (source.h).
+ * entries that are unchanged since the previous request are compared but not decoded (source.c).
  */
 #pragma once
 
@@ -22,8 +22,10 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "core/item.h"
+#include "otlp/fields.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
@@ -148,3 +150,38 @@ bool br_item_has_references(const struct br_item *item);
  * Returns 0, BR_ENOMEM, BR_EFULL if a part would exceed BR_BUF_MAX, or BR_EINVAL if the item is
  * malformed. On failure the item is valid, with some of the references replaced. */
 int br_item_inline_references(struct br_item *item);
+
+/* --- References inside attributes (resolve.c) ------------------------------------------------- */
+
+/*
+ * Resolves references to the string table inside attributes: KeyValue.key_strindex and
+ * AnyValue.string_value_strindex, at any depth. Source: opentelemetry/proto/common/v1/common.proto,
+ * 1.10 and later.
+ */
+
+/* Returns true if one of the attributes of a message uses a reference. The attributes are its
+ * repeated KeyValues with number `field`. */
+bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field);
+
+/* Returns true if an AnyValue uses a reference. */
+bool br_value_has_references(const uint8_t *body, size_t len);
+
+/* Replaces references by strings. The output is appended to `*out`, up to `max` bytes. `string`
+ * is called with `arg` and returns string number `i`. */
+struct br_inliner {
+    struct br_buf **out;
+    size_t max;
+    struct br_entry (*string)(const void *arg, uint64_t i);
+    const void *arg;
+};
+
+/* Appends a message with references in its attributes replaced by strings, and everything else
+ * unchanged. The attributes are field `field` of the message. A key as text has priority over a
+ * reference, unless the text is empty. Returns 0, BR_EINVAL if the message is malformed,
+ * BR_EFULL or BR_ENOMEM. */
+int br_attributes_inline(const struct br_inliner *in, const uint8_t *body, size_t len,
+                         uint32_t field);
+
+/* Appends an AnyValue with references replaced by strings, and everything else unchanged. Returns
+ * the same errors as br_attributes_inline. */
+int br_value_inline(const struct br_inliner *in, const uint8_t *body, size_t len);

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "core/host.h"
 #include "otlp/dictionary/merger.h"
-#include "otlp/dictionary/outline.h"
 
 #define OUTLINE_ALIGN ((uint32_t)sizeof(uint32_t))
 #define OUTLINE_ROOM (OUTLINE_ALIGN + sizeof(struct br_outline))

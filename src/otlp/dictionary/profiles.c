@@ -172,7 +172,7 @@ void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t le
 static void merge_profiles_put_profile(struct br_merge *merge, const struct br_field *profile,
                                        const uint8_t *end)
 {
-    struct br_open open = br_merger_open(merge, BR_SCOPES_ITEMS, profile->value);
+    struct br_open open = br_merger_open(merge, BR_SCOPES_RECORDS, profile->value);
     for (const uint8_t *p = profile->data; p < end && !merge->rc;) {
         struct br_field field;
         p = br_scan(p, end, &field);
@@ -195,7 +195,7 @@ static void merge_profiles_put_scope(struct br_merge *merge, const struct br_fie
         p = br_scan(p, end, &field);
         if (!p)
             br_merger_fail(merge, BR_EINVAL);
-        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_ITEMS))
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_RECORDS))
             merge_profiles_put_profile(merge, &field, p);
         else
             br_merger_put_scope_field(merge, &field, p);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
 #include "core/host.h"
-#include "otlp/dictionary/outline.h"
-#include "otlp/dictionary/resolve.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/dictionary/merger.h"
 #include "otlp/edit/edit.h"
 #include "otlp/scan.h"
 

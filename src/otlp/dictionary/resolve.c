@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/dictionary/resolve.h"
+#include "otlp/dictionary/dictionary.h"
 
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"

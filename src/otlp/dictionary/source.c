@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/dictionary/source.h"
+#include "otlp/dictionary/merger.h"
 
 #include "base/mem.h"
 #include "core/host.h"

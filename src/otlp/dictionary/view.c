@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/dictionary/dictionary.h"
 
-#include "otlp/dictionary/outline.h"
+#include "otlp/dictionary/merger.h"
 #include "otlp/scan.h"
 
 /* Scans a range of a dictionary: counts the entries or, if `fill`, indexes them. Contains no

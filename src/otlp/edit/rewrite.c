@@ -29,7 +29,7 @@ struct rewrite {
     br_visit_fn *visit;
     void *arg;
     struct br_visit visitor;
-    uint32_t index[BR_LEVEL_ITEM + 1];
+    uint32_t index[BR_LEVEL_RECORD + 1];
     struct fresh *fresh; /* where to store the replacement of the current part */
     /* the fields of the current profile that were read so far, without its samples */
     const uint8_t *head;
@@ -90,7 +90,7 @@ static int rewrite_visit_scope(struct rewrite *rewrite, const struct br_field *f
 static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *field,
                               const uint8_t *next, bool *ret_removed)
 {
-    int verdict = rewrite_call_visit(rewrite, BR_LEVEL_ITEM, field->data, field->value);
+    int verdict = rewrite_call_visit(rewrite, BR_LEVEL_RECORD, field->data, field->value);
     if (verdict == BR_REPLACE)
         return br_splice_replace(&rewrite->splice, field->number, field->at, next,
                                  rewrite->visitor.out.data, rewrite->visitor.out.len);
@@ -154,10 +154,10 @@ static int rewrite_visit_child(struct rewrite *rewrite, unsigned level,
                                const struct br_field *field, const uint8_t *next, bool *ret_removed)
 {
     if (level + 1 == rewrite->n_levels)
-        return rewrite_wants(rewrite, BR_LEVEL_ITEM)
+        return rewrite_wants(rewrite, BR_LEVEL_RECORD)
                    ? rewrite_visit_item(rewrite, field, next, ret_removed)
                    : 0;
-    if (level == SCOPE && !rewrite_wants(rewrite, BR_LEVEL_ITEM) &&
+    if (level == SCOPE && !rewrite_wants(rewrite, BR_LEVEL_RECORD) &&
         !rewrite_wants(rewrite, BR_LEVEL_PROFILE))
         return 0;
     return rewrite_walk(rewrite, level + 1, field, next, ret_removed);

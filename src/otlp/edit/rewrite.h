@@ -18,7 +18,7 @@
 enum br_level {
     BR_LEVEL_SCOPE,   /* InstrumentationScope, field 1 of ScopeSpans and ScopeProfiles */
     BR_LEVEL_PROFILE, /* Profile without its samples; visited after all samples of the profile */
-    BR_LEVEL_ITEM,    /* Span or Sample */
+    BR_LEVEL_RECORD,  /* Span or Sample */
 };
 
 enum br_change {

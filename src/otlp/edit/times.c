@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 
 #include <string.h>
 
@@ -115,15 +115,15 @@ static int times_on_profile(struct times *times, struct br_visit *visit)
 
 static int times_on_visit(void *arg, struct br_visit *visit)
 {
-    return visit->level == BR_LEVEL_ITEM ? times_on_sample(arg, visit)
-                                         : times_on_profile(arg, visit);
+    return visit->level == BR_LEVEL_RECORD ? times_on_sample(arg, visit)
+                                           : times_on_profile(arg, visit);
 }
 
 int br_item_correct_times(struct br_item *item, uint64_t now_ns, uint32_t *ret_corrected)
 {
     struct times times = {.now_ns = now_ns};
-    int rc =
-        br_item_rewrite(item, 1u << BR_LEVEL_PROFILE | 1u << BR_LEVEL_ITEM, times_on_visit, &times);
+    int rc = br_item_rewrite(item, 1u << BR_LEVEL_PROFILE | 1u << BR_LEVEL_RECORD, times_on_visit,
+                             &times);
     *ret_corrected = rc ? 0 : times.n_corrected;
     br_free(times.scratch);
     return rc;

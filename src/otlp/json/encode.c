@@ -7,7 +7,7 @@
 #include "google/protobuf/any.pb-c.h"
 #include "google/protobuf/duration.pb-c.h"
 #include "otlp/json/json.h"
-#include "otlp/json/names.h"
+#include "otlp/json/internal.h"
 #include "otlp/json/number.h"
 #include "wire/protobuf.h"
 

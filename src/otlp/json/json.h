@@ -41,7 +41,7 @@ const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
  * The error message contains the path: "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be
  * ...". The first error is reported, but a syntax error has priority.
  *
- * Decoding makes one pass over the text and one over its notes (otlp/json/notes.h), so the time
+ * Decoding makes one pass over the text and one over its notes (otlp/json/internal.h), so the time
  * is linear in `len` for any input. It uses at most 2 * `len` + 1 MiB of memory including the
  * result, all from `pool`.
  *

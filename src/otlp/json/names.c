@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/json/names.h"
+#include "otlp/json/internal.h"
 
 #include <string.h>
 

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "base/steps.h"
-#include "otlp/json/names.h"
-#include "otlp/json/notes.h"
+#include "otlp/json/internal.h"
 
 struct writer {
     const uint8_t *note; /* end of the note to read next; notes are read from end to start */

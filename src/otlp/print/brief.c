@@ -106,7 +106,7 @@ static void brief_print_scope_spans(struct br_printer *printer, unsigned index,
                                     struct br_entry scope_spans)
 {
     print_scope(printer, index, scope_spans);
-    (void)br_print_each(printer, scope_spans, BR_SCOPES_ITEMS, brief_print_span);
+    (void)br_print_each(printer, scope_spans, BR_SCOPES_RECORDS, brief_print_span);
 }
 
 static void print_spans_part(struct br_printer *printer, unsigned index, const struct br_part *part,
@@ -174,7 +174,7 @@ static void brief_print_scope_profiles(struct br_printer *printer, unsigned inde
                                        struct br_entry scope_profiles)
 {
     print_scope(printer, index, scope_profiles);
-    (void)br_print_each(printer, scope_profiles, BR_SCOPES_ITEMS, brief_print_profile);
+    (void)br_print_each(printer, scope_profiles, BR_SCOPES_RECORDS, brief_print_profile);
 }
 
 static void brief_print_profiles_part(struct br_printer *printer, unsigned index,

@@ -221,7 +221,7 @@ static void print_profiles_scope_profiles(struct br_printer *printer, unsigned i
     br_print_read(scope_profiles, &fields);
     br_print_line(printer, "ScopeProfiles #%u", index);
     br_print_scope(printer, &fields);
-    (void)br_print_each(printer, scope_profiles, BR_SCOPES_ITEMS, print_profile);
+    (void)br_print_each(printer, scope_profiles, BR_SCOPES_RECORDS, print_profile);
 }
 
 static void print_profiles_print_part(struct br_printer *printer, unsigned index,

@@ -108,7 +108,7 @@ static void print_traces_scope_spans(struct br_printer *printer, unsigned index,
     br_print_read(scope_spans, &fields);
     br_print_line(printer, "ScopeSpans #%u", index);
     br_print_scope(printer, &fields);
-    (void)br_print_each(printer, scope_spans, BR_SCOPES_ITEMS, print_traces_span);
+    (void)br_print_each(printer, scope_spans, BR_SCOPES_RECORDS, print_traces_span);
 }
 
 static void print_traces_part(struct br_printer *printer, unsigned index,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 #include "otlp/plain.h"
 #include "otlp/walk/internal.h"
 
@@ -207,7 +207,7 @@ static bool walk_scope_profiles(struct br_walker *walker, struct br_part *part, 
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (field.number == BR_SCOPES_ITEMS) {
+        if (field.number == BR_SCOPES_RECORDS) {
             walker->item++;
             walker->inner = -1;
             walker->n_profiles++;

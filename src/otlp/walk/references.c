@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calculates how much larger a profiles request becomes when exporters and processors replace
- * its references by strings (resolve.h). */
+ * its references by strings (dictionary.h). */
 #include "base/mem.h"
-#include "otlp/dictionary/resolve.h"
+#include "otlp/dictionary/dictionary.h"
 #include "otlp/scan.h"
 #include "otlp/walk/internal.h"
 

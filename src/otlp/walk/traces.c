@@ -319,7 +319,7 @@ static bool walk_scope_spans(struct br_walker *walker, struct br_item *item, str
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (field.number == BR_SCOPES_ITEMS) {
+        if (field.number == BR_SCOPES_RECORDS) {
             walker->item++;
             if (walker->options->spans) {
                 if (__builtin_expect(walker->next_span == walker->end_span, 0) &&

@@ -27,7 +27,7 @@ static struct count utf8_count_string(const struct br_field *field)
 {
     if (br_utf8_valid(field->data, field->value) == field->value)
         return (struct count){0};
-    return (struct count){br_utf8_mend(field->data, field->value, NULL), true};
+    return (struct count){br_utf8_replace(field->data, field->value, NULL), true};
 }
 
 static int utf8_count_message(struct count *count, const ProtobufCMessageDescriptor *desc,
@@ -83,12 +83,12 @@ static int utf8_put_string(struct repair *repair, const struct br_field *field, 
 {
     if (br_utf8_valid(field->data, field->value) == field->value)
         return utf8_put(repair, field->at, (size_t)(next - field->at));
-    size_t len = br_utf8_mend(field->data, field->value, NULL);
+    size_t len = br_utf8_replace(field->data, field->value, NULL);
     int rc = utf8_put_prefix(repair, field->number, len);
     if (rc)
         return rc;
     repair->out->len +=
-        (uint32_t)br_utf8_mend(field->data, field->value, repair->out->data + repair->out->len);
+        (uint32_t)br_utf8_replace(field->data, field->value, repair->out->data + repair->out->len);
     repair->repaired++;
     return 0;
 }

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 #include "profile/pprof/internal.h"
 
 #define NAME_MAX_LEN 256

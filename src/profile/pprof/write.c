@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "core/host.h"
-#include "profile/pprof/write_head.h"
+#include "profile/pprof/write_internal.h"
 
 /* time in ns between consecutive pieces of a profile that is written in pieces */
 #define LATER_NS 1000000u
@@ -481,7 +481,7 @@ static const uint8_t *pprof_write_next_profile(struct cursor *cursor, const uint
     struct br_field field;
     while (cursor->p && cursor->p < cursor->end &&
            (cursor->p = br_field_next(cursor->p, cursor->end, &field))) {
-        if (field.number != BR_SCOPES_ITEMS || field.wire != BR_WIRE_LEN)
+        if (field.number != BR_SCOPES_RECORDS || field.wire != BR_WIRE_LEN)
             continue;
         *ret = field.data;
         return field.data + field.value;

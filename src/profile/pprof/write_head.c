@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/pprof/write_head.h"
 #include "base/bytes.h"
+#include "profile/pprof/write_internal.h"
 
 #include <ctype.h>
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "otlp/dictionary/resolve.h"
+#include "otlp/dictionary/dictionary.h"
 
 #define COMMENT "pprof.profile.comment"
 

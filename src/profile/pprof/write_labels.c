@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "profile/pprof/write_tables.h"
+#include "profile/pprof/write_internal.h"
 
 /* --- Labels ---------------------------------------------------------------------------------- */
 

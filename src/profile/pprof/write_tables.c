@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/pprof/write_tables.h"
+#include "profile/pprof/write_internal.h"
 
 #include <assert.h>
 

@@ -13,8 +13,7 @@
 
 #include "base/decimal.h"
 #include "base/mem.h"
-#include "profile/text/gecko_stacks.h"
-#include "profile/text/gecko_table.h"
+#include "profile/text/gecko.h"
 #include "profile/timed.h"
 
 #define DEPTH_MAX 64

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/text/gecko_stacks.h"
+#include "profile/text/gecko.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "base/decimal.h"
 #include "base/mem.h"
 #include "base/steps.h"
-#include "profile/text/gecko_table.h"
 
 #define ROWS_MAX (1u << 28)
 #define RESOURCE_LIBRARY 1.0

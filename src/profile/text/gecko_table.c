@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/text/gecko_table.h"
+#include "profile/text/gecko.h"
 
 #define PLACE_MAX 1024.0
 

@@ -6,7 +6,6 @@
  * file was made.
  */
 #include "app/config.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "tests/support/file.h"

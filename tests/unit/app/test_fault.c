@@ -5,8 +5,8 @@
  * component (contract). */
 #include <fcntl.h>
 
+#include "app/config.h"
 #include "app/graph.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"
@@ -112,7 +112,7 @@ static void item_scenario(void *arg)
         n += attempt != NULL;
         if (attempt)
             br_item_retry(attempt, BR_STATUS_UNAVAILABLE, 0, "x");
-        fake_host_turn(h);
+        fake_host_iterate(h);
         for (int i = 0; i < 3; i++) {
             struct br_item *child = items_child(into);
             if (child)
@@ -120,7 +120,7 @@ static void item_scenario(void *arg)
         }
         br_item_release_parent(into);
     }
-    fake_host_turn(h);
+    fake_host_iterate(h);
     fault_stop();
     br_rope_release(&rope);
     assert_int_equal(tally.n, 2);

@@ -249,7 +249,7 @@ static void end(void)
 {
     br_graph_free(bed->graph);
     bed->graph = NULL;
-    fake_host_turn(bed->h);
+    fake_host_iterate(bed->h);
 }
 
 static int teardown(void **state)
@@ -273,7 +273,7 @@ static void clear_log(void)
 static void send(struct br_node *from, enum br_signal signal, uint64_t first, uint32_t n)
 {
     br_node_forward(from, fake_tally_item(&bed->tally, &bed->h->host, signal, first, n));
-    fake_host_turn(bed->h);
+    fake_host_iterate(bed->h);
 }
 
 static void on_drained(void *arg)

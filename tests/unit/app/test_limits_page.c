@@ -4,7 +4,7 @@
  * first names an option and its default. Each row of the second names a macro and its value. Every
  * option whose name denotes a limit has a row.
  */
-#include "app/registry.h"
+#include "app/config.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/option.h"

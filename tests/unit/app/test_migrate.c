@@ -9,8 +9,8 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include "app/config.h"
 #include "app/migrate.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "tests/support/fault.h"
 #include "tests/support/file.h"

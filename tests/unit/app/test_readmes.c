@@ -6,8 +6,7 @@
  */
 #include <unistd.h>
 
-#include "app/registry.h"
-#include "app/service_config.h"
+#include "app/config.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "tests/support/file.h"

@@ -304,7 +304,7 @@ static void bytes_of_texts_count_as_steps(void **state)
     br_str_add(&s, "seven..", 7);
     assert_int_equal(br_steps() - before, 12);
     br_str_release(&s);
-    assert_int_equal(br_utf8_mend((const uint8_t *)"\xff\xff", 2, NULL), 6);
+    assert_int_equal(br_utf8_replace((const uint8_t *)"\xff\xff", 2, NULL), 6);
     assert_int_equal(br_steps() - before, 14);
 }
 

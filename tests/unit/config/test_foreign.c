@@ -2,7 +2,6 @@
 /* Tests components of the Collector that Braid has under another name, that change no data, or
  * that Braid does not support. */
 #include "app/config.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/foreign.h"

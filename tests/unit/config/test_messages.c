@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "app/config.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "tests/support/test.h"

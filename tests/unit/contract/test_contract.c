@@ -11,8 +11,8 @@
  */
 #include <fcntl.h>
 
+#include "app/config.h"
 #include "app/graph.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
@@ -229,14 +229,14 @@ static void start_graph(struct bed *b)
     make_graph(b);
     if (br_graph_start(b->graph, &err))
         fail_msg("%s", err.text);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
 }
 
 static void free_graph(struct bed *b)
 {
     br_graph_free(b->graph);
     b->graph = NULL;
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
 }
 
 /* Checks the invariants that hold after the end of a run, and frees the test bed. */
@@ -647,11 +647,11 @@ static void create_without_memory(void *arg)
     if (!rc) {
         rc = br_graph_start(b->graph, &err);
         assert_true(rc == 0 || fault_failed());
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         br_graph_free(b->graph);
     }
     fault_stop();
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     fake_sink_free(&b->sink);
     br_errs_release(&b->errs);
     br_arena_release(&b->arena);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/trimmer.h"
 #include "base/mem.h"
+#include "core/host.h"
 #include "core/item.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/test.h"
@@ -68,9 +68,9 @@ static void deferred_work_runs_once_per_iteration(void **state)
     br_host_defer(&h->host, &w.deferred, on_deferred);
     br_host_defer(&h->host, &w.deferred, on_deferred);
     assert_int_equal(w.n, 0);
-    assert_false(br_host_turn(&h->host));
+    assert_false(br_host_iterate(&h->host));
     assert_int_equal(w.n, 1);
-    assert_false(br_host_turn(&h->host));
+    assert_false(br_host_iterate(&h->host));
     assert_int_equal(w.n, 1);
 }
 
@@ -79,7 +79,7 @@ static void work_deferred_by_deferred_work_runs_in_the_same_iteration(void **sta
     struct fake_host *h = *state;
     struct work w = {.h = h, .again = 3};
     br_host_defer(&h->host, &w.deferred, on_deferred);
-    assert_false(br_host_turn(&h->host));
+    assert_false(br_host_iterate(&h->host));
     assert_int_equal(w.n, 4);
 }
 
@@ -88,10 +88,10 @@ static void endless_deferred_work_continues_in_the_next_iteration(void **state)
     struct fake_host *h = *state;
     struct work w = {.h = h, .again = 1000000};
     br_host_defer(&h->host, &w.deferred, on_deferred);
-    assert_true(br_host_turn(&h->host));
+    assert_true(br_host_iterate(&h->host));
     assert_in_range(w.n, 1, 999999);
     br_host_defer_cancel(&w.deferred);
-    assert_false(br_host_turn(&h->host));
+    assert_false(br_host_iterate(&h->host));
 }
 
 static void cancelled_work_does_not_run(void **state)
@@ -101,7 +101,7 @@ static void cancelled_work_does_not_run(void **state)
     br_host_defer_cancel(&w.deferred); /* has no effect, because it was never queued */
     br_host_defer(&h->host, &w.deferred, on_deferred);
     br_host_defer_cancel(&w.deferred);
-    assert_false(br_host_turn(&h->host));
+    assert_false(br_host_iterate(&h->host));
     assert_int_equal(w.n, 0);
 }
 
@@ -151,7 +151,7 @@ static void callbacks_of_finished_items_run_in_the_iteration(void **state)
     item->done_arg = &w;
     br_item_done(item);
     assert_int_equal(w.n, 0);
-    assert_false(br_host_turn(&h->host));
+    assert_false(br_host_iterate(&h->host));
     assert_int_equal(w.n, 2); /* the item, and the work that its callback deferred */
 }
 
@@ -208,7 +208,7 @@ static void a_fake_client_answers_as_scripted(void **state)
     struct br_exchange x = {.path = "/x", .on_done = on_exchange, .user = &w};
     br_client_send(c, &x);
     assert_int_equal(w.n, 0);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(w.n, 200);
     h->answer = answer_503;
     br_client_send(c, &x);

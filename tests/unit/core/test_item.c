@@ -66,7 +66,7 @@ static void done_counts_as_sent(void **state)
     assert_true(held(h) == 0);
     assert_true(sent(h) == 7);
     assert_int_equal(e.n, 0);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.n, 1);
     assert_int_equal(e.outcome.verdict, BR_DONE);
 }
@@ -76,12 +76,12 @@ static void failed_items_count_as_rejected(void **state)
     struct fake_host *h = *state;
     struct end e = {0};
     br_item_retry(received(h, 3, &e), BR_STATUS_UNAVAILABLE, 250, "later");
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.outcome.verdict, BR_RETRY);
     assert_int_equal(e.outcome.delay_ms, 250);
     assert_string_equal(e.outcome.text, "later");
     br_item_reject(received(h, 2, &e), BR_STATUS_INVALID_ARGUMENT, "never");
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.outcome.verdict, BR_REJECT);
     assert_int_equal(e.n, 2);
     assert_true(rejected(h) == 5);
@@ -92,13 +92,13 @@ static void partial_success_counts_lost_records_as_dropped(void **state)
     struct fake_host *h = *state;
     struct end e = {0};
     br_item_finish(received(h, 10, &e), &(struct br_outcome){.verdict = BR_DONE, .n_rejected = 4});
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_true(sent(h) == 6);
     assert_true(fake_host_dropped(h, BR_TRACES, "partial_success") == 4);
     /* A peer that reports more rejected records than were sent cannot make the ledger wrong. */
     br_item_finish(received(h, 10, &e),
                    &(struct br_outcome){.verdict = BR_DONE, .n_rejected = UINT32_MAX});
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_true(sent(h) == 6);
     assert_true(fake_host_dropped(h, BR_TRACES, "partial_success") == 14);
 }
@@ -114,7 +114,7 @@ static void partial_reports_stop_at_the_pending_records(void **state)
     assert_true(sent(h) == 3);
     assert_true(fake_host_dropped(h, BR_TRACES, "filtered") == 2);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_true(sent(h) == 3);
 }
 
@@ -307,7 +307,7 @@ static void absorbing_moves_parts_and_pending_records(void **state)
     assert_written(into, &expected);
     assert_true(held(h) == 6);
     br_item_done(into);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.n, 3);
     assert_true(sent(h) == 6);
     wire_free(&expected);
@@ -323,7 +323,7 @@ static void parts_without_spans_clear_the_list_of_spans(void **state)
     assert_null(into->spans); /* 2 of 4 spans would be incomplete */
     br_item_done(from);
     br_item_done(into);
-    fake_host_turn(h);
+    fake_host_iterate(h);
 }
 
 static void clearing_parts_keeps_the_pending_records(void **state)
@@ -336,7 +336,7 @@ static void clearing_parts_keeps_the_pending_records(void **state)
     assert_int_equal(item->n_pending, 9);
     assert_int_equal(br_pool_live(h->host.pool), 0);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
 }
 
 /* --- Children --------------------------------------------------------------------------------- */
@@ -354,10 +354,10 @@ static void a_retryable_child_returns_its_pending_records(void **state)
     br_item_retry(a, BR_STATUS_UNAVAILABLE, 700, "a");
     br_item_reject(b, BR_STATUS_PERMISSION_DENIED, "b");
     br_item_done(c);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.n, 0); /* the parent was not released */
     br_item_release_parent(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.n, 1);
     assert_int_equal(e.outcome.verdict, BR_RETRY);
     assert_int_equal(e.outcome.status, BR_STATUS_UNAVAILABLE);
@@ -373,10 +373,10 @@ static void a_parent_whose_children_ended_first_finishes_when_released(void **st
     struct end e = {0};
     struct br_item *item = received(h, 1, &e);
     br_item_done(items_child(item));
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.n, 0);
     br_item_release_parent(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.n, 1);
 }
 
@@ -400,18 +400,18 @@ static void an_attempt_is_not_folded_and_returns_the_pending_records(void **stat
     assert_int_equal(first->n_pending, 5);
     assert_ptr_equal(first->spans, item->spans);
     br_item_retry(first, BR_STATUS_UNAVAILABLE, 0, "not yet");
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(n, 1);
     assert_int_equal(tried.verdict, BR_RETRY);
     assert_int_equal(e.n, 0);
     assert_int_equal(item->n_pending, 5);
     br_item_done(br_item_attempt(item, on_try, &n));
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(n, 2);
     assert_int_equal(item->n_pending, 0);
     assert_true(sent(h) == 5);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e.n, 1);
     assert_int_equal(e.outcome.verdict, BR_DONE);
 }
@@ -436,7 +436,7 @@ static void end_pieces(struct fake_host *h, struct end *e, bool first_accepted)
     else
         br_item_reject(pieces[0], BR_STATUS_INTERNAL, "no");
     br_item_reject(pieces[1], BR_STATUS_INTERNAL, "no");
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_int_equal(e->n, 1);
 }
 
@@ -484,7 +484,7 @@ static void returned_items_do_not_count_for_the_exporter(void **state)
     br_pending_enter(&item->pending, BR_TRACES, &ledger);
     assert_true(*ledger.received[BR_TRACES] == 8 && *ledger.held[BR_TRACES] == 3);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_true(*ledger.sent[BR_TRACES] == 3 && *ledger.held[BR_TRACES] == 0 && sent(h) == 5);
 }
 

@@ -54,13 +54,13 @@ static void send(struct fixture *f, uint32_t n)
 {
     br_consume(br_retry_input(f->retry),
                fake_tally_item(&f->tally, &f->rig.h->host, BR_TRACES, 0, n));
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
 }
 
 static void end(struct fixture *f)
 {
     br_retry_free(f->retry);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     node_rig_end(&f->rig);
 }
 

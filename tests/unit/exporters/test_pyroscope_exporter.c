@@ -175,7 +175,7 @@ static struct br_item *item_of(struct fixture *f, const char *services, const in
 static void push(struct fixture *f, const char *services, const int64_t *times)
 {
     br_pyroscope_exporter.consume(&f->rig.node, item_of(f, services, times));
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
 }
 
 static void stored_once(const struct fixture *f, const char *services)
@@ -266,7 +266,7 @@ static void a_resource_is_read_once(void **state)
     uint64_t steps = br_steps(), most = 4 * item->size;
     br_pyroscope_exporter.consume(&f.rig.node, item);
     steps = br_steps() - steps;
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_true(f.tally.n_done == 1 && f.stored[0] == 2000);
     assert_true(steps < most);
     end(&f);
@@ -280,7 +280,7 @@ static void growth_of_an_item_is_limited(void **state)
     start(&f, "labels: {resource_attributes: [\"*\"], max: 128}");
     struct br_item *item = one_resource(&f, 100, 2000);
     br_pyroscope_exporter.consume(&f.rig.node, item);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_true(f.tally.n_reject == 1 && f.n_requests == 0);
     assert_non_null(strstr(f.tally.last.text, "exceed the size limit"));
     end(&f);
@@ -356,7 +356,7 @@ static void shared_labels_are_in_each_pprof(void **state)
     start(&f, "labels: {resource_attributes: [\"*\"], max: 128}");
     struct br_item *item = one_resource(&f, 100, 30);
     br_pyroscope_exporter.consume(&f.rig.node, item);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_true(f.tally.n_done == 1 && f.stored[0] == 30);
     end(&f);
 }
@@ -563,7 +563,7 @@ static void scenario(void *arg)
     struct br_item *item = item_of(&f, "ABCDE", NULL);
     fault_start();
     br_pyroscope_exporter.consume(&f.rig.node, item);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     fault_stop();
     fake_host_advance(f.rig.h, 60000);
     assert_int_equal(f.tally.n, 1);

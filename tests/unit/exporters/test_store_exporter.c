@@ -143,7 +143,7 @@ static void consume(struct fake_host *h, struct br_node *node, uint64_t first, s
     item->done = on_done;
     item->done_arg = ended;
     br_store_exporter.consume(node, item);
-    (void)br_host_turn(&h->host);
+    (void)br_host_iterate(&h->host);
 }
 
 /* Items end only after a thread has written them. Items that arrive meanwhile are written next. */
@@ -162,14 +162,14 @@ static void test_thread(void **state)
     assert_int_equal(ended.n_done, 0);
     assert_int_equal(h->n_works, 1);
     (void)fake_host_work(h);
-    (void)br_host_turn(&h->host);
+    (void)br_host_iterate(&h->host);
     assert_int_equal(ended.n_done, 1);
     assert_int_equal(h->n_works, 1);
     node.draining = true;
     br_store_exporter.drain(&node);
     assert_false(drained);
     (void)fake_host_work(h);
-    (void)br_host_turn(&h->host);
+    (void)br_host_iterate(&h->host);
     assert_int_equal(ended.n_done, 5);
     assert_true(drained);
     br_store_exporter.destroy(&node);
@@ -192,10 +192,10 @@ static void test_cancelled(void **state)
         consume(h, &node, 10 * i, &ended);
     br_store_exporter.destroy(&node);
     br_free(node.state);
-    (void)br_host_turn(&h->host);
+    (void)br_host_iterate(&h->host);
     assert_int_equal(ended.n_retry, 3);
     (void)fake_host_work(h); /* `done` is called nevertheless */
-    (void)br_host_turn(&h->host);
+    (void)br_host_iterate(&h->host);
     assert_int_equal(ended.n_done + ended.n_others, 0);
     br_arena_release(&arena);
     fake_host_free(h);

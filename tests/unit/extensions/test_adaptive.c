@@ -28,7 +28,7 @@ static void begin(struct node_rig *f, const char *yaml)
 static void start(struct node_rig *f, const char *yaml)
 {
     node_rig_start(f, &br_adaptive_extension, yaml);
-    fake_host_turn(f->h);
+    fake_host_iterate(f->h);
 }
 
 /* Uses the given percentage of the two CPUs for so many seconds. Returns the step at their end. */
@@ -225,7 +225,7 @@ static struct answers send(struct node_rig *f, enum br_signal signal, unsigned n
             f->h, "http", signal == BR_TRACES ? "/v1/traces" : "/v1development/profiles");
         fake_request_header(r, "content-type", "application/x-protobuf");
         fake_request_send(r, w.data, w.len);
-        fake_host_turn(f->h);
+        fake_host_iterate(f->h);
         const struct fake_reply *reply = fake_request_reply(r);
         a.n_ok += reply->status == 200 && reply->body_len == 0;
         a.n_refused += reply->status == 503 && strstr(reply->headers, "retry-after: 5\n");

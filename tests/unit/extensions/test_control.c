@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control extension on a fake host, with an overridable that records its overrides. */
 #include "app/config.h"
-#include "app/registry.h"
 #include "base/mem.h"
 #include "pipeline/override.h"
 #include "tests/support/fault.h"
@@ -134,7 +133,7 @@ static void expect_answer(struct fixture *f, const char *method, const char *pat
                           unsigned status, const char *piece)
 {
     struct fake_request *r = send_request(f, method, path, json);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came);
     if (reply->status != status || !strstr(reply->body, piece))
@@ -179,7 +178,7 @@ static void the_token_is_required(void **state)
         if (values[i].value)
             fake_request_header(r, "authorization", values[i].value);
         fake_request_send(r, NULL, 0);
-        fake_host_turn(f.rig.h);
+        fake_host_iterate(f.rig.h);
         const struct fake_reply *reply = fake_request_reply(r);
         assert_true(reply->came);
         if (values[i].right != (reply->status != 401))
@@ -203,7 +202,7 @@ static unsigned status_with(struct fixture *f, const char *authorization)
     fake_request_method(r, "GET");
     fake_request_header(r, "authorization", authorization);
     fake_request_send(r, NULL, 0);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came);
     unsigned status = reply->status;
@@ -250,7 +249,7 @@ static void foreign_hosts_are_rejected(void **state)
         fake_request_host(r, hosts[i]);
         fake_request_header(r, "authorization", "Bearer " TOKEN);
         fake_request_send(r, NULL, 0);
-        fake_host_turn(f.rig.h);
+        fake_host_iterate(f.rig.h);
         assert_int_equal(fake_request_reply(r)->status, i ? 200 : 403);
         assert_true(i || strstr(fake_request_reply(r)->body, "add the name to allowed_hosts"));
         fake_request_free(r);
@@ -473,7 +472,7 @@ static void overrides_end_at_their_time(void **state)
     (void)state;
     start(&f, CONFIG);
     struct fake_request *r = send_request(&f, "POST", PATH, MINUTE);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     path_of(&f.t, path);
     assert_non_null(strstr(fake_request_reply(r)->headers, path));
     fake_request_free(r);
@@ -562,7 +561,7 @@ static void overrides_in_progress_count(void **state)
     assert_false(fake_request_reply(one)->came);
     assert_int_equal(fake_request_reply(two)->status, 429);
     assert_non_null(strstr(fake_request_reply(two)->headers, "retry-after: 1\n"));
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_int_equal(fake_request_reply(one)->status, 201);
     fake_request_free(one);
     fake_request_free(two);
@@ -578,7 +577,7 @@ static void the_number_of_calls_is_limited(void **state)
     for (size_t i = 0; i < BR_COUNT(r); i++)
         r[i] = send_request(&f, "GET", PATH, NULL);
     assert_int_equal(fake_request_reply(r[64])->status, 503);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     for (size_t i = 0; i < BR_COUNT(r); i++) {
         assert_int_equal(fake_request_reply(r[i])->status, i < 64 ? 200 : 503);
         fake_request_free(r[i]);
@@ -643,7 +642,7 @@ static void equal_rows_are_listed_once(void **state)
     br_overridable_register(&twin.overridable, &f.rig.h->host);
     f.t.n_rows = 1;
     struct fake_request *r = send_request(&f, "GET", PATH, NULL);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     const char *body = fake_request_reply(r)->body;
     const char *first = strstr(body, "\"component\"");
     assert_non_null(first);
@@ -664,7 +663,7 @@ static void clients_may_disconnect(void **state)
     for (size_t i = 0; i < BR_COUNT(methods); i++) {
         struct fake_request *r = send_request(&f, methods[i], PATH, i == 1 ? MINUTE : NULL);
         fake_request_gone(r);
-        fake_host_turn(f.rig.h);
+        fake_host_iterate(f.rig.h);
         fake_request_free(r);
         assert_int_equal(f.t.n_applied, i >= 1); /* the override applies nevertheless */
     }
@@ -694,7 +693,7 @@ static void requests_during_shutdown_are_rejected(void **state)
     start(&f, CONFIG);
     struct fake_request *r = send_request(&f, "POST", PATH, MINUTE);
     f.rig.h->host.draining = true;
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_int_equal(fake_request_reply(r)->status, 503);
     fake_request_free(r);
     expect_answer(&f, "GET", PATH, NULL, 503, "shutting down");
@@ -725,7 +724,7 @@ static void scenario(void *arg)
                          i == 0 ? "{\"service\":\"checkout\",\"duration\":\"1m\",\"target\":\"t\","
                                   "\"profile_types\":[\"cpu\"],\"slow_threshold\":\"1s\"}"
                                 : NULL);
-        fake_host_turn(f.rig.h);
+        fake_host_iterate(f.rig.h);
         fault_stop();
         const struct fake_reply *reply = fake_request_reply(r[i]);
         static const unsigned good[] = {201, 200, 404, 200};

@@ -38,7 +38,7 @@ static struct fake_request *send_query(struct node_rig *f, const char *method, c
     if (header)
         fake_request_header(r, header, value);
     fake_request_send(r, NULL, 0);
-    fake_host_turn(f->h);
+    fake_host_iterate(f->h);
     return r;
 }
 
@@ -104,7 +104,7 @@ static void foreign_hosts_and_origins_are_rejected(void **state)
         if (cases[i].origin)
             fake_request_header(r, "origin", cases[i].origin);
         fake_request_send(r, NULL, 0);
-        fake_host_turn(f.h);
+        fake_host_iterate(f.h);
         if (fake_request_reply(r)->status != cases[i].status)
             fail_msg("%s %s gave %u", cases[i].host, cases[i].origin ? cases[i].origin : "-",
                      fake_request_reply(r)->status);
@@ -136,7 +136,7 @@ static void requests_embedded_in_other_sites_are_rejected(void **state)
         if (cases[i].mode)
             fake_request_header(r, "sec-fetch-mode", cases[i].mode);
         fake_request_send(r, NULL, 0);
-        fake_host_turn(f.h);
+        fake_host_iterate(f.h);
         if (fake_request_reply(r)->status != cases[i].status)
             fail_msg("%s gave %u", cases[i].site, fake_request_reply(r)->status);
         fake_request_free(r);
@@ -251,7 +251,7 @@ static void answers_in_a_thread(void **state)
     start_stored(&f, "{}");
     f.rig.h->threads = true;
     struct fake_request *r = begin_get(&f, "/api/search?q=%7B%7D");
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_false(fake_request_reply(r)->came);
     assert_int_equal(fake_host_work(f.rig.h), 1);
     assert_string_equal(fake_request_reply(r)->body,
@@ -307,7 +307,7 @@ static void streams_end_with_the_server(void **state)
     (void)state;
     start_stored(&f, "{}");
     struct fake_request *r = begin_get(&f, "/api/braid/tail");
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came && reply->streaming);
     assert_string_equal(reply->type, "text/event-stream");
@@ -318,7 +318,7 @@ static void streams_end_with_the_server(void **state)
     assert_int_equal(reply->body_len, len + 3); /* a comment */
     assert_string_equal(reply->body + len, ":\n\n");
     struct fake_request *gone = begin_get(&f, "/api/braid/tail");
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     fake_request_gone(gone);
     fake_request_free(gone);
     fake_host_drain(f.rig.h, &f.rig.node);
@@ -347,7 +347,7 @@ static struct fake_request *get_full(struct stored *f, struct br_conn *conn, con
     fake_request_stop_reading(r);
     fake_request_set_unread(r, unread);
     fake_request_send(r, NULL, 0);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     return r;
 }
 
@@ -541,7 +541,7 @@ static bool send_query_without_memory(struct stored *f, size_t at, unsigned long
     if (n)
         fault_nth(n);
     fake_request_send(r, body, body ? strlen(body) : 0);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     *ret = r;
     return n && fault_nth_stop();
 }
@@ -611,7 +611,7 @@ static void test_names_have_a_time_range(void **state)
         fake_request_method(r, "POST");
         fake_request_header(r, "content-type", "application/json");
         fake_request_send(r, cases[i].body, strlen(cases[i].body));
-        fake_host_turn(f.rig.h);
+        fake_host_iterate(f.rig.h);
         assert_int_equal(fake_request_reply(r)->status, 200);
         if (!strstr(fake_request_reply(r)->body, "service_name") == cases[i].found)
             fail_msg("%s gave %s", cases[i].body, fake_request_reply(r)->body);
@@ -626,7 +626,7 @@ static void test_an_unknown_sort_is_refused(void **state)
     (void)state;
     start_stored(&f, "{}");
     struct fake_request *r = begin_get(&f, "/api/braid/spans?sort=size");
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_int_equal(fake_request_reply(r)->status, 400);
     assert_non_null(
         strstr(fake_request_reply(r)->body, "must be duration, start or cpu, got \\\"size\\\""));
@@ -637,7 +637,7 @@ static void test_an_unknown_sort_is_refused(void **state)
 static struct fake_request *begin_slice(struct stored *f)
 {
     struct fake_request *r = begin_get(f, "/api/braid/slice");
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     assert_true(fake_request_reply(r)->streaming);
     return r;
 }

@@ -125,7 +125,7 @@ static void draining_waits_for_requests(void **state)
     fake_host_drain(rig.h, &rig.node);
     assert_false(rig.drained);
     fake_request_fail(r, BR_BODY_TOO_BIG); /* on_body answers it */
-    fake_host_turn(rig.h);
+    fake_host_iterate(rig.h);
     assert_true(rig.drained);
     fake_request_free(r);
     node_rig_end(&rig);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of request bodies (egress/packing.h), at once or in a thread of the pool. Tested with
+/* Packing of request bodies (egress/packing.c), at once or in a thread of the pool. Tested with
  * the OTLP exporters and the pyroscope exporter. */
 #include <inttypes.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "egress/packing.h"
+#include "egress/call.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
@@ -67,13 +67,13 @@ static void send(struct fixture *f, enum br_signal signal, uint32_t n)
 {
     f->rig.node.component->consume(&f->rig.node,
                                    fake_tally_item(&f->tally, &f->rig.h->host, signal, 0, n));
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
 }
 
 static void work(struct fixture *f)
 {
     assert_int_equal(fake_host_work(f->rig.h), 1);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
 }
 
 /* Returns the uncompressed body of the last request, which the caller owns. */
@@ -195,7 +195,7 @@ static struct br_item *make_functions(struct fixture *f)
 static void send_functions(struct fixture *f)
 {
     f->rig.node.component->consume(&f->rig.node, make_functions(f));
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
 }
 
 static void pprofs_are_compressed_in_a_thread(void **state)
@@ -231,7 +231,7 @@ static void a_thread_writes_the_same_pprof(void **state)
         f.rig.h->threads = threads;
         send_functions(&f);
         assert_int_equal(fake_host_work(f.rig.h), threads);
-        fake_host_turn(f.rig.h);
+        fake_host_iterate(f.rig.h);
         assert_int_equal(f.tally.n_done, 1);
         const uint8_t *data;
         size_t len = f.rig.h->last_body.len - PROFILE_ID;
@@ -257,7 +257,7 @@ static void destroyed_while_compressing_a_pprof(void **state)
     work(&f);
     assert_int_equal(f.tally.n, 0);
     f.rig.node.component->destroy(&f.rig.node);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     assert_int_equal(f.tally.n, 1);
     br_free(f.rig.node.state);
     br_arena_release(&f.rig.arena);
@@ -317,7 +317,7 @@ static void destroyed_during_packing(void **state)
         send_functions(&f);
         assert_int_equal(f.tally.n, 0);
         f.rig.node.component->destroy(&f.rig.node);
-        fake_host_turn(f.rig.h);
+        fake_host_iterate(f.rig.h);
         assert_int_equal(f.tally.n, 1);
         br_free(f.rig.node.state);
         br_arena_release(&f.rig.arena);
@@ -372,7 +372,7 @@ static void run_short(void *arg)
     fault_start();
     f.rig.node.component->consume(&f.rig.node, item);
     (void)fake_host_work(f.rig.h);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     fault_stop();
     assert_int_equal(f.tally.n, 1);
     assert_true(f.tally.n_done == 1 || (fault_failed() && f.tally.n_retry == 1));
@@ -401,7 +401,7 @@ static void run_short_of_pprof(void *arg)
     fault_start();
     f.rig.node.component->consume(&f.rig.node, item);
     (void)fake_host_work(f.rig.h);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     fault_stop();
     assert_int_equal(f.tally.n, 1);
     assert_true(f.tally.n_done == 1 || fault_failed());

@@ -67,7 +67,7 @@ static void send(struct bench *b)
 
 static void end(struct bench *b)
 {
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->n_ended, 1);
     assert_true(br_list_empty(&b->sendings));
     fake_bed_end(&b->fake);
@@ -85,8 +85,8 @@ static unsigned count(const struct br_list *list)
 static void run_iterations(struct bench *b, unsigned n)
 {
     while (n-- > 0) {
-        (void)br_host_turn(&b->fake.h->host);
-        (void)br_host_turn(&b->fake.h->host);
+        (void)br_host_iterate(&b->fake.h->host);
+        (void)br_host_iterate(&b->fake.h->host);
         b->fake.h->now_ms++;
     }
 }

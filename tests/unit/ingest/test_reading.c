@@ -49,7 +49,7 @@ static struct fake_request *post(struct receiver_rig *r, const void *body, size_
     if (encoding)
         fake_request_header(q, "content-encoding", encoding);
     fake_request_send(q, body, len);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
     return q;
 }
 
@@ -70,7 +70,7 @@ static unsigned status_of(const struct fake_request *q)
 static void work(struct receiver_rig *r)
 {
     assert_int_equal(fake_host_work(r->h), 1);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
 }
 
 /* Simulates a thread that begins at once. */
@@ -192,7 +192,7 @@ static void decoder_window_is_not_counted_as_body_size(void **state)
         struct br_str text = stacks(sizes[i]);
         struct fake_request *q = post(r, packed, zstd_stream(&text, packed, sizeof packed), "zstd");
         (void)fake_host_work(r->h);
-        fake_host_turn(r->h);
+        fake_host_iterate(r->h);
         assert_int_equal(status_of(q), 200);
         fake_request_free(q);
         br_str_release(&text);
@@ -301,7 +301,7 @@ static void rejected_when_it_can_never_fit(void **state)
     br_memory_limit(&r->h->memory, 0, (br_mem_live() + (600u << 10)) / 7 * 8);
     struct fake_request *q = post(r, packed, len, "zstd");
     (void)fake_host_work(r->h);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
     assert_int_equal(status_of(q), 413);
     assert_non_null(
         strstr(fake_request_reply(q)->body, "more memory than the memory limit allows"));
@@ -318,7 +318,7 @@ static void body_above_the_memory_limit_is_too_large(void **state)
     fake_request_begin(q);
     /* as a connection does for a body above request->max_body */
     fake_request_fail(q, BR_BODY_TOO_BIG);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
     assert_int_equal(status_of(q), 413);
     assert_non_null(strstr(fake_request_reply(q)->body, "the request is larger than 102"));
     fake_request_free(q);
@@ -338,7 +338,7 @@ static void run_large(void *arg)
     fault_start();
     fake_request_send(q, text.data, text.len);
     (void)fake_host_work(r.h);
-    fake_host_turn(r.h);
+    fake_host_iterate(r.h);
     fault_stop();
     unsigned status = status_of(q);
     assert_true(status == 200 || (fault_failed() && status == 503));

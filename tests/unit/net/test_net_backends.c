@@ -580,7 +580,7 @@ static void a_wanted_backend_is_connected_without_a_request(void **state)
         for (unsigned i = 0; i < NODES; i++)
             node_stop(&f.nodes[i]);
         assert_int_equal(call(&f), BR_EIO);
-        br_client_want(f.client);
+        br_client_expect_retry(f.client);
         for (int i = 0; i < 20; i++)
             pass(&f, PROBE_MS);
         assert_int_equal(n_reached, 0);
@@ -595,7 +595,8 @@ static void a_wanted_backend_is_connected_without_a_request(void **state)
     }
 }
 
-/* br_client_want was not called for a minute: the client stops connecting to the backend. */
+/* br_client_expect_retry was not called for a minute: the client stops connecting to the backend.
+ */
 static void a_backend_no_longer_wanted_is_not_connected(void **state)
 {
     struct fixture f;
@@ -606,7 +607,7 @@ static void a_backend_no_longer_wanted_is_not_connected(void **state)
                                         .on_reachable_arg = &n_reached});
     node_stop(&f.nodes[0]);
     assert_int_equal(call(&f), BR_EIO);
-    br_client_want(f.client);
+    br_client_expect_retry(f.client);
     for (int i = 0; i < 26; i++)
         pass(&f, PROBE_MS);
     node_start(&f, 0);
@@ -614,7 +615,7 @@ static void a_backend_no_longer_wanted_is_not_connected(void **state)
         pass(&f, PROBE_MS);
     assert_int_equal(n_reached, 0);
     assert_int_equal(f.nodes[0].n, 0);
-    assert_int_equal(call(&f), 0); /* br_client_want was not called */
+    assert_int_equal(call(&f), 0); /* br_client_expect_retry was not called */
     assert_int_equal(n_reached, 0);
     finish(&f);
 }

@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/memory.h"
-#include "net/listener.h"
+#include "net/server_internal.h"
 #include "tests/support/net_served.h"
 #include "tests/support/test.h"
 
@@ -871,8 +871,9 @@ static void timers_without_delay(void **state)
 static void a_listener_forgets_addresses(void **state)
 {
     struct br_listener listener = {.max_per_address = 2, .addresses = br_map_new(2)};
-    struct br_address one = {.known = true, .bytes = {1}}, other = {.known = true, .bytes = {2}},
-                      third = {.known = true, .bytes = {3}};
+    struct br_client_address one = {.known = true, .bytes = {1}},
+                             other = {.known = true, .bytes = {2}},
+                             third = {.known = true, .bytes = {3}};
     unsigned n;
     (void)state;
     pthread_mutex_init(&listener.lock, NULL);

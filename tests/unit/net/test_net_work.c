@@ -196,7 +196,7 @@ static void waiting_work_never_begins_after_the_end(void **state)
     struct bench *b = *state;
     make_busy(b);
     for (int i = 4; i < WORKS; i++) {
-        br_host_work_leave(b->host, &b->jobs[i].work);
+        br_host_work_cancel(b->host, &b->jobs[i].work);
         br_host_work_wait(b->host, &b->jobs[i].work);
     }
     let_all_end(b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Locations of redirects: the examples of RFC 3986 section 5.4, and invalid ones. */
-#include "net/url.h"
+#include "net/redirect.h"
 #include "tests/support/test.h"
 
 static const struct br_endpoint server = {

@@ -10,7 +10,7 @@
 #include "otlp/json/json.h"
 #include "otlp/walk/walk.h"
 #include "profile/pprof/write.h"
-#include "query/flame_text.h"
+#include "query/flame_output.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"

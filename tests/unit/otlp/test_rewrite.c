@@ -29,7 +29,7 @@ typedef Opentelemetry__Proto__Profiles__V1development__Profile Profile;
 
 #define SCOPES (1u << BR_LEVEL_SCOPE)
 #define WHOLE (1u << BR_LEVEL_PROFILE)
-#define ITEMS (1u << BR_LEVEL_ITEM)
+#define ITEMS (1u << BR_LEVEL_RECORD)
 
 static int setup(void **state)
 {
@@ -138,8 +138,8 @@ static size_t want_items(struct plan *p, void *list, size_t n)
 {
     ProtobufCMessage **v = list;
     for (size_t i = 0; i < n; i++) {
-        uint32_t index = p->next[BR_LEVEL_ITEM]++;
-        enum br_change what = verdict(p, BR_LEVEL_ITEM, index);
+        uint32_t index = p->next[BR_LEVEL_RECORD]++;
+        enum br_change what = verdict(p, BR_LEVEL_RECORD, index);
         if (what == BR_DROP && drop(&v[i]))
             p->n_dropped++;
         else if (what == BR_REPLACE)
@@ -276,7 +276,7 @@ static void random_rewrite(struct fake_host *h, enum br_signal signal, struct pl
     assert_int_equal(br_item_rewrite(item, plan.levels, on_visit, &plan), 0);
     assert_int_equal(item->n_records, before - other.n_dropped);
     if (plan.levels & ITEMS)
-        assert_int_equal(plan.n_visits[BR_LEVEL_ITEM], before);
+        assert_int_equal(plan.n_visits[BR_LEVEL_RECORD], before);
     struct wire bytes = gen_written(item), got = gen_rewritten(signal, &bytes, NULL);
     assert_int_equal(got.len, want.len);
     if (got.len)
@@ -332,7 +332,7 @@ static void kept_messages_are_shared(void **state)
         wire_free(&before);
         wire_free(&after);
         br_item_done(item);
-        fake_host_turn(h);
+        fake_host_iterate(h);
     }
 }
 
@@ -348,8 +348,8 @@ static void emptied_resources_are_dropped(void **state)
 {
     struct fake_host *h = *state;
     for (int signal = 0; signal < BR_SIGNALS; signal++) {
-        for (int level = signal == BR_TRACES ? BR_LEVEL_ITEM : BR_LEVEL_PROFILE;
-             level <= BR_LEVEL_ITEM; level++) {
+        for (int level = signal == BR_TRACES ? BR_LEVEL_RECORD : BR_LEVEL_PROFILE;
+             level <= BR_LEVEL_RECORD; level++) {
             struct br_item *item = items_new(&h->host, (enum br_signal)signal, 1, 10);
             uint32_t held = item->n_pending;
             assert_int_equal(br_item_rewrite(item, 1u << level, drop_all, NULL), 0);
@@ -364,7 +364,7 @@ static void emptied_resources_are_dropped(void **state)
             assert_int_equal(item->size, size);
             br_item_report(item, BR_RESULT_DROPPED, "test", held);
             br_item_done(item);
-            fake_host_turn(h);
+            fake_host_iterate(h);
         }
     }
 }
@@ -411,7 +411,7 @@ static void a_replacement_may_be_empty(void **state)
     protobuf_c_message_free_unpacked(&m->base, NULL);
     wire_free(&bytes);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
 }
 
 /* Replaces each span by three of its own content. */
@@ -441,7 +441,7 @@ static void test_a_split_adds_records(void **state)
     wire_free(&bytes);
     wire_free(&made);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
 }
 
 static void a_replaced_resource_is_kept(void **state)
@@ -468,7 +468,7 @@ static void a_replaced_resource_is_kept(void **state)
     wire_free(&bytes);
     br_buf_unref(buf);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
 }
 
 /* --- Failure ---------------------------------------------------------------------------------- */
@@ -502,7 +502,7 @@ static void a_failure_does_not_change_the_item(void **state)
     wire_free(&before);
     wire_free(&after);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
 }
 
 static void a_scope_cannot_be_dropped(void **state)
@@ -540,7 +540,7 @@ static void rewrite_without_memory(void *arg)
     wire_free(&before);
     wire_free(&after);
     br_item_done(item);
-    fake_host_turn(h);
+    fake_host_iterate(h);
     fake_host_free(h);
 }
 

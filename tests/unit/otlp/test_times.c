@@ -2,7 +2,7 @@
 /* Profiles with times in another unit or without a time, in requests with fields in every order. */
 #include "base/err.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
-#include "otlp/edit/times.h"
+#include "otlp/edit/edit.h"
 #include "otlp/json/json.h"
 #include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints maps as text: keys are sorted, the last of equal keys counts, and large maps have
  * bounded costs. */
-#include "attribute/value_text.h"
+#include "attribute/value.h"
 #include "base/steps.h"
 #include "tests/support/mem_meter.h"
 #include "tests/support/test.h"

@@ -51,9 +51,9 @@ static void end(struct bed *b)
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     fake_host_check_ledger(b->fake.h);
 }
 
@@ -70,7 +70,7 @@ static void add(struct bed *b, uint64_t first, uint32_t n)
 {
     br_batcher_add(b->batcher,
                    fake_tally_item(&b->fake.tally, &b->fake.h->host, b->signal, first, n));
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
 }
 
 static size_t once(const struct bed *b, uint64_t first, size_t n)
@@ -266,7 +266,7 @@ static void flush_sends_the_batch(void **state)
     br_batcher_flush(b->batcher); /* the batcher is empty */
     add(b, 0, 3);
     br_batcher_flush(b->batcher);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 1);
     assert_int_equal(b->n_ended, 1);
     assert_true(br_batcher_idle(b->batcher));
@@ -388,7 +388,7 @@ static void late_items_get_the_result_of_their_batch(void **state)
         add(b, i * 10 + 5, 5);
         assert_int_equal(b->fake.tally.n, 2 * i);
         fake_sink_release(&b->fake.sink, verdicts[i]);
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
         assert_int_equal(b->fake.tally.n, 2 * (i + 1));
     }
     assert_int_equal(b->fake.tally.n_done, 2);
@@ -418,7 +418,7 @@ static void late_failed_pieces_are_retried(void **state)
     unsigned n = late_pieces(b);
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n, 0);
     b->fake.sink.verdict = FAKE_DONE;
     fake_host_advance(b->fake.h, 2000);
@@ -454,7 +454,7 @@ static void late_pieces_that_all_fail_return_to_the_senders(void **state)
     struct bed *b = *state;
     unsigned n = late_pieces(b);
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_retry, 2);
     assert_int_equal(b->fake.sink.n_items, n);
 }
@@ -467,10 +467,10 @@ static void late_freed_before_the_retry_of_a_piece(void **state)
     (void)late_pieces(b);
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_retry, 2);
 }
 
@@ -564,7 +564,7 @@ static void add_three(struct bed *b, struct share *shares)
         item->done_arg = &shares[i];
         br_batcher_add(b->batcher, item);
     }
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
 }
 
 /* Five of ten records were rejected: the items of 1, 3 and 6 records report 0, 2 and 3, not five
@@ -596,7 +596,7 @@ static void late_rejected_pieces_are_a_partial_success(void **state)
     assert_int_equal(b->fake.sink.n_held, 2);
     fake_sink_release_one(&b->fake.sink, FAKE_REJECT);
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     for (int i = 0; i < 3; i++)
         assert_int_equal(shares[i].verdict, BR_DONE);
     assert_int_equal(shares[0].n_rejected + shares[1].n_rejected + shares[2].n_rejected, 5);
@@ -704,7 +704,7 @@ static void freed_early_batches_are_dropped_for_shutdown(void **state)
     add(b, 10, 3);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 13);
     br_batcher_free(NULL);
 }
@@ -719,10 +719,10 @@ static void freed_early_batches_in_progress_may_finish(void **state)
     add(b, 10, 10);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 10);
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 10);
 }
@@ -737,7 +737,7 @@ static void freed_late_items_return_to_their_senders(void **state)
     add(b, 10, 3);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_retry, 2);
 }
 
@@ -890,7 +890,7 @@ static void memory_of_large_batches_is_released(void **state)
     make(b, BR_PROFILES);
     size_t before = br_mem_live();
     br_batcher_add(b->batcher, large_item(b, 0, 3, 12u << 20));
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 1);
     assert_in_range(br_mem_live(), 0, before + (5u << 20));
 }
@@ -922,7 +922,7 @@ static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
     add(b, 100, 1);
     assert_int_equal(l.n, 0);
     br_batcher_add(b->batcher, large);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(l.n, 2);
     assert_int_equal(l.n_samples[0], 1);
     assert_ptr_not_equal(l.raw[0], raw);
@@ -955,7 +955,7 @@ static void items_larger_than_any_batch_are_rejected(void **state)
     b->config.merge_bytes = 64 << 10;
     make(b, BR_PROFILES);
     br_batcher_add(b->batcher, large_item(b, 0, 3, 100 << 10));
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_reject, 1);
     assert_int_equal(b->fake.tally.n_retry, 0);
     fake_host_advance(b->fake.h, 1000);
@@ -973,7 +973,7 @@ static void items_beyond_the_batch_send_it(void **state)
     make(b, BR_PROFILES);
     for (unsigned i = 0; i < 5; i++) {
         br_batcher_add(b->batcher, large_item(b, i, 1, 25 << 10));
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
     }
     assert_int_equal(b->fake.tally.n_done, 5);
     assert_int_equal(b->fake.tally.n_reject + b->fake.tally.n_retry, 0);

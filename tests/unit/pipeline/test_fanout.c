@@ -85,7 +85,7 @@ static int teardown(void **state)
     struct bed *b = *state;
     for (int i = 0; i < MAX; i++)
         fake_sink_free(&b->sinks[i]);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     fake_host_check_ledger(b->h);
     check_ledgers(b);
     for (int i = 0; i < MAX; i++)
@@ -99,7 +99,7 @@ static int teardown(void **state)
 static void send_to(struct bed *b, struct br_fanout *f, uint64_t first, uint32_t n)
 {
     br_consume(br_fanout_input(f), fake_tally_item(&b->tally, &b->h->host, BR_TRACES, first, n));
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     check_ledgers(b);
 }
 
@@ -117,7 +117,7 @@ static void destinations_receive_everything_once(void **state)
         for (int s = 0; s < BR_SIGNALS; s++)
             br_consume(br_fanout_input(f),
                        fake_tally_item(&b->tally, &b->h->host, (enum br_signal)s, n * 100, 7));
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         for (size_t i = 0; i < MAX; i++)
             for (int s = 0; s < BR_SIGNALS; s++)
                 assert_int_equal(fake_sink_once(&b->sinks[i], (enum br_signal)s, n * 100, 7),
@@ -142,11 +142,11 @@ static void senders_are_answered_after_all_destinations(void **state)
         b->sinks[i].verdict = FAKE_HOLD;
     br_consume(br_fanout_input(f), fake_tally_item(&b->tally, &b->h->host, BR_TRACES, 0, 5));
     for (int i = 2; i >= 0; i--) {
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         assert_int_equal(b->tally.n, 0);
         fake_sink_release(&b->sinks[i], FAKE_DONE);
     }
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     assert_int_equal(b->tally.n_done, 1);
     br_fanout_free(f);
 }
@@ -172,7 +172,7 @@ static void the_result_combines_all_destinations(void **state)
         assert_int_equal(b->tally.last.verdict, expected);
         assert_true(br_fanout_idle(f) == (n[1] == 0 || n[1] == 3));
         br_fanout_free(f);
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         check_ledgers(b);
     }
     assert_int_equal(b->tally.n, 27);
@@ -285,7 +285,7 @@ static void a_late_answer_decides(void **state)
         send_to(b, f, (uint64_t)i * 5, 5);
         assert_int_equal(b->tally.n, (unsigned)i);
         fake_sink_release(&b->sinks[0], late[i]);
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         check_ledgers(b);
         assert_int_equal(b->tally.n_done, 1);
         assert_int_equal(b->tally.n_retry, (unsigned)i);
@@ -307,7 +307,7 @@ static void delivery_includes_all_destinations(void **state)
         item->sender = b->ends[1].delivers ? BR_SENDER_OPEN : BR_SENDER_WAITS;
         b->sinks[1].verdict = FAKE_RETRY;
         br_consume(br_fanout_input(f), item);
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         assert_int_equal(b->tally.n, i);
         if (i < 2)
             b->sinks[1].verdict = FAKE_DONE;
@@ -347,7 +347,7 @@ static void batches_with_answered_senders_do_not_block(void **state)
     struct br_fanout *f = make_delivering(b, 1 << 20);
     b->sinks[1].verdict = FAKE_RETRY;
     br_consume(br_fanout_input(f), answered_item(b, 0));
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     assert_int_equal(b->tally.n_done, 1);
     b->sinks[1].verdict = FAKE_DONE;
     fake_host_advance(b->h, 2000);
@@ -356,7 +356,7 @@ static void batches_with_answered_senders_do_not_block(void **state)
     b->sinks[1].verdict = FAKE_HOLD;
     for (unsigned i = 0; i < 3; i++) {
         br_consume(br_fanout_input(f), answered_item(b, 5 + i * 5));
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         check_ledgers(b);
         assert_int_equal(b->tally.n_done, i + 2);
     }
@@ -365,7 +365,7 @@ static void batches_with_answered_senders_do_not_block(void **state)
     fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* the item is kept for it */
     fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
     fake_sink_release_one(&b->sinks[1], FAKE_DONE);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     check_ledgers(b);
     assert_false(br_fanout_idle(f));
     fake_host_advance(b->h, 2000);
@@ -384,7 +384,7 @@ static void an_item_larger_than_the_bound_is_held(void **state)
     b->sinks[1].verdict = FAKE_HOLD;
     for (unsigned i = 0; i < 10; i++) {
         br_consume(br_fanout_input(f), answered_item(b, i * 5));
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
     }
     assert_int_equal(b->tally.n_done, 10);
     assert_in_range(b->sinks[1].n_items, 2, 3);
@@ -415,12 +415,12 @@ static void senders_wait_for_a_limited_time(void **state)
     assert_int_equal(b->tally.n_done, 2);
     assert_non_null(strstr(b->tally.last.text, "sink/1"));
     fake_sink_release(&b->sinks[1], FAKE_DONE);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     assert_true(br_fanout_idle(f));
     send_to(b, f, 10, 5);
     assert_int_equal(b->tally.n_done, 2);
     fake_sink_release(&b->sinks[1], FAKE_DONE);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     assert_int_equal(b->tally.n_done, 3);
     assert_int_equal(b->tally.last.text[0], 0);
     assert_true(*b->ledgers[1].sent[BR_TRACES] == 15);
@@ -510,7 +510,7 @@ static void slow_destinations_detach(void **state)
     fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* the retries have ended */
     fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
     fake_sink_release_one(&b->sinks[1], FAKE_DONE);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     check_ledgers(b);
     assert_true(br_fanout_idle(f));
     assert_true(ledger(b, b->h->host.ledger.sent) == 15);
@@ -531,11 +531,11 @@ static void detached_bytes_are_limited(void **state)
     assert_true(dropped(b, 1, BR_TRACES, "lagging") == (10 - b->sinks[1].n_items) * 5);
     unsigned n = b->sinks[1].n_items;
     fake_sink_release(&b->sinks[1], FAKE_DONE);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     send_to(b, f, 50, 5);
     assert_int_equal(b->sinks[1].n_items, n + 1);
     fake_sink_release(&b->sinks[1], FAKE_DONE);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     br_fanout_free(f);
 }
 
@@ -554,7 +554,7 @@ static void destinations_do_not_detach_if_a_sender_waits(void **state)
     assert_int_equal(b->tally.n, 0);
     fake_sink_release(&b->sinks[0], FAKE_RETRY);
     fake_sink_release(&b->sinks[1], FAKE_RETRY);
-    fake_host_turn(b->h);
+    fake_host_iterate(b->h);
     assert_int_equal(b->tally.n_done, 1);
     assert_int_equal(b->tally.n_retry, 1);
     br_fanout_free(f);
@@ -642,7 +642,7 @@ static void balance_ledgers(struct bed *b, bool waits)
         else if (waits && r & 2048)
             item->sender = BR_SENDER_WAITS;
         br_consume(br_fanout_input(r & 1 ? inner : outer), item);
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         if (r & 64)
             fake_host_advance(b->h, r >> 8 & 31);
         if (i % 10 == 0)
@@ -688,7 +688,7 @@ static void scenario(void *arg)
     if (f && item) {
         b->sinks[0].first_fail = 1;
         br_consume(br_fanout_input(f), item);
-        fake_host_turn(b->h);
+        fake_host_iterate(b->h);
         assert_int_equal(b->tally.n, 1);
         assert_true(b->tally.n_done == 1 || (fault_failed() && b->tally.n_retry == 1));
         fake_host_advance(b->h, 20000);

@@ -35,7 +35,7 @@ static void test_broadcast_without_loops_runs_at_the_end_of_the_iteration(void *
     struct test_broadcast t = {.broadcast = {.visit = on_visit, .done = on_done}};
     assert_true(br_broadcast_send(&t.broadcast, &h->host));
     assert_string_equal(t.visited, "");
-    fake_host_turn(h);
+    fake_host_iterate(h);
     assert_string_equal(t.visited, "0");
     assert_int_equal(t.n_done, 1);
     fake_host_free(h);

@@ -42,7 +42,7 @@ static int teardown(void **state)
     if (b->queue)
         br_queue_close(b->queue);
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     br_queue_free(b->queue);
     fake_bed_end(&b->fake);
     free(b);
@@ -53,7 +53,7 @@ static void send(struct bed *b, enum br_signal signal, uint64_t first, uint32_t 
 {
     br_consume(br_queue_input(b->queue),
                fake_tally_item(&b->fake.tally, &b->fake.h->host, signal, first, n));
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
 }
 
 static void on_empty(void *arg)
@@ -75,7 +75,7 @@ static void senders_are_answered_early(void **state)
     /* the queue must report them to the ledger now */
     assert_true(*b->fake.h->host.ledger.held[BR_TRACES] == 5);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 5);
 }
 
@@ -106,7 +106,7 @@ static void with_wait_for_result_senders_get_the_exporters_result(void **state)
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
     fake_sink_release_one(&b->fake.sink, FAKE_REJECT);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_done, 1);
     assert_int_equal(b->fake.tally.n_retry, 1);
     assert_int_equal(b->fake.tally.n_reject, 1);
@@ -124,7 +124,7 @@ static void a_disabled_queue_passes_items_and_results_through(void **state)
     assert_int_equal(b->fake.sink.n_held, 20);
     assert_int_equal(b->fake.tally.n, 0);
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_retry, 20);
 }
 
@@ -191,12 +191,12 @@ static void a_full_queue_rejects_items(void **state)
                                  "exporter=\"test\"") == 2);
     assert_true(fake_host_metric(b->fake.h, "otelcol_exporter_queue_size", OF_TRACES) == 3);
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     send(b, BR_TRACES, 9, 1);
     assert_int_equal(b->fake.tally.n_done, 4);
     while (b->fake.sink.n_held) {
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
     }
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 3), 3);
     assert_true(fake_host_metric(b->fake.h, "otelcol_exporter_queue_size", OF_TRACES) == 0);
@@ -231,7 +231,7 @@ static void sizes_may_be_items(void **state)
     send(b, BR_PROFILES, 10, 1);
     assert_int_equal(b->fake.tally.n_retry, 1);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     send(b, BR_PROFILES, 10, 50); /* a single request may be larger than the queue */
     assert_int_equal(b->fake.tally.n_done, 3);
     send(b, BR_PROFILES, 60, 1);
@@ -269,7 +269,7 @@ static void num_consumers_limits_concurrent_requests(void **state)
         unsigned n_open = 8 - done;
         assert_int_equal(b->fake.sink.n_held, n_open < 2 ? n_open : 2);
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
     }
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 8), 8);
 }
@@ -287,7 +287,7 @@ static void with_block_on_overflow_senders_wait(void **state)
     assert_int_equal(b->fake.tally.n, 3); /* the other senders are not answered yet */
     for (unsigned i = 1; i <= 6; i++) {
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
         assert_int_equal(b->fake.tally.n_done, 3 + i < 6 ? 3 + i : 6);
     }
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 6), 6);
@@ -308,9 +308,9 @@ static void waiting_items_are_not_overtaken(void **state)
     send(b, BR_TRACES, 16, 1); /* would be within the limit */
     assert_int_equal(b->fake.tally.n_done, 1);
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 8, 8), 8);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
 }
@@ -327,11 +327,11 @@ static void draining_waits_until_everything_is_sent(void **state)
         send(b, BR_TRACES, i, 1);
     br_queue_drain(b->queue, on_empty, b);
     for (int i = 0; i < 3; i++) {
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
         assert_int_equal(b->n_empty, 0);
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
     }
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->n_empty, 1);
 }
 
@@ -340,7 +340,7 @@ static void draining_an_empty_queue_ends_at_once(void **state)
     struct bed *b = *state;
     make(b);
     br_queue_drain(b->queue, on_empty, b);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->n_empty, 1);
 }
 
@@ -355,12 +355,12 @@ static void queued_items_are_dropped_for_shutdown(void **state)
         send(b, BR_TRACES, i * 4, 4);
     br_queue_close(b->queue);
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 1); /* closed: the queue does not send any more */
     send(b, BR_TRACES, 0, 1);
     assert_int_equal(b->fake.tally.n_retry, 1);
     br_queue_drop(b->queue);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     /* One failed in the exporter, two were queued, and two were still with their senders. */
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 12);
     assert_int_equal(b->fake.tally.n_retry, 3);
@@ -373,7 +373,7 @@ static void requests_without_anything_are_done(void **state)
     make(b);
     struct br_item *item = items_walk(&b->fake.h->host, BR_TRACES, NULL, 0);
     br_consume(br_queue_input(b->queue), item);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 0);
 }
 
@@ -474,7 +474,7 @@ static void with_batches_senders_wait_for_room(void **state)
     assert_int_equal(b->fake.tally.n_done, 3);
     for (unsigned i = 0; i < 9; i++) {
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
     }
     assert_int_equal(b->fake.tally.n_done, 9);
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 90), 90);
@@ -518,7 +518,7 @@ static void tenants_do_not_mix(void **state)
         struct br_item *item = fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, i, 1);
         item->metadata = metadata[i % 3];
         br_consume(br_queue_input(b->queue), item);
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
     }
     assert_int_equal(b->fake.sink.n_items, 3); /* of ten spans each */
     assert_int_equal(b->fake.sink.largest, 10);
@@ -534,7 +534,7 @@ static void send_waiting(struct bed *b, uint64_t first, uint32_t n)
     struct br_item *item = fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, first, n);
     item->sender = BR_SENDER_WAITS;
     br_consume(br_queue_input(b->queue), item);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
 }
 
 static void waiting_senders_are_not_answered_early(void **state)
@@ -553,7 +553,7 @@ static void waiting_senders_are_not_answered_early(void **state)
         assert_int_equal(b->fake.tally.n, 1);
         assert_int_equal(b->fake.sink.n_held, 2);
         fake_sink_release(&b->fake.sink, verdicts[i / 2]);
-        fake_host_turn(b->fake.h);
+        fake_host_iterate(b->fake.h);
         assert_int_equal(b->fake.tally.n, 2);
         assert_int_equal(b->fake.tally.last.verdict, i / 2);
         teardown((void **)&b);
@@ -572,7 +572,7 @@ static void a_queue_full_of_waiting_items_rejects_items(void **state)
     assert_int_equal(b->fake.tally.n, 2);
     assert_int_equal(b->fake.tally.n_retry, 2);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_done, 3);
 }
 
@@ -600,11 +600,11 @@ static void batches_with_wait_for_result_answer_all_in_them(void **state)
     send(b, BR_TRACES, 5, 5);
     assert_int_equal(b->fake.tally.n, 0);
     fake_sink_release(&b->fake.sink, FAKE_REJECT);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_reject, 2);
     send(b, BR_TRACES, 10, 10);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
@@ -636,9 +636,9 @@ static void remaining_batches_are_dropped_for_shutdown(void **state)
     send(b, BR_TRACES, 20, 4);  /* gathered */
     br_queue_close(b->queue);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     br_queue_drop(b->queue);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 10);
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 14);
 }

@@ -81,7 +81,7 @@ static void delays_grow_up_to_their_maximum(void **state)
     make(b);
     b->fake.sink.verdict = FAKE_RETRY;
     send(b, BR_TRACES, 0, 1);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     for (unsigned i = 0; i < BR_COUNT(delays); i++) {
         fake_host_advance(b->fake.h, delays[i] - 1);
         assert_int_equal(b->fake.sink.n_items, i + 1);
@@ -180,7 +180,7 @@ static void disabled_the_first_answer_counts(void **state)
     b->fake.sink.verdict = FAKE_RETRY;
     b->fake.sink.delay_ms = 77;
     send(b, BR_TRACES, 0, 3);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_retry, 1);
     assert_int_equal(b->fake.tally.last.delay_ms, 77);
 }
@@ -193,7 +193,7 @@ static void items_wait_independently(void **state)
     send(b, BR_TRACES, 0, 1);
     fake_host_advance(b->fake.h, 1000);
     send(b, BR_TRACES, 1, 1);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_done, 1); /* the second item did not wait for the first */
     fake_host_advance(b->fake.h, 4000);
     assert_int_equal(b->fake.tally.n_done, 2);
@@ -213,7 +213,7 @@ static void items_that_are_too_large_are_halved(void **state)
                 struct fake_tally before = b->fake.tally;
                 b->fake.sink.limit = limit;
                 send(b, (enum br_signal)s, first, n);
-                fake_host_turn(b->fake.h);
+                fake_host_iterate(b->fake.h);
                 assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, n), n);
                 assert_int_equal(b->fake.tally.n, before.n + 1);
                 assert_int_equal(b->fake.tally.n_done, before.n_done + 1);
@@ -240,7 +240,7 @@ static void one_oversized_record_costs_two_log_n_requests(void **state)
             uint64_t first = at * 64;
             b->fake.sink.giant = first + at;
             send(b, (enum br_signal)s, first, 64);
-            fake_host_turn(b->fake.h);
+            fake_host_iterate(b->fake.h);
             assert_int_equal(b->fake.sink.n_items - n_before, 2 * 6 + 1);
             assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, 64), 63);
             assert_int_equal(b->fake.tally.n_done, before.n_done + 1); /* a partial success */
@@ -264,7 +264,7 @@ static void a_failed_half_is_a_partial_success(void **state)
     b->fake.sink.limit = 8;
     send(b, BR_TRACES, 0, 16);
     b->fake.sink.verdict = FAKE_HOLD;
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_held, 1);
     fake_sink_release(&b->fake.sink, FAKE_DONE);
     b->fake.sink.verdict = FAKE_RETRY;
@@ -312,7 +312,7 @@ static void a_peer_that_rejects_every_piece_gets_few_requests(void **state)
     b->fake.sink.verdict = FAKE_TOO_LARGE;
     b->fake.sink.limit = 0;
     send(b, BR_TRACES, 0, 8192);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 28 + 1);
     fake_host_advance(b->fake.h, 4999);
     assert_int_equal(b->fake.sink.n_items, 28 + 1);
@@ -335,7 +335,7 @@ static void a_peer_that_recovers_gets_the_remaining_pieces(void **state)
     b->fake.sink.verdict = FAKE_TOO_LARGE;
     b->fake.sink.limit = 0;
     send(b, BR_PROFILES, 0, 64);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 14 + 1);
     b->fake.sink.limit = 64;
     fake_host_advance(b->fake.h, 5000);
@@ -354,7 +354,7 @@ static void disabled_pieces_are_not_retried(void **state)
     b->fake.sink.verdict = FAKE_TOO_LARGE;
     b->fake.sink.limit = 0;
     send(b, BR_TRACES, 0, 8192);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 28 + 1);
     assert_int_equal(b->fake.tally.n_reject, 1);
     assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 8192);
@@ -367,7 +367,7 @@ static void a_single_item_that_is_too_large_is_rejected(void **state)
     b->fake.sink.verdict = FAKE_TOO_LARGE;
     b->fake.sink.limit = 0;
     send(b, BR_TRACES, 0, 1);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.sink.n_items, 1);
     assert_int_equal(b->fake.tally.n_reject, 1);
     assert_int_equal(b->fake.tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
@@ -478,7 +478,7 @@ static void retry_hints_are_respected(void **state)
     b->fake.sink.verdict = FAKE_RETRY;
     b->fake.sink.delay_ms = 90000;
     send(b, BR_TRACES, 0, 1);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     b->fake.sink.delay_ms = 0;
     send(b, BR_TRACES, 1, 1);
     fake_host_advance(b->fake.h, 10000);
@@ -517,7 +517,7 @@ static void an_answer_to_one_signal_triggers_a_probe_of_the_other(void **state)
     make(b);
     fail_for_a_minute(b, BR_PROFILES);
     send(b, BR_TRACES, 0, 1);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     unsigned before = b->fake.sink.n_items;
     b->fake.sink.verdict = FAKE_DONE;
     uint64_t took = time_until_received(b, before + 1);
@@ -554,7 +554,7 @@ static void retries_are_logged_once(void **state)
     br_log_setup(BR_LOG_INFO, false, fds[1]);
     make(b);
     send(b, BR_TRACES, 0, 1);
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_string_equal(logged_lines(fds[0]), "");
     b->fake.sink.first_fail = 3;
     send(b, BR_TRACES, 0, 1);
@@ -603,7 +603,7 @@ static void freed_while_waiting_items_return_to_the_senders(void **state)
     fake_host_advance(b->fake.h, 1000);
     br_retry_free(b->retry);
     b->retry = NULL;
-    fake_host_turn(b->fake.h);
+    fake_host_iterate(b->fake.h);
     assert_int_equal(b->fake.tally.n_retry, 5);
     br_retry_free(NULL);
 }

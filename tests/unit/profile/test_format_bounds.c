@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "core/host.h"
-#include "ingest/profile_reading.h"
+#include "ingest/reading.h"
 #include "tests/support/jfr_shape.h"
 #include "tests/support/test.h"
 #include "tests/support/worst.h"

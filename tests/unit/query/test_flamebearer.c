@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "query/flamebearer.h"
+#include "query/flame_output.h"
 
 #include "base/err.h"
 #include "pprof/profile.pb-c.h"
-#include "query/flame_text.h"
-#include "query/functions.h"
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
 

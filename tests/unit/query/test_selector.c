@@ -2,7 +2,6 @@
 #include "query/selector.h"
 
 #include "query/id.h"
-#include "query/profile_type.h"
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
 

@@ -723,7 +723,7 @@ static void test_files_are_read_in_a_thread(void **state)
         assert_int_equal(h->n_works, 1);
         assert_true(exists(f, "large") && exists(f, "small"));
         assert_int_equal(fake_host_work(h), 1);
-        fake_host_turn(h);
+        fake_host_iterate(h);
     }
     assert_int_equal(f->rig.n, 2);
     assert_true(exists(f, "large") && exists(f, "small"));
@@ -816,7 +816,7 @@ static void test_large_files_are_sent_in_pieces(void **state)
     assert_int_equal(fake_host_work(f->rig.h), 1);
     f->rig.h->threads = false;
     assert_int_equal(f->rig.n, 0);
-    (void)br_host_turn(&f->rig.h->host);
+    (void)br_host_iterate(&f->rig.h->host);
     assert_int_equal(f->rig.n, 1);
     assert_true(exists(f, "large"));
     fake_host_advance(f->rig.h, 1000);
@@ -834,7 +834,7 @@ static void test_destroyed_while_pieces_are_sent(void **state)
     f->rig.quiet = true;
     wait_for_reading(f);
     (void)fake_host_work(f->rig.h);
-    (void)br_host_turn(&f->rig.h->host);
+    (void)br_host_iterate(&f->rig.h->host);
     receiver_rig_end(&f->rig);
     assert_int_equal(f->rig.n, 1);
     assert_true(exists(f, "large"));
@@ -849,7 +849,7 @@ static void test_drain_waits_for_files(void **state)
     receiver_rig_drain(&f->rig);
     assert_false(f->rig.drained);
     (void)fake_host_work(f->rig.h);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     assert_int_equal(f->rig.n, 1);
     assert_false(f->rig.drained);
     (void)fake_host_work(f->rig.h); /* the file is deleted */
@@ -877,7 +877,7 @@ static void test_destroyed_before_a_file_is_deleted(void **state)
     start(f, ", after: delete");
     wait_for_reading(f);
     (void)fake_host_work(f->rig.h);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     assert_int_equal(f->rig.n, 1);
     assert_true(exists(f, "a"));
     receiver_rig_end(&f->rig);
@@ -895,7 +895,7 @@ static void large_without_memory(void *arg)
     fault_start();
     fake_host_advance(f->rig.h, 3000);
     (void)fake_host_work(f->rig.h);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     fault_stop();
     f->rig.h->threads = false;
     fake_host_advance(f->rig.h, 60000);

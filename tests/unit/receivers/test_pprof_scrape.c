@@ -300,7 +300,7 @@ static void set_large_body(struct fixture *f, const struct pprof_wire *p)
 static void work(struct fixture *f)
 {
     assert_int_equal(fake_host_work(f->rig.h), 1);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
 }
 
 static void start_large(struct fixture *f)
@@ -369,8 +369,8 @@ static unsigned start_very_large(struct fixture *f)
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(fake_host_work(f->rig.h), 1);
     assert_int_equal(f->rig.n, 0);
-    (void)br_host_turn(&f->rig.h->host);
-    (void)br_host_turn(&f->rig.h->host);
+    (void)br_host_iterate(&f->rig.h->host);
+    (void)br_host_iterate(&f->rig.h->host);
     assert_int_equal(f->rig.n, 1);
     return 2 * n / (BR_PIECE_BYTES / BR_PIECE_SAMPLE_BYTES);
 }
@@ -704,7 +704,7 @@ static void test_an_override_scrapes_at_once_and_expires(void **state)
     struct br_override r = {
         .id = 7, .service = "shop", .types = cpu_type, .n_types = 1, .interval_ms = 5000};
     assert_int_equal(override(f, r, 20000), 1);
-    fake_host_turn(f->rig.h);
+    fake_host_iterate(f->rig.h);
     assert_int_equal(f->program.n, 1);
     assert_int_equal(n_requests(&f->program, "/debug/pprof/profile?seconds=4"), 1);
     expect_list(f, "shop http://127.0.0.1:6060 cpu 5000 override 7 ok\n");
@@ -845,7 +845,7 @@ static void large_without_memory(void *arg)
     fault_start();
     fake_host_advance(f.rig.h, 10000);
     (void)fake_host_work(f.rig.h);
-    fake_host_turn(f.rig.h);
+    fake_host_iterate(f.rig.h);
     fault_stop();
     /* "empty": the fake client ran out of memory for its response */
     assert_true(scrapes(&f, "ok") + scrapes(&f, "failed") + scrapes(&f, "empty") == 1);

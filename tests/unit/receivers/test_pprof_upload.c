@@ -35,7 +35,7 @@ static unsigned post(struct receiver_rig *r, const char *path, const void *body,
     struct fake_request *q = fake_request_new(r->h, "pprof http", path);
     assert_non_null(q);
     fake_request_send(q, body, len);
-    fake_host_turn(r->h);
+    fake_host_iterate(r->h);
     const struct fake_reply *reply = fake_request_reply(q);
     assert_true(reply->came);
     unsigned status = reply->status;

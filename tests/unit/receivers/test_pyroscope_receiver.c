@@ -227,7 +227,7 @@ static void test_disconnected_client(void **state)
     r = fake_request_new(f->h, "pyroscope", INGEST);
     fake_request_send(r, "main 1\n", 7);
     fake_request_gone(r); /* while its item is in the pipeline */
-    fake_host_turn(f->h);
+    fake_host_iterate(f->h);
     fake_request_free(r);
     assert_int_equal(f->n, 1);
     r = fake_request_new(f->h, "pyroscope", INGEST);
@@ -321,7 +321,7 @@ static void scenario(void *arg)
     if (requests[which].ask.type)
         fake_request_header(r, "content-type", requests[which].ask.type);
     fake_request_send(r, body->data, body->len);
-    fake_host_turn(f.h);
+    fake_host_iterate(f.h);
     fault_stop();
     unsigned status = fake_request_reply(r)->status;
     unsigned good = which == 3 ? 400 : 200;

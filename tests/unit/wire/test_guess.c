@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/test.h"
-#include "wire/guess.h"
+#include "wire/conn.h"
 
 #define GUESS(text) br_guess((const uint8_t *)(text), sizeof(text) - 1)
 

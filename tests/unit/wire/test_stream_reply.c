@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
-#include "wire/conn.h"
+#include "wire/exchange.h"
 
 #define NOW_MS 1000000
 #define GET_11 "GET /tail HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -64,15 +64,15 @@ void br_server_forget(struct br_net_server *server, struct br_stream *stream)
 
 /* --- Eviction on one worker ------------------------------------------------------------------- */
 
-static bool server_limit_same_address(const struct br_address *address,
-                                      const struct br_address *other)
+static bool server_limit_same_address(const struct br_client_address *address,
+                                      const struct br_client_address *other)
 {
     return address->known && other->known &&
            memcmp(address->bytes, other->bytes, sizeof address->bytes) == 0;
 }
 
 static bool server_limit_is_evictable(const struct br_stream *stream,
-                                      const struct br_address *address)
+                                      const struct br_client_address *address)
 {
     const struct br_peer *peer = stream->owner;
     if (stream->closing || (address && !server_limit_same_address(&peer->address, address)))
@@ -83,7 +83,7 @@ static bool server_limit_is_evictable(const struct br_stream *stream,
 /* Returns the connection that has been idle longest, or NULL. If `address` is not NULL, only
  * connections from that address are considered. */
 static struct br_stream *server_limit_oldest(struct br_net_server *server,
-                                             const struct br_address *address)
+                                             const struct br_client_address *address)
 {
     unsigned looked_at = 0;
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
@@ -105,7 +105,7 @@ static void server_limit_close(struct br_stream *stream)
 
 /* --- Connections per address ------------------------------------------------------------------ */
 
-bool br_listener_note_address(struct br_listener *listener, const struct br_address *address,
+bool br_listener_note_address(struct br_listener *listener, const struct br_client_address *address,
                               unsigned *ret)
 {
     *ret = 0;
@@ -121,7 +121,8 @@ bool br_listener_note_address(struct br_listener *listener, const struct br_addr
     return rc == 0;
 }
 
-unsigned br_listener_address_count(struct br_listener *listener, const struct br_address *address)
+unsigned br_listener_address_count(struct br_listener *listener,
+                                   const struct br_client_address *address)
 {
     pthread_mutex_lock(&listener->lock);
     uintptr_t n = (uintptr_t)br_map_get(listener->addresses, address->bytes, sizeof address->bytes);
@@ -129,7 +130,8 @@ unsigned br_listener_address_count(struct br_listener *listener, const struct br
     return (unsigned)n;
 }
 
-void br_listener_forget_address(struct br_listener *listener, const struct br_address *address)
+void br_listener_forget_address(struct br_listener *listener,
+                                const struct br_client_address *address)
 {
     if (!listener->max_per_address || !address->known)
         return;

@@ -13,7 +13,7 @@ from braid import DEADLINE_S, until
 from otlp import PROFILES, TRACES
 
 
-class Asked:
+class QueryApi:
     """A server and its query API."""
 
     def __init__(self, server):
