@@ -8,11 +8,12 @@ import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trac
 const { default: Pyroscope } = await import(process.argv[2] === 'old' ? 'pyroscope-old' : 'pyroscope-new');
 
 const seconds = Number(process.env.SECONDS);
-let sum = 0;
 
 function burn(ms) {
+  let sum = 0;
   const end = Date.now() + ms;
   while (Date.now() < end) for (let i = 0; i < 100000; i++) sum += i * i;
+  return sum;
 }
 function root_work() { burn(seconds * 500); }
 function child_work() { burn(seconds * 500); }

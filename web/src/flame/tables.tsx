@@ -187,8 +187,10 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
     };
     if (event.key === "ArrowDown") move(at + 1);
     else if (event.key === "ArrowUp") move(at - 1);
-    else if (event.key === "ArrowRight") open.has(focus) ? move(at + 1) : toggle(focus, true);
-    else if (event.key === "ArrowLeft") open.has(focus) && flame.last[focus] > flame.first[focus] ? toggle(focus, false) : move(rows.indexOf(flame.parent[focus]));
+    else if (event.key === "ArrowRight" && open.has(focus)) move(at + 1);
+    else if (event.key === "ArrowRight") toggle(focus, true);
+    else if (event.key === "ArrowLeft" && open.has(focus) && flame.last[focus] > flame.first[focus]) toggle(focus, false);
+    else if (event.key === "ArrowLeft") move(rows.indexOf(flame.parent[focus]));
     else if (event.key === "Enter") onChoose(nameOf(flame, focus));
     else return;
     event.preventDefault();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The details of one span: values, how its time was spent, profile, attributes, events, links.
-import { url, useResponse, type Attribute, type Json, type Profile, type Trace } from "../api";
+import { url, useResponse, type Attribute, type Profile, type Trace } from "../api";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../parts/basics";
 import { carried, copy, href, set, useDark, type Query } from "../state";
-import { spent, type Node } from "./model";
+import { spent, written, type Node } from "./model";
 import { pin } from "../views/compare";
 
 export function Details({ node, trace, query }: { node: Node; trace: Trace; query: Query }) {
@@ -241,8 +241,6 @@ export const exportsOf = (path: string, params: Query): [string, string][] => [
   ["speedscope JSON", url(path, { ...params, format: "speedscope" })],
   ["Folded stacks", url(path, { ...params, format: "folded" })],
 ];
-
-const written = (value: Json): string => (typeof value === "string" ? value : JSON.stringify(value));
 
 function Attributes({ title, list }: { title: string; list?: Attribute[] }) {
   if (!list) return null;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trace as a tree: order of rows, how each span spent its time, and the critical path.
-import type { Trace, TraceSpan } from "../api";
+import type { Json, Trace, TraceSpan } from "../api";
 
 export interface Node {
   span: TraceSpan;
@@ -139,6 +139,9 @@ export function spent(node: Node): Spent {
   return { wall, cpu, children, self: wall - children, unexplained: Math.max(0, wall - children - cpu) };
 }
 
+/** The text of an attribute's value: JSON unless the value is a string. */
+export const written = (value: Json): string => (typeof value === "string" ? value : JSON.stringify(value));
+
 export function matching(tree: Tree, text: string): Set<Node> | null {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
@@ -149,7 +152,7 @@ export function matching(tree: Tree, text: string): Set<Node> | null {
       span.name.toLowerCase().includes(wanted) ||
       span.service.toLowerCase().includes(wanted) ||
       span.span_id.startsWith(wanted) ||
-      span.attributes?.some(({ key, value }) => key.toLowerCase().includes(wanted) || String(value).toLowerCase().includes(wanted))
+      span.attributes?.some(({ key, value }) => key.toLowerCase().includes(wanted) || written(value).toLowerCase().includes(wanted))
     )
       found.add(node);
   }

@@ -44,9 +44,13 @@ export function Waterfall(props: WaterfallProps) {
     else if (event.key === "PageUp") move(at - 20);
     else if (event.key === "Home") move(0);
     else if (event.key === "End") move(rows.length - 1);
-    else if (event.key === "ArrowRight" && chosen) open || !chosen.children.length ? move(at + 1) : props.onToggle(chosen, true);
-    else if (event.key === "ArrowLeft" && chosen) open ? props.onToggle(chosen, false) : chosen.parent && props.onChoose(chosen.parent);
-    else if (event.key === "Enter") props.onOpen();
+    else if (event.key === "ArrowRight" && chosen) {
+      if (open || !chosen.children.length) move(at + 1);
+      else props.onToggle(chosen, true);
+    } else if (event.key === "ArrowLeft" && chosen) {
+      if (open) props.onToggle(chosen, false);
+      else if (chosen.parent) props.onChoose(chosen.parent);
+    } else if (event.key === "Enter") props.onOpen();
     else return;
     event.preventDefault();
     event.stopPropagation();
