@@ -293,6 +293,18 @@ describe("page: trace", { concurrency: false }, () => {
     await page.finish();
   });
 
+  it("finds a list by the text that the details show", async () => {
+    const page = await open(ofSlow());
+    await page.locator(".waterfall .span").first().waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type('["text/html","app');
+    await page
+      .locator(".found")
+      .getByText(/^1 of /)
+      .waitFor();
+    await page.finish();
+  });
+
   it("draws the critical path, and hides it by c", async () => {
     const page = await open(ofSlow());
     await page.locator(".critical").first().waitFor();

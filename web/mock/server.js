@@ -564,6 +564,7 @@ export async function startMock({
         ["http.response.status_code", span.error ? 500 : 200],
         ["client.address", `10.3.${Math.floor(random() * 255)}.${Math.floor(random() * 255)}`],
         ["user_agent.original", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"],
+        ["http.request.header.accept", ["text/html", "application/json"]],
       );
     else if (/^(SELECT|UPDATE|HGETALL)/.test(span.name))
       out.push(
