@@ -112,6 +112,7 @@ bool br_errs_full(struct br_errs *errs)
     return full;
 }
 
+#undef br_errs_no_memory
 int br_errs_no_memory(struct br_errs *errs)
 {
     /* Several callers may report the same failure; one error is enough. */

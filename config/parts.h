@@ -49,6 +49,9 @@ bool br_errs_full(struct br_errs *errs);
 
 /* Adds an error for BR_ENOMEM. Returns BR_ENOMEM. */
 int br_errs_no_memory(struct br_errs *errs);
+#ifdef __clang_analyzer__ /* The analyzer must know that the result is not 0. */
+#define br_errs_no_memory(errs) (br_errs_no_memory(errs), BR_ENOMEM)
+#endif
 
 /* Sorts errors and warnings by their place: by the order of `files`, then by line and column. */
 void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files);

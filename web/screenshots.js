@@ -8,7 +8,9 @@ import { startMock } from "./mock/server.js";
 const folder = fileURLToPath(new URL("../docs/pictures/", import.meta.url));
 const now = Date.parse("2026-11-22T15:00:00Z");
 const server = await startMock({ now });
-const orders = server.store.spans.filter((span) => span.key === "checkout/order.calculate_totals").sort((a, b) => b.durationMs - a.durationMs);
+const orders = server.store.spans
+  .filter((span) => span.key === "checkout/order.calculate_totals")
+  .sort((a, b) => b.durationMs - a.durationMs);
 const trace = `#/trace/${orders[1].trace.id}?span=${orders[1].id}`;
 const profile = `#/profile?query=${encodeURIComponent('{service_name="checkout"}')}`;
 const slow = "#/compare/slow?service=checkout&name=order.calculate_totals";
@@ -34,13 +36,21 @@ mkdirSync(folder, { recursive: true });
 const browser = await startBrowser();
 for (const [name, fragment, width, height, colorScheme, palette = ""] of pictures) {
   if (process.argv.length > 2 && !process.argv.includes(name)) continue;
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme, timezoneId: "UTC", reducedMotion: "reduce" });
+  const context = await browser.newContext({
+    viewport: { width, height },
+    colorScheme,
+    timezoneId: "UTC",
+    reducedMotion: "reduce",
+  });
   const page = await context.newPage();
   page.setDefaultTimeout(60000);
   await page.addInitScript((chosen) => localStorage.setItem("braid.palette", chosen), palette);
   await page.clock.setFixedTime(now);
   await page.goto(server.url + fragment);
-  await page.locator(".flame canvas, .spans .row, .tree .row, .health tbody, .empty").first().waitFor();
+  await page
+    .locator(".flame canvas, .spans .row, .tree .row, .health tbody, .empty")
+    .first()
+    .waitFor();
   await page.waitForLoadState("networkidle");
   await page.screenshot({ path: `${folder}${name}.png` });
   console.log(`${name}.png ${Math.round(statSync(`${folder}${name}.png`).size / 1000)} kB`);

@@ -12,7 +12,12 @@ export default defineConfig({
     outDir: process.env.PAGE_OUT ?? "dist",
     emptyOutDir: true,
     // Preact's licence requires its notice in distributed code.
-    rolldownOptions: { output: { postBanner: "/*! Contains Preact, Copyright (c) 2015-present Jason Miller, MIT License: https://github.com/preactjs/preact/blob/main/LICENSE */" } },
+    rolldownOptions: {
+      output: {
+        postBanner:
+          "/*! Contains Preact, Copyright (c) 2015-present Jason Miller, MIT License: https://github.com/preactjs/preact/blob/main/LICENSE */",
+      },
+    },
   },
   server: { proxy: { "/api": process.env.BRAID_URL ?? "http://localhost:3200" } },
 });

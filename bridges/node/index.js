@@ -16,25 +16,27 @@
 //
 // Time between callbacks is part of the next segment. The profiler marks samples of an idle thread, and the bridge
 // leaves them without a span.
-'use strict';
-const { AsyncResource, createHook } = require('node:async_hooks');
-const { createRequire } = require('node:module');
-const path = require('node:path');
+"use strict";
+const { AsyncResource, createHook } = require("node:async_hooks");
+const { createRequire } = require("node:module");
+const path = require("node:path");
 
 // The names that all copies of @opentelemetry/api share. Using them, the bridge does not depend on one copy.
-const API = Symbol.for('opentelemetry.js.api.1');
-const SPAN = Symbol.for('OpenTelemetry Context Key SPAN');
+const API = Symbol.for("opentelemetry.js.api.1");
+const SPAN = Symbol.for("OpenTelemetry Context Key SPAN");
 const SAMPLED = 1; // bit of SpanContext.traceFlags
 const FORCED = -1; // a number of samples that no profiler has
 
 // Returns the sampler inside @pyroscope/nodejs. npm may link this directory, so the program's directory is searched, too.
 function findProfiler() {
-  for (const from of [__filename, process.argv[1], path.resolve('index.js')]) {
+  for (const from of [__filename, process.argv[1], path.resolve("index.js")]) {
     try {
-      return createRequire(createRequire(from).resolve('@pyroscope/nodejs'))('@datadog/pprof').time;
-    } catch { /* search the next one */ }
+      return createRequire(createRequire(from).resolve("@pyroscope/nodejs"))("@datadog/pprof").time;
+    } catch {
+      /* search the next one */
+    }
   }
-  throw new Error('braid-bridge: cannot find @pyroscope/nodejs; install it next to the program');
+  throw new Error("braid-bridge: cannot find @pyroscope/nodejs; install it next to the program");
 }
 
 /**
@@ -46,17 +48,19 @@ function findProfiler() {
 function install(profiler = findProfiler()) {
   const manager = globalThis[API]?.context;
   if (manager === undefined) {
-    process.emitWarning('braid-bridge: no OpenTelemetry context manager; register the tracer provider before install()');
+    process.emitWarning(
+      "braid-bridge: no OpenTelemetry context manager; register the tracer provider before install()",
+    );
     return () => {};
   }
   const { setContext, stop } = profiler;
   const run = manager.with;
   const { runInAsyncScope } = AsyncResource.prototype;
   const index = profiler.constants.kSampleCount;
-  let base = {};     // the context object as @pyroscope/nodejs set it
-  let holder = {};   // the context object that the profiler has instead; its labels without a span are `own`
-  let state = [0];   // state[index] is the number of samples so far
-  let seen = 0;      // the number of samples at the start of the segment
+  let base = {}; // the context object as @pyroscope/nodejs set it
+  let holder = {}; // the context object that the profiler has instead; its labels without a span are `own`
+  let state = [0]; // state[index] is the number of samples so far
+  let seen = 0; // the number of samples at the start of the segment
 
   function renew() {
     seen = state[index];
@@ -82,11 +86,21 @@ function install(profiler = findProfiler()) {
     seen = FORCED; // the profiler resets its number after this when it sends a profile
   };
   profiler.stop = function (restart, labelsOf, ...rest) {
-    return stop.call(profiler, restart, labelsOf && ((sample) => {
-      const context = sample.context?.context;
-      if (sample.node?.name !== '(idle)' || context === undefined || !('own' in context)) return labelsOf(sample);
-      return labelsOf({ ...sample, context: { ...sample.context, context: { ...context, labels: context.own } } });
-    }), ...rest);
+    return stop.call(
+      profiler,
+      restart,
+      labelsOf &&
+        ((sample) => {
+          const context = sample.context?.context;
+          if (sample.node?.name !== "(idle)" || context === undefined || !("own" in context))
+            return labelsOf(sample);
+          return labelsOf({
+            ...sample,
+            context: { ...sample.context, context: { ...context, labels: context.own } },
+          });
+        }),
+      ...rest,
+    );
   };
   manager.with = function (active, ...rest) {
     if (state[index] !== seen) end(manager.active());
@@ -98,13 +112,18 @@ function install(profiler = findProfiler()) {
   };
   AsyncResource.prototype.runInAsyncScope = function (fn, thisArg, ...args) {
     if (state[index] !== seen) end(manager.active());
-    return runInAsyncScope.call(this, function (...given) {
-      try {
-        return fn.apply(this, given);
-      } finally {
-        if (state[index] !== seen) end(manager.active());
-      }
-    }, thisArg, ...args);
+    return runInAsyncScope.call(
+      this,
+      function (...given) {
+        try {
+          return fn.apply(this, given);
+        } finally {
+          if (state[index] !== seen) end(manager.active());
+        }
+      },
+      thisArg,
+      ...args,
+    );
   };
   const hook = createHook({
     after() {

@@ -80,7 +80,7 @@ static const struct br_option limits_options[] = {
     BR_DURATION(struct limits, max_ahead, "10m",
                 "drop profiles whose time is more than this duration in the future; 0: never"),
     BR_INT(
-        struct limits, max_profile_size, 1 << 20, 0, BR_BUF_MAX / 2,
+        struct limits, max_profile_size, 1 << 20, 0, (double)BR_BUF_MAX / 2,
         "largest pprof profile in bytes, uncompressed; a larger profile is divided; 0: unlimited"),
     BR_INT(
         struct limits, max_samples, 16000, 0, UINT32_MAX,

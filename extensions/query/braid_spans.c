@@ -192,13 +192,12 @@ static uint64_t spans_cpu_hash(const void *entries, uint32_t place)
     return br_index_hash(&request->cpu_index, id, sizeof *id);
 }
 
-static struct spans_cpu *spans_find_cpu(const struct spans_request *request, uint64_t span_id,
-                                        uint64_t *ret_hash)
+/* Returns the position of a span in `request->cpu`, or BR_INDEX_NONE. */
+static uint32_t spans_find_cpu(const struct spans_request *request, uint64_t span_id,
+                               uint64_t *ret_hash)
 {
     *ret_hash = br_index_hash(&request->cpu_index, &span_id, sizeof span_id);
-    uint32_t place =
-        br_index_find(&request->cpu_index, *ret_hash, spans_cpu_equals, request->cpu, &span_id);
-    return place == BR_INDEX_NONE ? NULL : &request->cpu[place];
+    return br_index_find(&request->cpu_index, *ret_hash, spans_cpu_equals, request->cpu, &span_id);
 }
 
 static bool spans_on_cpu(const struct br_stored_samples *samples, void *arg)
@@ -212,9 +211,9 @@ static bool spans_on_cpu(const struct br_stored_samples *samples, void *arg)
     }
     if (!request->is_cpu || !samples->span_id)
         return true;
-    struct spans_cpu *cpu = spans_find_cpu(request, samples->span_id, &hash);
-    if (cpu) {
-        cpu->ns = br_sum(cpu->ns, samples->value);
+    uint32_t place = spans_find_cpu(request, samples->span_id, &hash);
+    if (place != BR_INDEX_NONE) {
+        request->cpu[place].ns = br_sum(request->cpu[place].ns, samples->value);
         return true;
     }
     if (request->n_cpu == request->max_cpu) {
@@ -253,13 +252,13 @@ static int64_t spans_search_rank(const struct spans_request *request,
                                  const struct br_stored_span *span)
 {
     uint64_t hash;
-    const struct spans_cpu *cpu;
+    uint32_t place;
     switch (request->sort) {
     case SPANS_BY_START:
         return (int64_t)span->start_ns;
     case SPANS_BY_CPU:
-        cpu = spans_find_cpu(request, span->span_id, &hash);
-        return cpu ? cpu->ns : 0;
+        place = spans_find_cpu(request, span->span_id, &hash);
+        return place == BR_INDEX_NONE ? 0 : request->cpu[place].ns;
     default:
         return (int64_t)(span->duration_ns < INT64_MAX ? span->duration_ns : INT64_MAX);
     }

@@ -258,7 +258,7 @@ static int pyroscope_ingest_read_pprof_form(struct pyroscope_upload *upload,
 static int pyroscope_ingest_read_jfr_form(struct pyroscope_upload *upload, const struct form *form,
                                           struct br_profile_source *source)
 {
-    struct pyroscope_upload_bytes jfr, labels;
+    struct pyroscope_upload_bytes jfr, labels = {0};
     int rc = pyroscope_ingest_read_field(upload, form, "jfr", &jfr);
     if (!rc)
         rc = pyroscope_ingest_read_field(upload, form, "labels", &labels);

@@ -734,6 +734,8 @@ static bool adapt_resolve_error(struct br_adapter *adapter, const struct br_err 
     struct chain chain = {.count = 0};
     adapt_chain_follow(&chain, adapter->tree, err->path);
     adapt_chain_point(&chain, err);
+    if (chain.count < 2)
+        return false; /* adapt_decide reports it; the code below needs a component */
     if (adapt_chain_is_auth(&chain))
         return false; /* adapt_auth has already handled this error */
     size_t last = 0;

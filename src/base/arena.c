@@ -131,6 +131,7 @@ bool br_arena_has(const struct br_arena *arena, const void *memory)
     return false;
 }
 
+#undef br_arena_why
 int br_arena_why(const struct br_arena *arena)
 {
     return arena->full ? BR_EFULL : BR_ENOMEM;

@@ -45,6 +45,9 @@ void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 /* Returns why the last allocation failed: BR_EFULL if the maximum was reached, so that a retry
  * fails again, else BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
+#ifdef __clang_analyzer__ /* The analyzer must know that the result is not 0. */
+#define br_arena_why(arena) (br_arena_why(arena), BR_ENOMEM)
+#endif
 
 /* Returns true if `memory` points into the arena. Takes time in proportion to the number of
  * blocks. */

@@ -580,11 +580,13 @@ int br_rope_add(struct br_rope *rope, struct br_buf *buf, const void *data, size
 {
     if (len == 0)
         return 0;
-    struct br_slice *last = rope->count ? &rope->slices[rope->count - 1] : NULL;
-    if (last && buf && last->buf == buf && last->data + last->len == data) {
-        last->len += len;
-        rope->len += len;
-        return 0;
+    if (rope->count && buf) {
+        struct br_slice *last = &rope->slices[rope->count - 1];
+        if (last->buf == buf && last->data + last->len == data) {
+            last->len += len;
+            rope->len += len;
+            return 0;
+        }
     }
     if (br_grow(&rope->slices, &rope->cap, (size_t)rope->count + 1, sizeof *rope->slices, ROPE_MAX))
         return BR_ENOMEM;

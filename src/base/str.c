@@ -341,6 +341,11 @@ size_t br_utf8_replace(const uint8_t *data, size_t len, uint8_t *out)
     return n;
 }
 
+static int str_lower(char letter)
+{
+    return tolower((unsigned char)letter);
+}
+
 unsigned br_str_distance(const char *left, const char *right)
 {
     enum { MAX = 64 };
@@ -354,14 +359,14 @@ unsigned br_str_distance(const char *left, const char *right)
     for (size_t i = 1; i <= la; i++) {
         now[0] = (unsigned)i;
         for (size_t j = 1; j <= lb; j++) {
-            int ca = tolower((unsigned char)left[i - 1]), cb = tolower((unsigned char)right[j - 1]);
+            int ca = str_lower(left[i - 1]), cb = str_lower(right[j - 1]);
             unsigned best = ago[j - 1] + (ca != cb);
             if (ago[j] + 1 < best)
                 best = ago[j] + 1;
             if (now[j - 1] + 1 < best)
                 best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && ca == tolower((unsigned char)right[j - 2]) &&
-                cb == tolower((unsigned char)left[i - 2]) && two_ago[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && ca == str_lower(right[j - 2]) && cb == str_lower(left[i - 2]) &&
+                two_ago[j - 2] + 1 < best)
                 best = two_ago[j - 2] + 1;
             now[j] = best;
         }

@@ -87,10 +87,11 @@ static void packing_on_done(struct br_task *task)
     void *arg = job->arg;
     int rc = job->rc;
     bool cancelled = br_task_is_cancelled(task);
-    if (job->made)
+    if (job->made) {
         br_buf_adopt(job->made, task->home->pool);
-    if (!cancelled && !rc)
-        rc = br_rope_add(&body, job->made, job->made->data, job->made->len);
+        if (!cancelled && !rc)
+            rc = br_rope_add(&body, job->made, job->made->data, job->made->len);
+    }
     packing_job_free(job);
     if (!cancelled)
         packed(arg, rc, &body);

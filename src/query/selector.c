@@ -134,7 +134,7 @@ static int selector_add(struct selector *selector, const struct br_matcher *matc
 
 static int selector_matcher(struct selector *selector)
 {
-    struct br_matcher matcher = {0};
+    struct br_matcher matcher = {.name = "", .value = ""};
     char found[16];
     int rc;
     if (selector_at_string(selector))

@@ -12,7 +12,9 @@ export const program = process.env.BRAID ?? new URL("../../build/braid", import.
 export async function startBraid(http = "") {
   const folder = mkdtempSync(join(tmpdir(), "braid-page-"));
   const config = join(folder, "config.yaml");
-  writeFileSync(config, `
+  writeFileSync(
+    config,
+    `
 receivers:
   otlp: {protocols: {http: {endpoint: "127.0.0.1:0"${http}}}}
 processors:
@@ -27,20 +29,31 @@ service:
   pipelines:
     traces: {receivers: [otlp], processors: [join], exporters: [store]}
     profiles: {receivers: [otlp], processors: [join], exporters: [store]}
-`);
+`,
+  );
   const child = spawn(program, ["--config", config], { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   const ports = await new Promise((done, failed) => {
     child.on("exit", (code) => failed(new Error(`braid ended with ${code}: ${log}`)));
     child.stderr.on("data", (data) => {
       log += data;
-      const found = (who) => new RegExp(`${who}\\s+http listening on 127\\.0\\.0\\.1:(\\d+)`).exec(log)?.[1];
-      if (found("extension/query") && found("receiver/otlp")) done({ query: found("extension/query"), otlp: found("receiver/otlp") });
+      const found = (who) =>
+        new RegExp(`${who}\\s+http listening on 127\\.0\\.0\\.1:(\\d+)`).exec(log)?.[1];
+      if (found("extension/query") && found("receiver/otlp"))
+        done({ query: found("extension/query"), otlp: found("receiver/otlp") });
     });
   });
-  return { url: `http://127.0.0.1:${ports.query}/`, otlp: `http://127.0.0.1:${ports.otlp}/`, close: () => new Promise((done) => {
-    child.removeAllListeners("exit");
-    child.on("exit", () => { rmSync(folder, { recursive: true }); done(); });
-    child.kill("SIGTERM");
-  }) };
+  return {
+    url: `http://127.0.0.1:${ports.query}/`,
+    otlp: `http://127.0.0.1:${ports.otlp}/`,
+    close: () =>
+      new Promise((done) => {
+        child.removeAllListeners("exit");
+        child.on("exit", () => {
+          rmSync(folder, { recursive: true });
+          done();
+        });
+        child.kill("SIGTERM");
+      }),
+  };
 }

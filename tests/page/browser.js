@@ -8,7 +8,12 @@ import { startMock } from "../../web/mock/server.js";
 
 const require = createRequire(import.meta.url);
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const programs = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const programs = [
+  process.env.CHROMIUM,
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+];
 
 /** Long enough for a slow machine; a test that passes does not wait for it. */
 export const patience = 60000;
@@ -18,7 +23,15 @@ export const dist = process.env.PAGE_DIST;
 export async function startBrowser() {
   const executablePath = programs.find((path) => path && existsSync(path));
   assert.ok(executablePath, "no chromium: apt-get install chromium, or CHROMIUM=/path");
-  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"] });
+  return chromium.launch({
+    executablePath,
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-background-networking",
+      "--disable-component-update",
+    ],
+  });
 }
 
 export const mockOf = (options = {}) => startMock({ now, dist, traces: 1500, ...options });
@@ -26,7 +39,14 @@ export const mockOf = (options = {}) => startMock({ now, dist, traces: 1500, ...
 /** A page, and its problems: errors, violations of the policy, requests to other origins,
  * dialogs. */
 export async function openPage(browser, server, hash = "", { clock = true, ...options } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, timezoneId: "UTC", reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"], acceptDownloads: true, ...options });
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 800 },
+    timezoneId: "UTC",
+    reducedMotion: "reduce",
+    permissions: ["clipboard-read", "clipboard-write"],
+    acceptDownloads: true,
+    ...options,
+  });
   const page = await context.newPage();
   page.setDefaultTimeout(patience);
   const faults = [];
@@ -35,12 +55,24 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
   if (clock) await page.clock.setFixedTime(now);
   await page.addInitScript(() => {
     window.violations = [];
-    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+    document.addEventListener("securitypolicyviolation", (event) =>
+      window.violations.push(
+        `${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`,
+      ),
+    );
   });
   page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
-  page.on("dialog", (dialog) => { faults.push(`dialog: ${dialog.message()}`); void dialog.dismiss(); });
-  page.on("console", (message) => { if (/Content Security Policy|Trusted/i.test(message.text())) faults.push(message.text()); });
-  page.on("request", (request) => { if (!request.url().startsWith(server.url) && !/^(about|data|blob):/.test(request.url())) faults.push(`request to ${request.url()}`); });
+  page.on("dialog", (dialog) => {
+    faults.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  page.on("console", (message) => {
+    if (/Content Security Policy|Trusted/i.test(message.text())) faults.push(message.text());
+  });
+  page.on("request", (request) => {
+    if (!request.url().startsWith(server.url) && !/^(about|data|blob):/.test(request.url()))
+      faults.push(`request to ${request.url()}`);
+  });
   await page.goto(server.url + hash);
   page.finish = async () => {
     faults.push(...(await page.evaluate(() => window.violations)));
@@ -48,10 +80,19 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
     await context.close();
     assert.deepEqual(faults, []);
   };
-  page.to = async (fragment) => { await page.evaluate((to) => { location.hash = to; }, fragment); };
-  page.query = async () => new URLSearchParams((await page.evaluate(() => location.hash)).split("?")[1] ?? "");
+  page.to = async (fragment) => {
+    await page.evaluate((to) => {
+      location.hash = to;
+    }, fragment);
+  };
+  page.query = async () =>
+    new URLSearchParams((await page.evaluate(() => location.hash)).split("?")[1] ?? "");
   /** Waits until the fragment has a key whose value passes. */
-  page.has = (key, value) => page.waitForFunction(([k, v]) => (new URLSearchParams(location.hash.split("?")[1] ?? "").get(k) ?? "") === v, [key, value]);
+  page.has = (key, value) =>
+    page.waitForFunction(
+      ([k, v]) => (new URLSearchParams(location.hash.split("?")[1] ?? "").get(k) ?? "") === v,
+      [key, value],
+    );
   return page;
 }
 
@@ -60,11 +101,27 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
 export async function checkAccessibility(page, what, rules = null) {
   await page.evaluate(axe);
   const found = await page.evaluate(async (only) => {
-    const result = await window.axe.run(document, { resultTypes: ["violations", "incomplete"], ...(only && { runOnly: only }) });
+    const result = await window.axe.run(document, {
+      resultTypes: ["violations", "incomplete"],
+      ...(only && { runOnly: only }),
+    });
     // axe ignores text in the colour of its background, which may be hidden on purpose. The page
     // has no such text.
-    const unseen = result.incomplete.filter(({ id }) => id === "color-contrast").map((found) => ({ ...found, nodes: found.nodes.filter((node) => node.any.some(({ data }) => data?.messageKey === "equalRatio")) }));
-    return [...result.violations, ...unseen.filter(({ nodes }) => nodes.length)].map((violation) => `${violation.id}: ${violation.nodes.slice(0, 3).map((node) => `${node.target} ${node.failureSummary}`).join(" | ")}`);
+    const unseen = result.incomplete
+      .filter(({ id }) => id === "color-contrast")
+      .map((found) => ({
+        ...found,
+        nodes: found.nodes.filter((node) =>
+          node.any.some(({ data }) => data?.messageKey === "equalRatio"),
+        ),
+      }));
+    return [...result.violations, ...unseen.filter(({ nodes }) => nodes.length)].map(
+      (violation) =>
+        `${violation.id}: ${violation.nodes
+          .slice(0, 3)
+          .map((node) => `${node.target} ${node.failureSummary}`)
+          .join(" | ")}`,
+    );
   }, rules);
   assert.deepEqual(found, [], what);
 }
@@ -77,7 +134,10 @@ export async function findBar(page, name, flame = page.locator(".flame").first()
   for (let y = 10; y < box.height; y += 20) {
     for (let x = 8; x < box.width; x += Math.max(6, box.width / 60)) {
       await page.mouse.move(box.x + x, box.y + y);
-      const shown = await page.locator(".tip-name").textContent({ timeout: 50 }).catch(() => "");
+      const shown = await page
+        .locator(".tip-name")
+        .textContent({ timeout: 50 })
+        .catch(() => "");
       if (shown === name) return { x: box.x + x, y: box.y + y };
     }
   }

@@ -6,7 +6,8 @@ import { after, before, describe, it } from "node:test";
 import { checkAccessibility, findBar, mockOf, openPage, startBrowser } from "./browser.js";
 
 const checkout = "#/spans?service=checkout&name=order.calculate_totals";
-const range = (service, rest = "") => `#/profile?query=${encodeURIComponent(`{service_name="${service}"}`)}${rest}`;
+const range = (service, rest = "") =>
+  `#/profile?query=${encodeURIComponent(`{service_name="${service}"}`)}${rest}`;
 const largeTrace = "#/trace/0af7651916cd43dd8448eb211c80319c";
 
 let browser, server, slow;
@@ -14,7 +15,9 @@ before(async () => {
   browser = await startBrowser();
   server = await mockOf();
   // The slowest order, likely to be clicked first.
-  slow = server.store.spans.filter((span) => span.key === "checkout/order.calculate_totals").sort((a, b) => b.durationMs - a.durationMs)[0];
+  slow = server.store.spans
+    .filter((span) => span.key === "checkout/order.calculate_totals")
+    .sort((a, b) => b.durationMs - a.durationMs)[0];
 });
 after(async () => {
   await browser?.close();
@@ -33,25 +36,44 @@ async function drag(page, element, from, to, y) {
   await page.mouse.up();
 }
 
-const painted = (page) => page.evaluate(() => new Promise((done) => {
-  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0)));
-}));
+const painted = (page) =>
+  page.evaluate(
+    () =>
+      new Promise((done) => {
+        requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0)));
+      }),
+  );
 
 describe("page: spans", { concurrency: false }, () => {
   it("filters by service, operation, duration, status and roots", async () => {
     const page = await open("#/spans");
     await page.getByLabel("Service").selectOption("payment");
     await page.has("service", "payment");
-    await page.waitForFunction(() => [...document.querySelectorAll(".spans .row .col-service span")].every((cell) => cell.textContent === "payment"));
+    await page.waitForFunction(() =>
+      [...document.querySelectorAll(".spans .row .col-service span")].every(
+        (cell) => cell.textContent === "payment",
+      ),
+    );
     await page.getByLabel("Operation").selectOption("payment.Charge");
     await page.has("name", "payment.Charge");
     await page.getByLabel("At least").selectOption("50ms");
     await page.has("min", "50ms");
     await page.getByRole("button", { name: "Errors" }).click();
     await page.has("status", "error");
-    await page.waitForFunction(() => [...document.querySelectorAll(".spans .row .col-status")].length > 0 && [...document.querySelectorAll(".spans .row .col-status")].every((cell) => cell.textContent === "error"));
-    const wanted = server.store.spans.filter((span) => span.name === "payment.Charge" && span.error && span.durationMs >= 50).length;
-    await page.waitForFunction((n) => document.querySelector(".foot").textContent.startsWith(`${n} spans`), wanted);
+    await page.waitForFunction(
+      () =>
+        [...document.querySelectorAll(".spans .row .col-status")].length > 0 &&
+        [...document.querySelectorAll(".spans .row .col-status")].every(
+          (cell) => cell.textContent === "error",
+        ),
+    );
+    const wanted = server.store.spans.filter(
+      (span) => span.name === "payment.Charge" && span.error && span.durationMs >= 50,
+    ).length;
+    await page.waitForFunction(
+      (n) => document.querySelector(".foot").textContent.startsWith(`${n} spans`),
+      wanted,
+    );
     await page.getByRole("button", { name: "Roots" }).click();
     await page.getByText("No span in this time range matches the filters").waitFor();
     await page.getByRole("button", { name: "Remove the filters" }).click();
@@ -65,7 +87,13 @@ describe("page: spans", { concurrency: false }, () => {
     await page.keyboard.press("/");
     await page.keyboard.type('{ name = "tls.handshake" }');
     await page.keyboard.press("Enter");
-    await page.waitForFunction(() => [...document.querySelectorAll(".spans .col-operation a")].length > 0 && [...document.querySelectorAll(".spans .col-operation a")].every((cell) => cell.textContent === "tls.handshake"));
+    await page.waitForFunction(
+      () =>
+        [...document.querySelectorAll(".spans .col-operation a")].length > 0 &&
+        [...document.querySelectorAll(".spans .col-operation a")].every(
+          (cell) => cell.textContent === "tls.handshake",
+        ),
+    );
     await page.getByLabel("TraceQL").fill("nonsense");
     await page.keyboard.press("Enter");
     await page.getByRole("alert").getByText("is no span selector").waitFor();
@@ -74,12 +102,21 @@ describe("page: spans", { concurrency: false }, () => {
 
   it("sorts by duration, by CPU and by begin", async () => {
     const page = await open("#/spans");
-    const order = (key) => page.waitForFunction((name) => new URLSearchParams(location.hash.split("?")[1]).get("sort") === name, key);
+    const order = (key) =>
+      page.waitForFunction(
+        (name) => new URLSearchParams(location.hash.split("?")[1]).get("sort") === name,
+        key,
+      );
     await page.getByRole("button", { name: "CPU" }).click();
     await order("cpu");
-    await page.waitForFunction(() => document.querySelector('[aria-sort="descending"]')?.textContent.includes("CPU"));
+    await page.waitForFunction(() =>
+      document.querySelector('[aria-sort="descending"]')?.textContent.includes("CPU"),
+    );
     const busiest = [...server.store.spans].sort((a, b) => b.samples - a.samples)[0];
-    await page.waitForFunction((name) => document.querySelector(".spans .row .col-operation a")?.textContent === name, busiest.name);
+    await page.waitForFunction(
+      (name) => document.querySelector(".spans .row .col-operation a")?.textContent === name,
+      busiest.name,
+    );
     await page.getByRole("button", { name: "Began" }).click();
     await order("start");
     await page.finish();
@@ -113,7 +150,9 @@ describe("page: spans", { concurrency: false }, () => {
     const strip = page.locator(".strip");
     await strip.waitFor();
     await drag(page, strip, 0.3, 0.6, 50);
-    await page.waitForFunction(() => /start=\d{13}/.test(location.hash) && /end=\d{13}/.test(location.hash));
+    await page.waitForFunction(
+      () => /start=\d{13}/.test(location.hash) && /end=\d{13}/.test(location.hash),
+    );
     const brushed = await page.query();
     assert.ok(Number(brushed.get("end")) - Number(brushed.get("start")) < 3600e3);
     const hour = page.waitForResponse((answer) => answer.url().includes("/timeline"));
@@ -145,7 +184,13 @@ describe("page: spans", { concurrency: false }, () => {
     await page.keyboard.press("l");
     await page.has("live", "1");
     await page.locator(".spans .row").first().waitFor();
-    const many = () => page.waitForFunction(() => Number(/[\d,]+/.exec(document.querySelector(".foot")?.textContent ?? "0")[0].replace(",", "")) > 20);
+    const many = () =>
+      page.waitForFunction(
+        () =>
+          Number(
+            /[\d,]+/.exec(document.querySelector(".foot")?.textContent ?? "0")[0].replace(",", ""),
+          ) > 20,
+      );
     await many();
     assert.ok((await page.locator(".spans .row").count()) < 100);
     await page.getByRole("button", { name: "Live" }).click();
@@ -157,7 +202,11 @@ describe("page: spans", { concurrency: false }, () => {
   it("shows new spans that match the filters live, and explains filters that it cannot apply", async () => {
     const page = await open("#/spans?live=1&status=error");
     await page.locator(".spans .row").first().waitFor();
-    const all = (cells) => page.waitForFunction(([selector, wanted]) => { const found = [...document.querySelectorAll(selector)]; return found.length > 0 && found.every((cell) => cell.textContent === wanted); }, cells);
+    const all = (cells) =>
+      page.waitForFunction(([selector, wanted]) => {
+        const found = [...document.querySelectorAll(selector)];
+        return found.length > 0 && found.every((cell) => cell.textContent === wanted);
+      }, cells);
     await all([".spans .row .col-status", "error"]);
     await page.getByRole("group", { name: "Status" }).getByText("All").click();
     await page.getByLabel("TraceQL").fill('{ name = "tls.handshake" }');
@@ -189,18 +238,27 @@ describe("page: trace", { concurrency: false }, () => {
     const rows = page.locator(".waterfall .span");
     await rows.first().waitFor();
     const all = slow.trace.spans.length;
-    const shown = (n) => page.waitForFunction((count) => document.querySelector(".waterfall").getAttribute("aria-rowcount") === String(count + 1), n);
+    const shown = (n) =>
+      page.waitForFunction(
+        (count) =>
+          document.querySelector(".waterfall").getAttribute("aria-rowcount") === String(count + 1),
+        n,
+      );
     await shown(all);
     await rows.first().getByRole("button", { name: "Collapse" }).click();
     await shown(1);
     const link = await open(await page.evaluate(() => location.hash));
-    await link.waitForFunction(() => document.querySelector(".waterfall")?.getAttribute("aria-rowcount") === "2");
+    await link.waitForFunction(
+      () => document.querySelector(".waterfall")?.getAttribute("aria-rowcount") === "2",
+    );
     await link.finish();
     await rows.first().getByRole("button", { name: "Expand" }).click();
     await shown(all);
     await rows.first().locator(".waterfall-label").click();
     await page.keyboard.press("ArrowDown");
-    await page.waitForFunction(() => document.querySelectorAll(".span")[1]?.getAttribute("aria-selected") === "true");
+    await page.waitForFunction(
+      () => document.querySelectorAll(".span")[1]?.getAttribute("aria-selected") === "true",
+    );
     await page.keyboard.press("ArrowLeft");
     await page.keyboard.press("ArrowLeft");
     await page.keyboard.press("ArrowLeft");
@@ -229,7 +287,21 @@ describe("page: trace", { concurrency: false }, () => {
     await page.keyboard.press("n");
     await page.locator(".facts .status-error").waitFor();
     await page.keyboard.press("b");
-    await page.waitForFunction(() => document.querySelector(".figures").textContent.match(/Samples[1-9]/));
+    await page.waitForFunction(() =>
+      document.querySelector(".figures").textContent.match(/Samples[1-9]/),
+    );
+    await page.finish();
+  });
+
+  it("finds a list by the text that the details show", async () => {
+    const page = await open(ofSlow());
+    await page.locator(".waterfall .span").first().waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type('["text/html","app');
+    await page
+      .locator(".found")
+      .getByText(/^1 of /)
+      .waitFor();
     await page.finish();
   });
 
@@ -260,8 +332,12 @@ describe("page: trace", { concurrency: false }, () => {
   it("shows how a span's time was spent", async () => {
     const page = await open(ofSlow());
     const cpu = slow.samples * 10; // 10 ms a sample
-    const children = slow.trace.spans.filter((span) => span.parent === slow).map((span) => [span.startMs, span.startMs + span.durationMs]).sort((a, b) => a[0] - b[0]);
-    let covered = 0, reached = -Infinity;
+    const children = slow.trace.spans
+      .filter((span) => span.parent === slow)
+      .map((span) => [span.startMs, span.startMs + span.durationMs])
+      .sort((a, b) => a[0] - b[0]);
+    let covered = 0,
+      reached = -Infinity;
     for (const [from, to] of children) {
       covered += Math.max(0, to - Math.max(from, reached));
       reached = Math.max(reached, to);
@@ -276,7 +352,9 @@ describe("page: trace", { concurrency: false }, () => {
   });
 
   it("shows attributes, events, links", async () => {
-    const failed = server.store.spans.find((span) => span.key === "payment/payment.Charge" && span.error);
+    const failed = server.store.spans.find(
+      (span) => span.key === "payment/payment.Charge" && span.error,
+    );
     const page = await open(`#/trace/${failed.trace.id}?span=${failed.id}`);
     await page.getByRole("tab", { name: /Attributes/ }).click();
     await page.getByRole("rowheader", { name: "rpc.method" }).waitFor();
@@ -293,7 +371,11 @@ describe("page: trace", { concurrency: false }, () => {
 
   it("shows the flame graph of the span, of its descendants, of the trace, and types as tabs", async () => {
     const page = await open(ofSlow());
-    const asked = (text) => assert.ok(server.requests.some((request) => request.includes(text)), text);
+    const asked = (text) =>
+      assert.ok(
+        server.requests.some((request) => request.includes(text)),
+        text,
+      );
     await page.locator(".flame canvas").waitFor();
     asked(`spans/${slow.trace.id}/${slow.id}/profile?scope=self`);
     await page.getByRole("button", { name: "With descendants" }).click();
@@ -301,7 +383,13 @@ describe("page: trace", { concurrency: false }, () => {
     await page.getByRole("button", { name: "Whole trace" }).click();
     await page.has("scope", "trace");
     await page.getByRole("button", { name: "Allocated bytes" }).click();
-    await page.waitForFunction(() => document.querySelector('.scopes [aria-pressed="true"]') && [...document.querySelectorAll('.scopes [aria-pressed="true"]')].some((button) => button.textContent === "Allocated bytes"));
+    await page.waitForFunction(
+      () =>
+        document.querySelector('.scopes [aria-pressed="true"]') &&
+        [...document.querySelectorAll('.scopes [aria-pressed="true"]')].some(
+          (button) => button.textContent === "Allocated bytes",
+        ),
+    );
     asked("scope=trace&type=memory");
     await page.finish();
   });
@@ -321,7 +409,10 @@ describe("page: trace", { concurrency: false }, () => {
     const before = Number(await splitter.getAttribute("aria-valuenow"));
     await splitter.focus();
     await page.keyboard.press("ArrowDown");
-    await page.waitForFunction((old) => Number(document.querySelector(".splitter").getAttribute("aria-valuenow")) > old, before);
+    await page.waitForFunction(
+      (old) => Number(document.querySelector(".splitter").getAttribute("aria-valuenow")) > old,
+      before,
+    );
     await page.finish();
   });
 });
@@ -337,7 +428,9 @@ describe("page: flame graph", { concurrency: false }, () => {
     await again.locator(".path [aria-current]").getByText("DiscountEngine.apply").waitFor();
     await again.finish();
     await page.locator(".path li").nth(2).getByRole("button").click();
-    await page.waitForFunction(() => document.querySelector(".path [aria-current]").textContent !== "DiscountEngine.apply");
+    await page.waitForFunction(
+      () => document.querySelector(".path [aria-current]").textContent !== "DiscountEngine.apply",
+    );
     await page.keyboard.press("z");
     await page.has("zoom", "");
     await page.finish();
@@ -348,10 +441,21 @@ describe("page: flame graph", { concurrency: false }, () => {
     const flame = page.locator(".flame").first();
     await flame.waitFor();
     await flame.focus();
-    const item = () => page.evaluate(() => { const tree = document.querySelector(".flame"); return document.getElementById(tree.getAttribute("aria-activedescendant"))?.textContent ?? ""; });
+    const item = () =>
+      page.evaluate(() => {
+        const tree = document.querySelector(".flame");
+        return (
+          document.getElementById(tree.getAttribute("aria-activedescendant"))?.textContent ?? ""
+        );
+      });
     const walked = async (key, name) => {
       await page.keyboard.press(key);
-      await page.waitForFunction((wanted) => { const tree = document.querySelector(".flame"); return document.getElementById(tree.getAttribute("aria-activedescendant"))?.textContent.startsWith(`${wanted},`); }, name);
+      await page.waitForFunction((wanted) => {
+        const tree = document.querySelector(".flame");
+        return document
+          .getElementById(tree.getAttribute("aria-activedescendant"))
+          ?.textContent.startsWith(`${wanted},`);
+      }, name);
     };
     assert.match(await item(), /^total,/);
     await walked("ArrowDown", "Thread.run");
@@ -369,7 +473,11 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.keyboard.press("Escape");
     await page.has("of", "");
     await page.keyboard.press("Escape");
-    await page.waitForFunction(() => document.querySelector(".path [aria-current]")?.textContent !== "OrderService.calculate_totals");
+    await page.waitForFunction(
+      () =>
+        document.querySelector(".path [aria-current]")?.textContent !==
+        "OrderService.calculate_totals",
+    );
     await page.finish();
   });
 
@@ -380,7 +488,10 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.keyboard.press("/");
     await page.waitForFunction(() => document.activeElement instanceof HTMLInputElement);
     await page.keyboard.type("decimal");
-    await page.locator(".found").getByText(/^[\d.]+% in \d+$/).waitFor();
+    await page
+      .locator(".found")
+      .getByText(/^[\d.]+% in \d+$/)
+      .waitFor();
     await page.has("find", "decimal");
     // The share is that of the outermost matching bars: 29.5 s of __mul__ and the rest of quantize.
     const share = parseFloat(await page.locator(".found").textContent());
@@ -400,8 +511,14 @@ describe("page: flame graph", { concurrency: false }, () => {
     await page.waitForFunction(() => location.hash.includes("find="));
     await page.to(range("checkout", "&show=table"));
     await page.getByRole("button", { name: "Total" }).click();
-    await page.waitForFunction(() => document.querySelector('.functions [aria-sort="descending"]')?.textContent.includes("Total"));
-    await page.waitForFunction(() => /Thread\.run|handle_request|trace_middleware/.test(document.querySelector(".functions .row").textContent));
+    await page.waitForFunction(() =>
+      document.querySelector('.functions [aria-sort="descending"]')?.textContent.includes("Total"),
+    );
+    await page.waitForFunction(() =>
+      /Thread\.run|handle_request|trace_middleware/.test(
+        document.querySelector(".functions .row").textContent,
+      ),
+    );
     await page.getByRole("button", { name: "Tree", exact: true }).click();
     await page.getByRole("columnheader", { name: "Percentage" }).waitFor();
     await page.getByRole("columnheader", { name: "Time" }).waitFor();
@@ -409,9 +526,14 @@ describe("page: flame graph", { concurrency: false }, () => {
     await tree.focus();
     const before = Number(await tree.getAttribute("aria-rowcount"));
     await page.keyboard.press("ArrowLeft"); // closes the root
-    await page.waitForFunction(() => document.querySelector(".tree").getAttribute("aria-rowcount") === "2");
+    await page.waitForFunction(
+      () => document.querySelector(".tree").getAttribute("aria-rowcount") === "2",
+    );
     await page.keyboard.press("ArrowRight");
-    await page.waitForFunction((n) => document.querySelector(".tree").getAttribute("aria-rowcount") === String(n), before);
+    await page.waitForFunction(
+      (n) => document.querySelector(".tree").getAttribute("aria-rowcount") === String(n),
+      before,
+    );
     await page.finish();
   });
 
@@ -422,35 +544,59 @@ describe("page: flame graph", { concurrency: false }, () => {
     const first = await picture();
     await page.keyboard.press("f");
     await page.has("flip", "1");
-    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, first);
+    await page.waitForFunction(
+      (old) => document.querySelector(".flame canvas").toDataURL() !== old,
+      first,
+    );
     await page.getByRole("button", { name: "Flip" }).click();
     await page.has("flip", "");
     await page.keyboard.press("v");
     await page.has("color", "value");
-    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, first);
+    await page.waitForFunction(
+      (old) => document.querySelector(".flame canvas").toDataURL() !== old,
+      first,
+    );
     await page.getByRole("button", { name: "Package" }).click();
     await page.has("color", "");
-    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() === old, first);
+    await page.waitForFunction(
+      (old) => document.querySelector(".flame canvas").toDataURL() === old,
+      first,
+    );
     await page.finish();
   });
 
   it("exports pprof, speedscope, folded stacks and the trace", async () => {
     const page = await open(ofSlow());
     await page.locator(".flame canvas").waitFor();
-    for (const [name, file] of [["pprof (gzip)", "profile.pprof.pb.gz"], ["speedscope JSON", "profile.speedscope.json"], ["Folded stacks", "profile.folded.txt"]]) {
+    for (const [name, file] of [
+      ["pprof (gzip)", "profile.pprof.pb.gz"],
+      ["speedscope JSON", "profile.speedscope.json"],
+      ["Folded stacks", "profile.folded.txt"],
+    ]) {
       await page.getByRole("button", { name: "Export" }).click();
-      const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name }).click()]);
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("link", { name }).click(),
+      ]);
       assert.equal(download.suggestedFilename(), file);
     }
     await page.getByRole("button", { name: "Export" }).click();
-    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "OTLP JSON" }).click()]);
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("link", { name: "OTLP JSON" }).click(),
+    ]);
     assert.equal(download.suggestedFilename(), `${slow.trace.id}.json`);
     const { resourceSpans } = JSON.parse(readFileSync(await download.path(), "utf8"));
-    const spans = resourceSpans.flatMap((resource) => resource.scopeSpans.flatMap((scope) => scope.spans));
+    const spans = resourceSpans.flatMap((resource) =>
+      resource.scopeSpans.flatMap((scope) => scope.spans),
+    );
     assert.equal(spans.length, slow.trace.spans.length);
     const saved = spans.find((span) => span.spanId === slow.id);
     assert.equal(saved.parentSpanId, slow.parent.id);
-    assert.equal(BigInt(saved.endTimeUnixNano) - BigInt(saved.startTimeUnixNano), BigInt(Math.round(slow.durationMs * 1e6)));
+    assert.equal(
+      BigInt(saved.endTimeUnixNano) - BigInt(saved.startTimeUnixNano),
+      BigInt(Math.round(slow.durationMs * 1e6)),
+    );
     await page.finish();
   });
 });
@@ -476,7 +622,10 @@ describe("page: compare", { concurrency: false }, () => {
     const drawnAnew = async (action) => {
       const before = await canvas.evaluate((element) => element.toDataURL());
       await action();
-      await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, before);
+      await page.waitForFunction(
+        (old) => document.querySelector(".flame canvas").toDataURL() !== old,
+        before,
+      );
     };
     await drawnAnew(() => page.getByRole("button", { name: "Absolute" }).click());
     await page.has("scale", "absolute");
@@ -506,22 +655,35 @@ describe("page: compare", { concurrency: false }, () => {
     await page.locator(".flame canvas").waitFor();
     await page.getByLabel("B: Label selector").fill('{service_name="payment"}');
     await page.keyboard.press("Enter");
-    await page.waitForFunction(() => decodeURIComponent(new URLSearchParams(location.hash.split("?")[1]).get("right")).includes('"payment"'));
+    await page.waitForFunction(() =>
+      decodeURIComponent(new URLSearchParams(location.hash.split("?")[1]).get("right")).includes(
+        '"payment"',
+      ),
+    );
     await page.locator(".flame canvas").waitFor();
     await page.finish();
   });
 
   it("compares span with span: d here, d there", async () => {
-    const other = server.store.spans.find((span) => span.key === slow.key && !span.isSlow && span.samples > 2);
+    const other = server.store.spans.find(
+      (span) => span.key === slow.key && !span.isSlow && span.samples > 2,
+    );
     const page = await open(ofSlow());
     await page.locator(".flame canvas").waitFor();
     await page.keyboard.press("d");
     await page.locator(".said-on").waitFor();
     await page.to(`#/trace/${other.trace.id}?span=${other.id}`);
     await page.locator(".flame canvas").waitFor();
-    await page.waitForFunction((name) => document.querySelector(".facts").textContent.includes(name), other.id);
+    await page.waitForFunction(
+      (name) => document.querySelector(".facts").textContent.includes(name),
+      other.id,
+    );
     await page.getByRole("button", { name: "Compare" }).click();
-    await page.waitForFunction((ids) => ids.every((id) => location.hash.includes(id)) && location.hash.startsWith("#/compare"), [slow.id, other.id]);
+    await page.waitForFunction(
+      (ids) =>
+        ids.every((id) => location.hash.includes(id)) && location.hash.startsWith("#/compare"),
+      [slow.id, other.id],
+    );
     await page.locator(".flame canvas").waitFor();
     await page.finish();
   });
@@ -531,7 +693,10 @@ describe("page: other views", { concurrency: false }, () => {
   it("shows join health with hints", async () => {
     const page = await open("#/health");
     await page.getByText("Profiles of cart come without span ids").waitFor();
-    assert.equal(await page.locator(".health tbody tr:not(.hint)").count(), new Set(server.store.spans.map((span) => span.service)).size);
+    assert.equal(
+      await page.locator(".health tbody tr:not(.hint)").count(),
+      new Set(server.store.spans.map((span) => span.service)).size,
+    );
     await page.finish();
   });
 
@@ -542,10 +707,18 @@ describe("page: other views", { concurrency: false }, () => {
     await page.waitForFunction(() => location.hash.startsWith("#/privacy"));
     const row = page.getByRole("row", { name: /client\.address/ });
     await row.getByText("person, by its key").waitFor();
-    const wanted = server.store.spans.filter((span) => span.service === "web" && span.kind === "server").length;
+    const wanted = server.store.spans.filter(
+      (span) => span.service === "web" && span.kind === "server",
+    ).length;
     assert.equal(Number((await row.locator(".number").textContent()).replaceAll(",", "")), wanted);
-    await page.getByRole("row", { name: /payment\.card/ }).getByText("blocked_values: 4[0-9]{12}(?:[0-9]{3})?").waitFor();
-    await page.getByRole("row", { name: /host\.ip/ }).getByText("removed, with its key").waitFor();
+    await page
+      .getByRole("row", { name: /payment\.card/ })
+      .getByText("blocked_values: 4[0-9]{12}(?:[0-9]{3})?")
+      .waitFor();
+    await page
+      .getByRole("row", { name: /host\.ip/ })
+      .getByText("removed, with its key")
+      .waitFor();
     await page.getByText("Configuration that removes these values").focus();
     await page.keyboard.press("Enter");
     await page.getByLabel("mail address").uncheck();
@@ -553,7 +726,10 @@ describe("page: other views", { concurrency: false }, () => {
     await page.locator(".said-on").waitFor();
     const config = await page.evaluate(() => navigator.clipboard.readText());
     assert.match(config, /^processors:\n {2}redaction:\n {4}blocked_key_patterns:\n {6}- '/);
-    assert.ok(config.includes("'(?:/home|/Users)/[^/\\s:]+'") && !config.includes("[\\w.+-]+@"), config);
+    assert.ok(
+      config.includes("'(?:/home|/Users)/[^/\\s:]+'") && !config.includes("[\\w.+-]+@"),
+      config,
+    );
     await row.getByRole("link", { name: "web" }).click();
     await page.getByRole("rowheader", { name: "client.address" }).waitFor();
     await page.finish();
@@ -564,11 +740,20 @@ describe("page: other views", { concurrency: false }, () => {
     const save = page.getByRole("button", { name: "Save this data" });
     await save.focus();
     await page.keyboard.press("Enter");
-    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Save a file" }).click()]);
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("link", { name: "Save a file" }).click(),
+    ]);
     assert.equal(download.suggestedFilename(), "braid-20261122-150000.tar");
-    const asked = () => new URLSearchParams(server.requests.findLast((request) => request.startsWith("/api/braid/slice")).split("?")[1]);
+    const asked = () =>
+      new URLSearchParams(
+        server.requests.findLast((request) => request.startsWith("/api/braid/slice")).split("?")[1],
+      );
     const fifteen = Date.parse("2026-11-22T15:00:00Z");
-    assert.deepEqual(Object.fromEntries(asked()), { start: String(fifteen - 900e3), end: String(fifteen) });
+    assert.deepEqual(Object.fromEntries(asked()), {
+      start: String(fifteen - 900e3),
+      end: String(fifteen),
+    });
     await page.to(ofSlow());
     await page.locator(".flame canvas").waitFor();
     await save.click();
@@ -578,8 +763,14 @@ describe("page: other views", { concurrency: false }, () => {
     const link = new URL(await page.evaluate(() => navigator.clipboard.readText()));
     assert.ok(link.hash.startsWith(`#/trace/${slow.trace.id}?`));
     const times = new URLSearchParams(link.hash.split("?")[1]);
-    const begin = Math.min(...slow.trace.spans.map((span) => span.startMs)), end = Math.max(...slow.trace.spans.map((span) => span.startMs + span.durationMs));
-    assert.ok(Math.abs(Number(times.get("start")) - begin) <= 1 && Number(times.get("end")) >= end && Number(times.get("end")) <= end + 3, String(times));
+    const begin = Math.min(...slow.trace.spans.map((span) => span.startMs)),
+      end = Math.max(...slow.trace.spans.map((span) => span.startMs + span.durationMs));
+    assert.ok(
+      Math.abs(Number(times.get("start")) - begin) <= 1 &&
+        Number(times.get("end")) >= end &&
+        Number(times.get("end")) <= end + 3,
+      String(times),
+    );
     await checkAccessibility(page, "save");
     await page.keyboard.press("Escape");
     await page.to("#/spans?start=0&end=1000");
@@ -599,9 +790,15 @@ describe("page: other views", { concurrency: false }, () => {
       // Simulates a browser's limit: Chromium drops calls beyond 200 in ten seconds.
       const { replaceState } = History.prototype;
       let left = 20;
-      history.replaceState = (...rest) => { if (left-- > 0) replaceState.apply(history, rest); };
+      history.replaceState = (...rest) => {
+        if (left-- > 0) replaceState.apply(history, rest);
+      };
       for (let i = 0; i < 100; i++) {
-        document.querySelector(".waterfall").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true, cancelable: true }));
+        document
+          .querySelector(".waterfall")
+          .dispatchEvent(
+            new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true, cancelable: true }),
+          );
         await new Promise((done) => setTimeout(done, 0));
       }
       delete history.replaceState;
@@ -623,14 +820,23 @@ describe("page: other views", { concurrency: false }, () => {
     await page.getByRole("heading", { name: "Privacy" }).waitFor();
     await page.goBack();
     await page.has("span", chosen.slice("span".length));
-    await page.waitForFunction((id) => document.querySelector(".span[aria-selected=true]")?.id === id, chosen);
+    await page.waitForFunction(
+      (id) => document.querySelector(".span[aria-selected=true]")?.id === id,
+      chosen,
+    );
     await page.finish();
   });
 
   it("switches views by keys, shows the help and closes it", async () => {
     const page = await open("#/spans?start=now-6h");
     await page.locator(".spans .row").first().waitFor();
-    for (const [key, view] of [["2", "profile"], ["3", "compare/slow"], ["4", "health"], ["5", "privacy"], ["1", "spans"]]) {
+    for (const [key, view] of [
+      ["2", "profile"],
+      ["3", "compare/slow"],
+      ["4", "health"],
+      ["5", "privacy"],
+      ["1", "spans"],
+    ]) {
       await page.keyboard.press(key);
       await page.waitForFunction((to) => location.hash.startsWith(`#/${to}`), view);
       await page.has("start", "now-6h");
@@ -647,7 +853,10 @@ describe("page: other views", { concurrency: false }, () => {
     await page.locator(".flame canvas").waitFor();
     await page.getByRole("button", { name: "Copy the link" }).click();
     await page.locator(".said-on").waitFor();
-    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await page.evaluate(() => location.href));
+    assert.equal(
+      await page.evaluate(() => navigator.clipboard.readText()),
+      await page.evaluate(() => location.href),
+    );
     await page.finish();
   });
 
@@ -666,19 +875,54 @@ describe("page: other views", { concurrency: false }, () => {
   });
 
   it("gives a service a colour that depends only on its name", async () => {
-    const marks = async (page) => Object.fromEntries(await page.locator(".spans .col-service").filter({ has: page.locator("i") }).evaluateAll((cells) => cells.map((cell) => [cell.textContent, getComputedStyle(cell.querySelector("i")).backgroundColor])));
+    const marks = async (page) =>
+      Object.fromEntries(
+        await page
+          .locator(".spans .col-service")
+          .filter({ has: page.locator("i") })
+          .evaluateAll((cells) =>
+            cells.map((cell) => [
+              cell.textContent,
+              getComputedStyle(cell.querySelector("i")).backgroundColor,
+            ]),
+          ),
+      );
     const seen = {};
     const page = await open("#/spans");
-    for (const service of ["web", "catalog", "recommendation", "pricing", "cart", "checkout", "payment", "inventory"]) {
+    for (const service of [
+      "web",
+      "catalog",
+      "recommendation",
+      "pricing",
+      "cart",
+      "checkout",
+      "payment",
+      "inventory",
+    ]) {
       await page.to(`#/spans?service=${service}`);
-      await page.waitForFunction((name) => document.querySelector(".spans .col-service span")?.textContent === name, service);
+      await page.waitForFunction(
+        (name) => document.querySelector(".spans .col-service span")?.textContent === name,
+        service,
+      );
       Object.assign(seen, await marks(page));
     }
     await page.finish();
     const other = await open("#/spans?service=inventory");
-    for (const service of ["inventory", "payment", "checkout", "cart", "pricing", "recommendation", "catalog", "web"]) {
+    for (const service of [
+      "inventory",
+      "payment",
+      "checkout",
+      "cart",
+      "pricing",
+      "recommendation",
+      "catalog",
+      "web",
+    ]) {
       await other.to(`#/spans?service=${service}`);
-      await other.waitForFunction((name) => document.querySelector(".spans .col-service span")?.textContent === name, service);
+      await other.waitForFunction(
+        (name) => document.querySelector(".spans .col-service span")?.textContent === name,
+        service,
+      );
       assert.equal((await marks(other))[service], seen[service], service);
     }
     assert.ok(new Set(Object.values(seen)).size > 3, JSON.stringify(seen));
@@ -689,7 +933,14 @@ describe("page: other views", { concurrency: false }, () => {
     const phone = { viewport: { width: 390, height: 844 } };
     const inside = async (page, selector) => {
       await page.locator(selector).first().waitFor();
-      for (const box of await page.locator(selector).evaluateAll((found) => found.map((element) => element.getBoundingClientRect()).map(({ left, right }) => ({ left, right })))) assert.ok(box.left >= 0 && box.right <= 390, `${selector}: ${JSON.stringify(box)}`);
+      for (const box of await page
+        .locator(selector)
+        .evaluateAll((found) =>
+          found
+            .map((element) => element.getBoundingClientRect())
+            .map(({ left, right }) => ({ left, right })),
+        ))
+        assert.ok(box.left >= 0 && box.right <= 390, `${selector}: ${JSON.stringify(box)}`);
       assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, selector);
     };
     const page = await open("#/spans?service=checkout&min=5s&status=ok", phone);
@@ -709,11 +960,15 @@ describe("page: other views", { concurrency: false }, () => {
   it("reloads by r", async () => {
     const page = await open("#/health");
     await page.locator(".health tbody").waitFor();
-    const before = server.requests.filter((request) => request.startsWith("/api/braid/join")).length;
+    const before = server.requests.filter((request) =>
+      request.startsWith("/api/braid/join"),
+    ).length;
     const asked = page.waitForResponse(/api\/braid\/join/);
     await page.keyboard.press("r");
     await asked;
-    assert.ok(server.requests.filter((request) => request.startsWith("/api/braid/join")).length > before);
+    assert.ok(
+      server.requests.filter((request) => request.startsWith("/api/braid/join")).length > before,
+    );
     await page.finish();
   });
 
@@ -745,7 +1000,8 @@ describe("page: other views", { concurrency: false }, () => {
 async function press(page, locator, key = "Enter") {
   await locator.waitFor();
   for (let i = 0; i < 80; i++) {
-    if (await locator.evaluate((element) => element === document.activeElement)) return page.keyboard.press(key);
+    if (await locator.evaluate((element) => element === document.activeElement))
+      return page.keyboard.press(key);
     await page.keyboard.press("Tab");
   }
   return assert.fail(`Tab does not come to ${locator}`);
@@ -771,7 +1027,9 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
     await page.has("status", "");
     await press(page, button(page, "CPU"));
     await page.has("sort", "cpu");
-    await page.waitForFunction(() => document.querySelector('.spans [aria-sort="descending"]').textContent.includes("CPU"));
+    await page.waitForFunction(() =>
+      document.querySelector('.spans [aria-sort="descending"]').textContent.includes("CPU"),
+    );
     await page.finish();
   });
 
@@ -786,7 +1044,10 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
     await page.waitForFunction(() => /type=memory/.test(decodeURIComponent(location.hash)));
     await page.locator(".flame canvas").waitFor();
     await press(page, button(page, "Export"));
-    const [download] = await Promise.all([page.waitForEvent("download"), press(page, page.getByRole("link", { name: "speedscope JSON" }))]);
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      press(page, page.getByRole("link", { name: "speedscope JSON" })),
+    ]);
     assert.equal(download.suggestedFilename(), "profile.speedscope.json");
     await press(page, button(page, "Critical path"));
     await page.has("critical", "0");
@@ -800,14 +1061,18 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
     await page.locator(".functions .row").first().waitFor();
     await press(page, button(page, "Top"));
     await page.has("show", "table");
-    const names = await page.locator(".functions .row").evaluateAll((rows) => rows.slice(0, 2).map((row) => row.title));
+    const names = await page
+      .locator(".functions .row")
+      .evaluateAll((rows) => rows.slice(0, 2).map((row) => row.title));
     await press(page, page.locator(".functions .table-body"), "ArrowDown");
     await page.has("find", names[0]);
     await page.locator(".functions .row-on").waitFor();
     await page.keyboard.press("ArrowDown");
     await page.has("find", names[1]);
     await press(page, button(page, "Total"));
-    await page.waitForFunction(() => document.querySelector('.functions [aria-sort="descending"]')?.textContent.includes("Total"));
+    await page.waitForFunction(() =>
+      document.querySelector('.functions [aria-sort="descending"]')?.textContent.includes("Total"),
+    );
     await press(page, button(page, "Tree"));
     await page.has("show", "tree");
     await page.locator(".tree .row").first().waitFor();
@@ -835,7 +1100,9 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
     const page = await open("#/health");
     await page.locator(".health tbody tr").first().waitFor();
     await press(page, page.getByRole("button", { name: /link/i }).first());
-    await page.waitForFunction(async () => (await navigator.clipboard.readText()).includes("#/health"));
+    await page.waitForFunction(async () =>
+      (await navigator.clipboard.readText()).includes("#/health"),
+    );
     await press(page, page.getByRole("button", { name: /^Theme/ }));
     await page.waitForFunction(() => document.documentElement.dataset.theme);
     const name = await page.locator(".health tbody th a").first().textContent();
@@ -852,14 +1119,33 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
 });
 
 describe("page: accessibility", { concurrency: false }, () => {
-  for (const [name, hash] of [["spans", () => checkout], ["a trace", () => ofSlow()], ["attributes", () => ofSlow("&tab=attributes")], ["a profile", () => range("checkout")], ["a call tree", () => range("checkout", "&show=tree")], ["callers and callees", () => range("checkout", "&of=DiscountEngine.apply")], ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"], ["two selections", () => "#/compare"], ["join health", () => "#/health"], ["privacy", () => "#/privacy"], ["privacy of no time", () => "#/privacy?start=0&end=1000"], ["an error", () => "#/spans?q=x"]]) {
-    for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["phone", { width: 390, height: 844 }]]) {
+  for (const [name, hash] of [
+    ["spans", () => checkout],
+    ["a trace", () => ofSlow()],
+    ["attributes", () => ofSlow("&tab=attributes")],
+    ["a profile", () => range("checkout")],
+    ["a call tree", () => range("checkout", "&show=tree")],
+    ["callers and callees", () => range("checkout", "&of=DiscountEngine.apply")],
+    ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"],
+    ["two selections", () => "#/compare"],
+    ["join health", () => "#/health"],
+    ["privacy", () => "#/privacy"],
+    ["privacy of no time", () => "#/privacy?start=0&end=1000"],
+    ["an error", () => "#/spans?q=x"],
+  ]) {
+    for (const [size, viewport] of [
+      ["wide", { width: 1280, height: 800 }],
+      ["phone", { width: 390, height: 844 }],
+    ]) {
       it(`${name} has no axe violations, ${size}`, async () => {
         const page = await open(hash(), { colorScheme: "light", viewport });
         await page.waitForLoadState("networkidle");
         await page.waitForFunction(() => !document.querySelector(".skeleton"));
         await checkAccessibility(page, `${name} ${size} light`);
-        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "the page is wider than the window");
+        assert.ok(
+          await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth),
+          "the page is wider than the window",
+        );
         // Only axe's rule about the contrast of text depends on the colours.
         await page.emulateMedia({ colorScheme: "dark" });
         await painted(page);

@@ -6,35 +6,93 @@ import { readFileSync, existsSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { join, normalize, extname, dirname } from "node:path";
 import { fileURLToPath } from "node:url";
-import { shop, largeTrace, largeStacks, stacksOfSpan, trieOf, flamebearer, flamebearerOfDifference, functionsOf, splitName, randomOf } from "./data.js";
+import {
+  shop,
+  largeTrace,
+  largeStacks,
+  stacksOfSpan,
+  trieOf,
+  flamebearer,
+  flamebearerOfDifference,
+  functionsOf,
+  splitName,
+  randomOf,
+} from "./data.js";
 
 const cpuType = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 const types = {
   [cpuType]: { id: cpuType, name: "cpu", unit: "nanoseconds", short: "cpu", scale: 10e6 },
-  "memory:alloc_space:bytes:space:bytes": { id: "memory:alloc_space:bytes:space:bytes", name: "alloc_space", unit: "bytes", short: "alloc", scale: 524288 },
-  "mutex:delay:nanoseconds:contentions:count": { id: "mutex:delay:nanoseconds:contentions:count", name: "delay", unit: "nanoseconds", short: "lock", scale: 1.3e6 },
+  "memory:alloc_space:bytes:space:bytes": {
+    id: "memory:alloc_space:bytes:space:bytes",
+    name: "alloc_space",
+    unit: "bytes",
+    short: "alloc",
+    scale: 524288,
+  },
+  "mutex:delay:nanoseconds:contentions:count": {
+    id: "mutex:delay:nanoseconds:contentions:count",
+    name: "delay",
+    unit: "nanoseconds",
+    short: "lock",
+    scale: 1.3e6,
+  },
 };
-export const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+export const csp =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
   "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
-const mime = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml" };
+const mime = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+};
 
 const payloads = [
-  `<img src=x onerror="window.xss=1">`, `"><script>window.xss=1</script>`, `<svg/onload=window.xss=1>`,
-  `javascript:window.xss=1//`, `'-window.xss=1-'`, `{{constructor.constructor('window.xss=1')()}}`,
-  `</script><script>window.xss=1</script>`, `\u202eexe.fdp`, `<iframe srcdoc="<script>parent.xss=1</script>">`,
+  `<img src=x onerror="window.xss=1">`,
+  `"><script>window.xss=1</script>`,
+  `<svg/onload=window.xss=1>`,
+  `javascript:window.xss=1//`,
+  `'-window.xss=1-'`,
+  `{{constructor.constructor('window.xss=1')()}}`,
+  `</script><script>window.xss=1</script>`,
+  `\u202eexe.fdp`,
+  `<iframe srcdoc="<script>parent.xss=1</script>">`,
 ];
 
 /** Starts a mock server. Returns {port, url, close, requests}. */
 // A subset of Braid's kinds.
 const privacyKinds = [
-  { name: "secret, by its key", option: "blocked_key_patterns", pattern: "(?i)passw|secret|session[._-]?id" },
-  { name: "person, by its key", option: "blocked_key_patterns", pattern: "(?i)^(?:enduser|user)\\.|e-?mail|^client\\.address$" },
-  { name: "statement or query, by its key", option: "blocked_key_patterns", pattern: "^(?:db\\.query\\.text|url\\.full)$" },
+  {
+    name: "secret, by its key",
+    option: "blocked_key_patterns",
+    pattern: "(?i)passw|secret|session[._-]?id",
+  },
+  {
+    name: "person, by its key",
+    option: "blocked_key_patterns",
+    pattern: "(?i)^(?:enduser|user)\\.|e-?mail|^client\\.address$",
+  },
+  {
+    name: "statement or query, by its key",
+    option: "blocked_key_patterns",
+    pattern: "^(?:db\\.query\\.text|url\\.full)$",
+  },
   { name: "mail address", option: "blocked_values", pattern: "[\\w.+-]+@[\\w-]+(?:\\.[\\w-]+)+" },
   { name: "home folder", option: "blocked_values", pattern: "(?:/home|/Users)/[^/\\s:]+" },
 ];
 
-export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now(), dist, hostile = false, empty = false, traces = 6000, delayMs = 0, tailSpans = 8, tailMs = 250 } = {}) {
+export async function startMock({
+  port = 0,
+  host = "127.0.0.1",
+  now = Date.now(),
+  dist,
+  hostile = false,
+  empty = false,
+  traces = 6000,
+  delayMs = 0,
+  tailSpans = 8,
+  tailMs = 250,
+} = {}) {
   dist ??= join(dirname(fileURLToPath(import.meta.url)), "../dist");
   const store = empty ? { spans: [], byTrace: new Map() } : shop({ traces, endMs: now });
   if (!empty) {
@@ -46,7 +104,8 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
   let sorted = { key: "", spans: [] }; // all pages of a list come from the same sorted list
   let evil = 0;
   const render = (text) => (hostile ? `${payloads[evil++ % payloads.length]}${text}` : text);
-  const plain = (text) => { // Plain text of a value that the client sends back.
+  const plain = (text) => {
+    // Plain text of a value that the client sends back.
     for (const payload of payloads) if (text.startsWith(payload)) return text.slice(payload.length);
     return text;
   };
@@ -55,46 +114,70 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     if (!samples) return { samples: 0, cpu_ns: 0, types: {} };
     const out = { samples, cpu_ns: samples * 10e6, types: {} };
     for (const type of Object.values(types)) {
-      const n = type.short === "cpu" ? samples : Math.ceil(samples * (type.short === "alloc" ? 1.7 : 0.2));
+      const n =
+        type.short === "cpu" ? samples : Math.ceil(samples * (type.short === "alloc" ? 1.7 : 0.2));
       out.types[type.id] = { samples: n, value: n * type.scale };
     }
     return out;
   };
   const briefOf = (span) => ({
-    trace_id: span.trace.id, span_id: span.id, parent_id: span.parent?.id ?? "", service: render(span.service), name: render(span.name),
-    kind: span.kind, status: span.error ? "error" : "unset", start_unix_ns: ns(span.startMs),
-    duration_ns: Math.round(span.durationMs * 1e6), profile: figures(span.samples),
+    trace_id: span.trace.id,
+    span_id: span.id,
+    parent_id: span.parent?.id ?? "",
+    service: render(span.service),
+    name: render(span.name),
+    kind: span.kind,
+    status: span.error ? "error" : "unset",
+    start_unix_ns: ns(span.startMs),
+    duration_ns: Math.round(span.durationMs * 1e6),
+    profile: figures(span.samples),
   });
   const time = (text, otherwise) => {
     if (!text) return otherwise;
     const relative = /^now(?:-(\d+)([smhd]))?$/.exec(text);
-    if (relative) return now - (relative[1] ? relative[1] * { s: 1e3, m: 60e3, h: 3600e3, d: 86400e3 }[relative[2]] : 0);
+    if (relative)
+      return (
+        now -
+        (relative[1] ? relative[1] * { s: 1e3, m: 60e3, h: 3600e3, d: 86400e3 }[relative[2]] : 0)
+      );
     let value = Number(text);
-    if (!Number.isFinite(value)) throw new Error(`start: "${text}" is no time; a unix time or now-1h would be`);
+    if (!Number.isFinite(value))
+      throw new Error(`start: "${text}" is no time; a unix time or now-1h would be`);
     while (value > 1e14) value /= 1000;
     return value < 1e11 ? value * 1000 : value;
   };
   const length = (text) => {
     const match = /^([\d.]+)(ns|us|µs|ms|s|m|h)$/.exec(text);
     if (!match) throw new Error(`min_duration: "${text}" is no duration; 100ms would be`);
-    return match[1] * { ns: 1e-6, us: 1e-3, "µs": 1e-3, ms: 1, s: 1e3, m: 60e3, h: 3600e3 }[match[2]];
+    return match[1] * { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1e3, m: 60e3, h: 3600e3 }[match[2]];
   };
   const select = (q) => {
-    const start = time(q.start, now - 3600e3), end = time(q.end, now);
+    const start = time(q.start, now - 3600e3),
+      end = time(q.end, now);
     let spans = store.spans.filter((s) => s.startMs >= start && s.startMs <= end);
-    const service = q.service && plain(q.service), name = q.name && plain(q.name);
+    const service = q.service && plain(q.service),
+      name = q.name && plain(q.name);
     if (service) spans = spans.filter((s) => s.service === service);
     if (name) spans = spans.filter((s) => s.name === name);
-    if (q.min_duration) { const least = length(q.min_duration); spans = spans.filter((s) => s.durationMs >= least); }
+    if (q.min_duration) {
+      const least = length(q.min_duration);
+      spans = spans.filter((s) => s.durationMs >= least);
+    }
     if (q.status) spans = spans.filter((s) => (s.error ? "error" : "unset") === q.status);
     if (q.roots === "true") spans = spans.filter((s) => !s.parent);
     if (q.q) {
-      if (!/^\s*\{.*\}\s*$/s.test(q.q)) throw new Error(`TraceQL 1:1: "${q.q.slice(0, 20)}" is no span selector; { resource.service.name = "web" } would be`);
+      if (!/^\s*\{.*\}\s*$/s.test(q.q))
+        throw new Error(
+          `TraceQL 1:1: "${q.q.slice(0, 20)}" is no span selector; { resource.service.name = "web" } would be`,
+        );
       const wanted = /name\s*=\s*"([^"]*)"/.exec(q.q);
       if (wanted) spans = spans.filter((s) => s.name === wanted[1] || s.service === wanted[1]);
       if (/status\s*=\s*error/.test(q.q)) spans = spans.filter((s) => s.error);
       const longer = /duration\s*>=?\s*([\d.]+\w+)/.exec(q.q);
-      if (longer) { const least = length(longer[1]); spans = spans.filter((s) => s.durationMs >= least); }
+      if (longer) {
+        const least = length(longer[1]);
+        spans = spans.filter((s) => s.durationMs >= least);
+      }
     }
     return { spans, start, end };
   };
@@ -102,7 +185,18 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     const into = new Map();
     for (const span of selection) if (span.samples) stacksOfSpan(span, types[type].short, into);
     if (!hostile) return into;
-    return new Map([...into].map(([stack, n]) => [stack.split(";").map((f) => { const [file, name] = splitName(f); return `${file.replaceAll(/[;>]/g, "")}${payloads[0].replaceAll(/[;>]/g, "")}>${name}${payloads[n % 3].replaceAll(";", "")}`; }).join(";"), n]));
+    return new Map(
+      [...into].map(([stack, n]) => [
+        stack
+          .split(";")
+          .map((f) => {
+            const [file, name] = splitName(f);
+            return `${file.replaceAll(/[;>]/g, "")}${payloads[0].replaceAll(/[;>]/g, "")}>${name}${payloads[n % 3].replaceAll(";", "")}`;
+          })
+          .join(";"),
+        n,
+      ]),
+    );
   };
   const within = (span) => {
     const inside = new Set([span]);
@@ -113,41 +207,86 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     if (q.trace) {
       const trace = store.byTrace.get(q.trace);
       const span = trace?.spans.find((s) => s.id === q.span) ?? trace?.spans[0];
-      if (!span) throw Object.assign(new Error(`There is no trace ${q.trace} in the store.`), { status: 404 });
-      return { spans: q.scope === "trace" ? trace.spans : q.scope === "subtree" ? within(span) : [span], span };
+      if (!span)
+        throw Object.assign(new Error(`There is no trace ${q.trace} in the store.`), {
+          status: 404,
+        });
+      return {
+        spans: q.scope === "trace" ? trace.spans : q.scope === "subtree" ? within(span) : [span],
+        span,
+      };
     }
-    const of = (label) => { const m = new RegExp(`${label}="((?:[^"\\\\]|\\\\.)*)"`).exec(q.query ?? ""); return m && m[1].replaceAll(/\\(.)/g, "$1"); };
-    if (!/^\s*([\w.-]+)?\s*\{.*\}\s*$/s.test(q.query ?? "")) throw new Error(`query 1:1: a label selector is expected, as {service_name="checkout"}`);
-    return { spans: select({ ...q, service: of("service_name"), name: of("span_name"), q: "" }).spans };
+    const of = (label) => {
+      const m = new RegExp(`${label}="((?:[^"\\\\]|\\\\.)*)"`).exec(q.query ?? "");
+      return m && m[1].replaceAll(/\\(.)/g, "$1");
+    };
+    if (!/^\s*([\w.-]+)?\s*\{.*\}\s*$/s.test(q.query ?? ""))
+      throw new Error(`query 1:1: a label selector is expected, as {service_name="checkout"}`);
+    return {
+      spans: select({ ...q, service: of("service_name"), name: of("span_name"), q: "" }).spans,
+    };
   };
-  const whyEmpty = (span) => !span ? "No samples in this range." :
-    unknownService(span.service) ? `Profiles of ${render(span.service)} come without span ids. Add the Pyroscope SDK's span bridge, or turn "infer" on in the join.` :
-    `This span lasted ${span.durationMs.toFixed(1)} ms, and one sampling interval is 10 ms: most spans this short have no sample. Try the span with its descendants, or all spans of ${render(span.name)}.`;
+  const whyEmpty = (span) =>
+    !span
+      ? "No samples in this range."
+      : unknownService(span.service)
+        ? `Profiles of ${render(span.service)} come without span ids. Add the Pyroscope SDK's span bridge, or turn "infer" on in the join.`
+        : `This span lasted ${span.durationMs.toFixed(1)} ms, and one sampling interval is 10 ms: most spans this short have no sample. Try the span with its descendants, or all spans of ${render(span.name)}.`;
   const unknownService = (service) => service === "cart" || service === "mail";
   const typesOf = (spans) => {
     const samples = spans.reduce((all, s) => all + s.samples, 0);
-    return samples === 0 ? [] : Object.values(types).map((t) => {
-      const n = t.short === "cpu" ? samples : Math.ceil(samples * (t.short === "alloc" ? 1.7 : 0.2));
-      return { id: t.id, name: t.name, unit: t.unit, samples: n, total: n * t.scale };
-    });
+    return samples === 0
+      ? []
+      : Object.values(types).map((t) => {
+          const n =
+            t.short === "cpu" ? samples : Math.ceil(samples * (t.short === "alloc" ? 1.7 : 0.2));
+          return { id: t.id, name: t.name, unit: t.unit, samples: n, total: n * t.scale };
+        });
   };
   const profile = (q) => {
     const { spans, span } = selectionOf(q);
     const type = types[q.type] ? q.type : cpuType;
     const big = q.query?.includes("stock.reconcile-all");
-    const trie = big ? largeStacks(20000, types[type].scale) : trieOf(stacksOf(spans, type), types[type].scale);
+    const trie = big
+      ? largeStacks(20000, types[type].scale)
+      : trieOf(stacksOf(spans, type), types[type].scale);
     const flame = flamebearer(trie);
     const samples = Math.round(flame.numTicks / types[type].scale);
-    return { types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans), type, unit: types[type].unit, average: false, flamebearer: flame, samples,
-      why_empty: flame.numTicks ? null : whyEmpty(span), why_span: null, cut: null };
+    return {
+      types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans),
+      type,
+      unit: types[type].unit,
+      average: false,
+      flamebearer: flame,
+      samples,
+      why_empty: flame.numTicks ? null : whyEmpty(span),
+      why_span: null,
+      cut: null,
+    };
   };
   const formats = {
-    folded: ["text/plain", "folded.txt"], pprof: ["application/octet-stream", "pprof.pb.gz"], speedscope: ["application/json", "speedscope.json"],
+    folded: ["text/plain", "folded.txt"],
+    pprof: ["application/octet-stream", "pprof.pb.gz"],
+    speedscope: ["application/json", "speedscope.json"],
   };
   const answers = {
-    status: () => ({ version: "0.1.0", started_unix_ns: ns(now - 5400e3), now_unix_ns: ns(now), generation: 1,
-      store: { bytes: 183500800, max_bytes: 2147483648, partitions: 3, damaged: 0, unread: 0, spans: store.spans.length, samples: 412345,
-        oldest_unix_ns: ns(now - 3600e3), newest_unix_ns: ns(now) } }),
+    status: () => ({
+      version: "0.1.0",
+      started_unix_ns: ns(now - 5400e3),
+      now_unix_ns: ns(now),
+      generation: 1,
+      store: {
+        bytes: 183500800,
+        max_bytes: 2147483648,
+        partitions: 3,
+        damaged: 0,
+        unread: 0,
+        spans: store.spans.length,
+        samples: 412345,
+        oldest_unix_ns: ns(now - 3600e3),
+        newest_unix_ns: ns(now),
+      },
+    }),
     services: (q) => {
       const { spans } = select({ start: q.start, end: q.end });
       const services = new Map();
@@ -155,19 +294,33 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
         const entry = services.get(s.service) ?? services.set(s.service, new Map()).get(s.service);
         entry.set(s.name, (entry.get(s.name) ?? 0) + 1);
       }
-      return { services: [...services].sort().map(([name, ops]) => ({ name: render(name), spans: [...ops.values()].reduce((a, b) => a + b, 0),
-        operations: [...ops].sort((a, b) => b[1] - a[1]).map(([op, n]) => ({ name: render(op), spans: n })),
-        profile_types: unknownService(name) ? [] : Object.keys(types) })), cut: null };
+      return {
+        services: [...services].sort().map(([name, ops]) => ({
+          name: render(name),
+          spans: [...ops.values()].reduce((a, b) => a + b, 0),
+          operations: [...ops]
+            .sort((a, b) => b[1] - a[1])
+            .map(([op, n]) => ({ name: render(op), spans: n })),
+          profile_types: unknownService(name) ? [] : Object.keys(types),
+        })),
+        cut: null,
+      };
     },
     spans: (q) => {
       const key = JSON.stringify({ ...q, max_duration: "", limit: "" });
       if (sorted.key !== key) {
-        const order = { start: (a, b) => b.startMs - a.startMs, cpu: (a, b) => b.samples - a.samples }[q.sort] ?? ((a, b) => b.durationMs - a.durationMs);
+        const order =
+          { start: (a, b) => b.startMs - a.startMs, cpu: (a, b) => b.samples - a.samples }[
+            q.sort
+          ] ?? ((a, b) => b.durationMs - a.durationMs);
         sorted = { key, spans: [...select(q).spans].sort(order) };
       }
       let { spans } = sorted;
       const limit = Math.min(Number(q.limit ?? 100), 1000);
-      if (q.max_duration) { const longest = length(q.max_duration); spans = spans.filter((s) => Math.round(s.durationMs * 1e6) <= Math.round(longest * 1e6)); }
+      if (q.max_duration) {
+        const longest = length(q.max_duration);
+        spans = spans.filter((s) => Math.round(s.durationMs * 1e6) <= Math.round(longest * 1e6));
+      }
       return { spans: spans.slice(0, limit).map(briefOf), cut: null };
     },
     timeline: (q) => {
@@ -175,98 +328,352 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
       const points = Math.min(Number(q.points ?? 120), 1000);
       const step = (end - start) / points;
       const buckets = Array.from({ length: points }, () => []);
-      for (const s of spans) buckets[Math.min(points - 1, Math.floor((s.startMs - start) / step))]?.push(s);
-      return { step_ns: Math.round(step * 1e6), start_unix_ns: ns(start), cut: null, buckets: buckets.map((list) => {
-        const d = list.map((s) => s.durationMs * 1e6).sort((a, b) => a - b);
-        const at = (p) => Math.round(d[Math.min(d.length - 1, Math.floor(p * d.length))] ?? 0);
-        return { spans: list.length, errors: list.filter((s) => s.error).length, p50_ns: at(0.5), p95_ns: at(0.95), max_ns: at(1),
-          cpu_ns: list.reduce((all, s) => all + s.samples * 10e6, 0) };
-      }) };
+      for (const s of spans)
+        buckets[Math.min(points - 1, Math.floor((s.startMs - start) / step))]?.push(s);
+      return {
+        step_ns: Math.round(step * 1e6),
+        start_unix_ns: ns(start),
+        cut: null,
+        buckets: buckets.map((list) => {
+          const d = list.map((s) => s.durationMs * 1e6).sort((a, b) => a - b);
+          const at = (p) => Math.round(d[Math.min(d.length - 1, Math.floor(p * d.length))] ?? 0);
+          return {
+            spans: list.length,
+            errors: list.filter((s) => s.error).length,
+            p50_ns: at(0.5),
+            p95_ns: at(0.95),
+            max_ns: at(1),
+            cpu_ns: list.reduce((all, s) => all + s.samples * 10e6, 0),
+          };
+        }),
+      };
     },
     profile: (q) => profile(q),
     top: (q) => {
       const { spans } = selectionOf(q);
       const type = types[q.type] ? q.type : cpuType;
       const trie = trieOf(stacksOf(spans, type), types[type].scale);
-      const rows = [...functionsOf(trie)].map(([full, v]) => { const [file, name] = splitName(full); return { name, file, ...v }; });
-      return { type, unit: types[type].unit, average: false, total: trie.total, functions: rows.sort((a, b) => b.self - a.self).slice(0, Number(q.limit ?? 20)), cut: null };
+      const rows = [...functionsOf(trie)].map(([full, v]) => {
+        const [file, name] = splitName(full);
+        return { name, file, ...v };
+      });
+      return {
+        type,
+        unit: types[type].unit,
+        average: false,
+        total: trie.total,
+        functions: rows.sort((a, b) => b.self - a.self).slice(0, Number(q.limit ?? 20)),
+        cut: null,
+      };
     },
     diff: (q) => {
       const type = types[q.type] ? q.type : cpuType;
-      const side = (text) => trieOf(stacksOf(selectionOf(Object.fromEntries(new URLSearchParams(text))).spans, type), types[type].scale);
+      const side = (text) =>
+        trieOf(
+          stacksOf(selectionOf(Object.fromEntries(new URLSearchParams(text))).spans, type),
+          types[type].scale,
+        );
       const flame = flamebearerOfDifference(side(q.left), side(q.right));
       const n = (ticks) => ({ total: ticks, samples: Math.round(ticks / types[type].scale) });
-      return { type, unit: types[type].unit, average: false, flamebearer: flame, left: n(flame.leftTicks), right: n(flame.rightTicks), cut: null };
+      return {
+        type,
+        unit: types[type].unit,
+        average: false,
+        flamebearer: flame,
+        left: n(flame.leftTicks),
+        right: n(flame.rightTicks),
+        cut: null,
+      };
     },
     slow: (q) => {
       const { spans } = select({ ...q, q: "" });
       const sorted = [...spans].sort((a, b) => a.durationMs - b.durationMs);
       const type = types[q.type] ? q.type : cpuType;
-      const cut = (a, b) => sorted.slice(Math.floor(sorted.length * a), Math.max(Math.floor(sorted.length * b), 0));
-      const typical = cut(0.4, 0.6), slow = cut(0.95, 1);
-      const trie = (list) => trieOf(stacksOf(list, type), types[type].scale / Math.max(1, list.length));
+      const cut = (a, b) =>
+        sorted.slice(Math.floor(sorted.length * a), Math.max(Math.floor(sorted.length * b), 0));
+      const typical = cut(0.4, 0.6),
+        slow = cut(0.95, 1);
+      const trie = (list) =>
+        trieOf(stacksOf(list, type), types[type].scale / Math.max(1, list.length));
       const [l, r] = [trie(typical), trie(slow)];
-      const describe = (list) => ({ spans: list.length, min_duration_ns: Math.round((list[0]?.durationMs ?? 0) * 1e6), median_duration_ns: Math.round((list[list.length >> 1]?.durationMs ?? 0) * 1e6),
-        cpu_ns_per_span: Math.round(list.reduce((all, s) => all + s.samples * 10e6, 0) / Math.max(1, list.length)),
-        examples: list.slice(-5).reverse().map((s) => ({ trace_id: s.trace.id, span_id: s.id, duration_ns: Math.round(s.durationMs * 1e6) })) });
+      const describe = (list) => ({
+        spans: list.length,
+        min_duration_ns: Math.round((list[0]?.durationMs ?? 0) * 1e6),
+        median_duration_ns: Math.round((list[list.length >> 1]?.durationMs ?? 0) * 1e6),
+        cpu_ns_per_span: Math.round(
+          list.reduce((all, s) => all + s.samples * 10e6, 0) / Math.max(1, list.length),
+        ),
+        examples: list
+          .slice(-5)
+          .reverse()
+          .map((s) => ({
+            trace_id: s.trace.id,
+            span_id: s.id,
+            duration_ns: Math.round(s.durationMs * 1e6),
+          })),
+      });
       const [a, b] = [functionsOf(l), functionsOf(r)];
-      const functions = [...new Set([...a.keys(), ...b.keys()])].map((full) => ({ name: splitName(full)[1], typical_per_span: a.get(full)?.self ?? 0, slow_per_span: b.get(full)?.self ?? 0 }))
-        .map((f) => ({ ...f, delta: f.slow_per_span - f.typical_per_span })).sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta)).slice(0, 50);
+      const functions = [...new Set([...a.keys(), ...b.keys()])]
+        .map((full) => ({
+          name: splitName(full)[1],
+          typical_per_span: a.get(full)?.self ?? 0,
+          slow_per_span: b.get(full)?.self ?? 0,
+        }))
+        .map((f) => ({ ...f, delta: f.slow_per_span - f.typical_per_span }))
+        .sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta))
+        .slice(0, 50);
       const flame = flamebearerOfDifference(l, r);
-      return { slow: describe(slow), typical: describe(typical), type, unit: types[type].unit, flamebearer: flame, functions,
-        why_empty: flame.numTicks ? null : `The spans of this operation have no samples: ${render(q.service ?? "the service")} sends profiles without span ids, or none at all.`, cut: null };
+      return {
+        slow: describe(slow),
+        typical: describe(typical),
+        type,
+        unit: types[type].unit,
+        flamebearer: flame,
+        functions,
+        why_empty: flame.numTicks
+          ? null
+          : `The spans of this operation have no samples: ${render(q.service ?? "the service")} sends profiles without span ids, or none at all.`,
+        cut: null,
+      };
     },
-    join: () => ({ cut: null, services: [...new Set(store.spans.map((s) => s.service))].sort().map((name, i) => {
-      const list = store.spans.filter((s) => s.service === name);
-      const samples = list.reduce((all, s) => all + s.samples, 0);
-      const row = { name: render(name), spans: list.length, spans_with_samples: list.filter((s) => s.samples).length, samples, samples_with_span: samples, samples_of_unknown_span: 0, samples_ambiguous: 0, median_skew_ns: i ? (i * 7919) % 400000 : null, hint: null };
-      if (name === "cart") Object.assign(row, { samples: 18230, hint: `Profiles of ${row.name} come without span ids: add the Pyroscope SDK's span bridge, or turn "infer" on in the join.` });
-      if (name === "mail") row.hint = `No profile of ${row.name} has come in this range: start a profiler beside it.`;
-      if (name === "payment") Object.assign(row, { samples: samples + 960, samples_with_span: samples + 930, samples_of_unknown_span: 930, median_skew_ns: 184e6, hint: "A tenth of the samples name spans that never came: is the tracer sampling more than the profiler?" });
-      return row;
-    }) }),
+    join: () => ({
+      cut: null,
+      services: [...new Set(store.spans.map((s) => s.service))].sort().map((name, i) => {
+        const list = store.spans.filter((s) => s.service === name);
+        const samples = list.reduce((all, s) => all + s.samples, 0);
+        const row = {
+          name: render(name),
+          spans: list.length,
+          spans_with_samples: list.filter((s) => s.samples).length,
+          samples,
+          samples_with_span: samples,
+          samples_of_unknown_span: 0,
+          samples_ambiguous: 0,
+          median_skew_ns: i ? (i * 7919) % 400000 : null,
+          hint: null,
+        };
+        if (name === "cart")
+          Object.assign(row, {
+            samples: 18230,
+            hint: `Profiles of ${row.name} come without span ids: add the Pyroscope SDK's span bridge, or turn "infer" on in the join.`,
+          });
+        if (name === "mail")
+          row.hint = `No profile of ${row.name} has come in this range: start a profiler beside it.`;
+        if (name === "payment")
+          Object.assign(row, {
+            samples: samples + 960,
+            samples_with_span: samples + 930,
+            samples_of_unknown_span: 930,
+            median_skew_ns: 184e6,
+            hint: "A tenth of the samples name spans that never came: is the tracer sampling more than the profiler?",
+          });
+        return row;
+      }),
+    }),
   };
   answers.privacy = (q) => {
     const { spans } = select({ start: q.start, end: q.end });
     const mask = "[REDACTED]";
     const of = (key) => spans.find((s) => s.key === key);
-    const found = (place, key, kind, span, n, example) => span && { place, key: render(key), kind, service: render(span.service), example: render(example), count: n, ...(["resource", "label", "path"].includes(place) ? {} : { trace_id: span.trace.id, span_id: span.id }) };
-    const web = spans.filter((s) => s.kind === "server" && s.service === "web"), failed = spans.filter((s) => s.error), db = spans.filter((s) => /^(SELECT|UPDATE)/.test(s.name));
+    const found = (place, key, kind, span, n, example) =>
+      span && {
+        place,
+        key: render(key),
+        kind,
+        service: render(span.service),
+        example: render(example),
+        count: n,
+        ...(["resource", "label", "path"].includes(place)
+          ? {}
+          : { trace_id: span.trace.id, span_id: span.id }),
+      };
+    const web = spans.filter((s) => s.kind === "server" && s.service === "web"),
+      failed = spans.filter((s) => s.error),
+      db = spans.filter((s) => /^(SELECT|UPDATE)/.test(s.name));
     const order = of("checkout/order.calculate_totals");
-    return { kinds: privacyKinds,
-      found: [web.length && found("span", "client.address", "person, by its key", web[0], web.length, mask), db.length && found("span", "db.query.text", "statement or query, by its key", db[0], db.length, mask),
-        failed.length && found("event", "exception.message", "mail address", failed[0], Math.ceil(failed.length / 3), `no account for ${mask}`),
-        order && found("label", "session_id", "secret, by its key", order, 3, mask), order && found("path", "", "home folder", order, 4, `${mask}/shop/rules/engine.py`)].filter(Boolean),
-      looked_at: { spans: Math.min(spans.length, 5000), series: spans.length ? 14 : 0, functions: spans.length ? 812 : 0 },
+    return {
+      kinds: privacyKinds,
+      found: [
+        web.length &&
+          found("span", "client.address", "person, by its key", web[0], web.length, mask),
+        db.length &&
+          found("span", "db.query.text", "statement or query, by its key", db[0], db.length, mask),
+        failed.length &&
+          found(
+            "event",
+            "exception.message",
+            "mail address",
+            failed[0],
+            Math.ceil(failed.length / 3),
+            `no account for ${mask}`,
+          ),
+        order && found("label", "session_id", "secret, by its key", order, 3, mask),
+        order && found("path", "", "home folder", order, 4, `${mask}/shop/rules/engine.py`),
+      ].filter(Boolean),
+      looked_at: {
+        spans: Math.min(spans.length, 5000),
+        series: spans.length ? 14 : 0,
+        functions: spans.length ? 812 : 0,
+      },
       processors: spans.length ? ["redaction"] : [],
-      masked: spans.length ? [["span", "payment.card", "blocked_values: 4[0-9]{12}(?:[0-9]{3})?", `card ${mask}, valid`, 4711], ["span", "db.password", "blocked_key_words: password, secret, credential, token", mask, 96],
-        ["resource", "host.ip", "allowed_keys", "", 312], ["function", "", "function_names.words: acme_internal", `com.${mask}.pricing.Margin.of`, 28]]
-        .map(([place, key, rule, became, n], i) => ({ processor: "redaction", place, key: render(key), rule: render(rule), became: render(became), count: n, last_unix_ns: ns(now - 1000 * (i * 37 + 2)) })) : [],
-      masked_left_out: 0, cut: null };
+      masked: spans.length
+        ? [
+            [
+              "span",
+              "payment.card",
+              "blocked_values: 4[0-9]{12}(?:[0-9]{3})?",
+              `card ${mask}, valid`,
+              4711,
+            ],
+            [
+              "span",
+              "db.password",
+              "blocked_key_words: password, secret, credential, token",
+              mask,
+              96,
+            ],
+            ["resource", "host.ip", "allowed_keys", "", 312],
+            [
+              "function",
+              "",
+              "function_names.words: acme_internal",
+              `com.${mask}.pricing.Margin.of`,
+              28,
+            ],
+          ].map(([place, key, rule, became, n], i) => ({
+            processor: "redaction",
+            place,
+            key: render(key),
+            rule: render(rule),
+            became: render(became),
+            count: n,
+            last_unix_ns: ns(now - 1000 * (i * 37 + 2)),
+          }))
+        : [],
+      masked_left_out: 0,
+      cut: null,
+    };
   };
   const attributesOf = (span) => {
     const random = randomOf(parseInt(span.id.slice(0, 8), 16));
     const out = [];
-    if (span.kind === "server" && span.service === "web") out.push(["http.request.method", span.name.split(" ")[0]], ["url.path", span.name.split(" ")[1]], ["http.response.status_code", span.error ? 500 : 200], ["client.address", `10.3.${Math.floor(random() * 255)}.${Math.floor(random() * 255)}`], ["user_agent.original", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"]);
-    else if (/^(SELECT|UPDATE|HGETALL)/.test(span.name)) out.push(["db.system.name", span.name.startsWith("HG") ? "redis" : "postgresql"], ["db.query.text", `${span.name} WHERE customer_id = $1 AND valid_to > now()`], ["db.response.returned_rows", Math.floor(random() * 900)]);
-    else out.push(["rpc.system", "grpc"], ["rpc.method", span.name], ["order.items", 1 + Math.floor(random() * 12)], ["customer.vip", random() < 0.2], ["discount.rules", span.isSlow ? 1204 : 12]);
-    if (span.samples) out.push(["profile.sample_count", span.samples], ["profile.type", "cpu"], ["pyroscope.profile.id", span.id]);
-    return out.map(([key, value]) => ({ key: render(key), value: typeof value === "string" ? render(value) : value }));
+    if (span.kind === "server" && span.service === "web")
+      out.push(
+        ["http.request.method", span.name.split(" ")[0]],
+        ["url.path", span.name.split(" ")[1]],
+        ["http.response.status_code", span.error ? 500 : 200],
+        ["client.address", `10.3.${Math.floor(random() * 255)}.${Math.floor(random() * 255)}`],
+        ["user_agent.original", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"],
+        ["http.request.header.accept", ["text/html", "application/json"]],
+      );
+    else if (/^(SELECT|UPDATE|HGETALL)/.test(span.name))
+      out.push(
+        ["db.system.name", span.name.startsWith("HG") ? "redis" : "postgresql"],
+        ["db.query.text", `${span.name} WHERE customer_id = $1 AND valid_to > now()`],
+        ["db.response.returned_rows", Math.floor(random() * 900)],
+      );
+    else
+      out.push(
+        ["rpc.system", "grpc"],
+        ["rpc.method", span.name],
+        ["order.items", 1 + Math.floor(random() * 12)],
+        ["customer.vip", random() < 0.2],
+        ["discount.rules", span.isSlow ? 1204 : 12],
+      );
+    if (span.samples)
+      out.push(
+        ["profile.sample_count", span.samples],
+        ["profile.type", "cpu"],
+        ["pyroscope.profile.id", span.id],
+      );
+    return out.map(([key, value]) => ({
+      key: render(key),
+      value: typeof value === "string" ? render(value) : value,
+    }));
   };
   const traceAnswer = (trace) => {
     const services = [...new Set(trace.spans.map((s) => s.service))];
-    return { trace_id: trace.id, cut: null,
-      resources: services.map((name) => ({ service: render(name), attributes: [["service.name", name], ["service.version", "2.14.0"], ["host.name", `${name}-7c9d-x2kql`], ["process.pid", 17], ["telemetry.sdk.language", { checkout: "python", payment: "java" }[name] ?? "go"]].map(([key, value]) => ({ key: render(key), value: typeof value === "string" ? render(value) : value })) })),
-      spans: trace.spans.map((s) => { const { trace_id: _, ...brief } = briefOf(s); return { ...brief, resource: services.indexOf(s.service),
-        status_message: s.error ? render("acquirer refused: card_declined (do not honour)") : "", scope: render(`shop/${s.service}`), attributes: attributesOf(s),
-        events: s.error ? [{ time_unix_ns: ns(s.startMs + s.durationMs * 0.8), name: render("exception"), attributes: [{ key: "exception.type", value: render("CardDeclined") }, { key: "exception.message", value: render("do not honour") }, { key: "exception.stacktrace", value: render("Traceback (most recent call last):\n  File \"/srv/shop/orders.py\", line 214, in place\n  File \"/srv/shop/payments.py\", line 88, in charge\nCardDeclined: do not honour") }] }] : [],
-        links: s.name === "mail.Send" ? [{ trace_id: [...store.byTrace.keys()][1], span_id: "b7ad6b7169203331", attributes: [{ key: render("messaging.operation"), value: render("send") }] }] : [] }; }) };
+    return {
+      trace_id: trace.id,
+      cut: null,
+      resources: services.map((name) => ({
+        service: render(name),
+        attributes: [
+          ["service.name", name],
+          ["service.version", "2.14.0"],
+          ["host.name", `${name}-7c9d-x2kql`],
+          ["process.pid", 17],
+          ["telemetry.sdk.language", { checkout: "python", payment: "java" }[name] ?? "go"],
+        ].map(([key, value]) => ({
+          key: render(key),
+          value: typeof value === "string" ? render(value) : value,
+        })),
+      })),
+      spans: trace.spans.map((s) => {
+        const { trace_id: _, ...brief } = briefOf(s);
+        return {
+          ...brief,
+          resource: services.indexOf(s.service),
+          status_message: s.error ? render("acquirer refused: card_declined (do not honour)") : "",
+          scope: render(`shop/${s.service}`),
+          attributes: attributesOf(s),
+          events: s.error
+            ? [
+                {
+                  time_unix_ns: ns(s.startMs + s.durationMs * 0.8),
+                  name: render("exception"),
+                  attributes: [
+                    { key: "exception.type", value: render("CardDeclined") },
+                    { key: "exception.message", value: render("do not honour") },
+                    {
+                      key: "exception.stacktrace",
+                      value: render(
+                        'Traceback (most recent call last):\n  File "/srv/shop/orders.py", line 214, in place\n  File "/srv/shop/payments.py", line 88, in charge\nCardDeclined: do not honour',
+                      ),
+                    },
+                  ],
+                },
+              ]
+            : [],
+          links:
+            s.name === "mail.Send"
+              ? [
+                  {
+                    trace_id: [...store.byTrace.keys()][1],
+                    span_id: "b7ad6b7169203331",
+                    attributes: [{ key: render("messaging.operation"), value: render("send") }],
+                  },
+                ]
+              : [],
+        };
+      }),
+    };
   };
 
-  const otlpOf = (trace) => ({ resourceSpans: trace.spans.map((s) => ({
-    resource: { attributes: [{ key: "service.name", value: { stringValue: render(s.service) } }] },
-    scopeSpans: [{ scope: { name: render(`shop/${s.service}`) }, spans: [{ traceId: trace.id, spanId: s.id, ...(s.parent ? { parentSpanId: s.parent.id } : {}), name: render(s.name),
-      startTimeUnixNano: ns(s.startMs), endTimeUnixNano: String(BigInt(ns(s.startMs)) + BigInt(Math.round(s.durationMs * 1e6))) }] }] })) });
+  const otlpOf = (trace) => ({
+    resourceSpans: trace.spans.map((s) => ({
+      resource: {
+        attributes: [{ key: "service.name", value: { stringValue: render(s.service) } }],
+      },
+      scopeSpans: [
+        {
+          scope: { name: render(`shop/${s.service}`) },
+          spans: [
+            {
+              traceId: trace.id,
+              spanId: s.id,
+              ...(s.parent ? { parentSpanId: s.parent.id } : {}),
+              name: render(s.name),
+              startTimeUnixNano: ns(s.startMs),
+              endTimeUnixNano: String(
+                BigInt(ns(s.startMs)) + BigInt(Math.round(s.durationMs * 1e6)),
+              ),
+            },
+          ],
+        },
+      ],
+    })),
+  });
 
   const requests = [];
   const tails = new Set();
@@ -275,9 +682,17 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     const q = Object.fromEntries(url.searchParams);
     requests.push(url.pathname + url.search);
     const send = (status, type, body, headers = {}) => {
-      const zip = Buffer.byteLength(body) > 1000 && /gzip/.test(request.headers["accept-encoding"] ?? "");
-      response.writeHead(status, { "content-type": type, ...(zip ? { "content-encoding": "gzip" } : {}), "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer", "cross-origin-opener-policy": "same-origin", "cross-origin-resource-policy": "same-origin", ...headers });
+      const zip =
+        Buffer.byteLength(body) > 1000 && /gzip/.test(request.headers["accept-encoding"] ?? "");
+      response.writeHead(status, {
+        "content-type": type,
+        ...(zip ? { "content-encoding": "gzip" } : {}),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        ...headers,
+      });
       response.end(zip ? gzipSync(body) : body);
     };
     try {
@@ -285,37 +700,73 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
         const path = normalize(url.pathname === "/" ? "/index.html" : url.pathname);
         const file = join(dist, path);
         if (path.includes("..") || !existsSync(file)) return send(404, "text/plain", "not found");
-        return send(200, mime[extname(file)] ?? "application/octet-stream", readFileSync(file), { "content-security-policy": csp, "cache-control": "no-cache" });
+        return send(200, mime[extname(file)] ?? "application/octet-stream", readFileSync(file), {
+          "content-security-policy": csp,
+          "cache-control": "no-cache",
+        });
       }
       if (delayMs) await new Promise((done) => setTimeout(done, delayMs));
       const path = url.pathname.slice("/api/braid/".length);
-      if (path === "slice") return send(200, "application/x-tar", "made up by the mock\n", { "content-disposition": 'attachment; filename="braid-20261122-150000.tar"' });
+      if (path === "slice")
+        return send(200, "application/x-tar", "made up by the mock\n", {
+          "content-disposition": 'attachment; filename="braid-20261122-150000.tar"',
+        });
       if (path === "tail") {
         const fit = select({ ...q, start: "0" }).spans;
-        response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
+        response.writeHead(200, {
+          "content-type": "text/event-stream",
+          "cache-control": "no-store",
+        });
         let i = 0;
         const timer = setInterval(() => {
-          const list = Array.from({ length: Math.min(tailSpans, fit.length) }, (_, at) => fit[(i * 977 + at * 13) % fit.length]);
+          const list = Array.from(
+            { length: Math.min(tailSpans, fit.length) },
+            (_, at) => fit[(i * 977 + at * 13) % fit.length],
+          );
           i++;
-          response.write(`event: spans\ndata: ${JSON.stringify(list.map((s) => ({ ...briefOf(s), start_unix_ns: ns(now + i * 500) })))}\n\n`);
+          response.write(
+            `event: spans\ndata: ${JSON.stringify(list.map((s) => ({ ...briefOf(s), start_unix_ns: ns(now + i * 500) })))}\n\n`,
+          );
         }, tailMs);
         tails.add(response);
-        response.on("close", () => { clearInterval(timer); tails.delete(response); });
+        response.on("close", () => {
+          clearInterval(timer);
+          tails.delete(response);
+        });
         return;
       }
       const ofOtlp = /^traces\/(\w+)\/otlp$/.exec(path);
-      if (ofOtlp) return send(200, "application/json", JSON.stringify(otlpOf(store.byTrace.get(ofOtlp[1]))), { "content-disposition": `attachment; filename="${ofOtlp[1]}.json"` });
+      if (ofOtlp)
+        return send(200, "application/json", JSON.stringify(otlpOf(store.byTrace.get(ofOtlp[1]))), {
+          "content-disposition": `attachment; filename="${ofOtlp[1]}.json"`,
+        });
       const ofSpan = /^spans\/(\w+)\/(\w+)\/profile$/.exec(path);
       const ofTrace = /^traces\/(\w+)$/.exec(path);
       let answer;
-      if (ofSpan) answer = profile({ ...q, trace: ofSpan[1], span: ofSpan[2], scope: q.scope ?? "self" });
+      if (ofSpan)
+        answer = profile({ ...q, trace: ofSpan[1], span: ofSpan[2], scope: q.scope ?? "self" });
       else if (ofTrace) {
         const trace = store.byTrace.get(ofTrace[1]);
-        if (!trace) return send(404, "application/json", JSON.stringify({ error: `There is no trace ${ofTrace[1]} in the store: its spans never came, or retention removed them.` }));
+        if (!trace)
+          return send(
+            404,
+            "application/json",
+            JSON.stringify({
+              error: `There is no trace ${ofTrace[1]} in the store: its spans never came, or retention removed them.`,
+            }),
+          );
         answer = traceAnswer(trace);
       } else if (answers[path]) answer = answers[path](q);
-      else return send(404, "application/json", JSON.stringify({ error: `There is no ${url.pathname}.` }));
-      if (q.format && formats[q.format]) return send(200, formats[q.format][0], "made up by the mock\n", { "content-disposition": `attachment; filename="profile.${formats[q.format][1]}"` });
+      else
+        return send(
+          404,
+          "application/json",
+          JSON.stringify({ error: `There is no ${url.pathname}.` }),
+        );
+      if (q.format && formats[q.format])
+        return send(200, formats[q.format][0], "made up by the mock\n", {
+          "content-disposition": `attachment; filename="profile.${formats[q.format][1]}"`,
+        });
       send(200, "application/json", JSON.stringify(answer));
     } catch (error) {
       send(error.status ?? 400, "application/json", JSON.stringify({ error: error.message }));
@@ -323,13 +774,29 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
   });
   await new Promise((done) => server.listen(port, host, done));
   const bound = server.address().port;
-  return { port: bound, url: `http://${host === "127.0.0.1" ? "localhost" : host}:${bound}/`, store, requests, tails,
-    close: () => { server.closeAllConnections(); return new Promise((done) => server.close(done)); } };
+  return {
+    port: bound,
+    url: `http://${host === "127.0.0.1" ? "localhost" : host}:${bound}/`,
+    store,
+    requests,
+    tails,
+    close: () => {
+      server.closeAllConnections();
+      return new Promise((done) => server.close(done));
+    },
+  };
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const option = (name) => { const i = process.argv.indexOf(name); return i < 0 ? undefined : process.argv[i + 1]; };
-  const mock = await startMock({ port: Number(option("--port") ?? 3200), hostile: process.argv.includes("--hostile"), empty: process.argv.includes("--empty"),
-    now: option("--now") ? Date.parse(option("--now")) : Date.now() });
+  const option = (name) => {
+    const i = process.argv.indexOf(name);
+    return i < 0 ? undefined : process.argv[i + 1];
+  };
+  const mock = await startMock({
+    port: Number(option("--port") ?? 3200),
+    hostile: process.argv.includes("--hostile"),
+    empty: process.argv.includes("--empty"),
+    now: option("--now") ? Date.parse(option("--now")) : Date.now(),
+  });
   console.log(mock.url);
 }

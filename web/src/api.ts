@@ -169,7 +169,17 @@ export interface Status {
   version: string;
   now_unix_ns: string;
   started_unix_ns: string;
-  store: { bytes: number; max_bytes: number; partitions: number; damaged: number; unread: number; spans: number; samples: number; oldest_unix_ns?: string; newest_unix_ns?: string };
+  store: {
+    bytes: number;
+    max_bytes: number;
+    partitions: number;
+    damaged: number;
+    unread: number;
+    spans: number;
+    samples: number;
+    oldest_unix_ns?: string;
+    newest_unix_ns?: string;
+  };
 }
 
 export const url = (path: string, query: Query = {}): string => {
@@ -195,8 +205,13 @@ export async function get<T>(address: string, signal?: AbortSignal): Promise<T> 
   }
   if (!response.ok) {
     const error = (body as { error?: unknown } | null)?.error;
-    const message = typeof error === "object" ? (error as { message?: unknown } | null)?.message : error;
-    throw new Error(typeof message === "string" ? message : text.slice(0, 300).trim() || `Braid responded with status ${response.status}.`);
+    const message =
+      typeof error === "object" ? (error as { message?: unknown } | null)?.message : error;
+    throw new Error(
+      typeof message === "string"
+        ? message
+        : text.slice(0, 300).trim() || `Braid responded with status ${response.status}.`,
+    );
   }
   if (body === null) throw new Error("Braid's response is not valid JSON.");
   return body as T;
@@ -216,7 +231,13 @@ export interface ResponseState<T> {
  */
 export function useResponse<T>(address: string): ResponseState<T> {
   const refreshed = useRefreshed();
-  const [state, setState] = useState<ResponseState<T> & { address: string }>({ data: null, error: "", loading: address !== "", at: 0, address: "" });
+  const [state, setState] = useState<ResponseState<T> & { address: string }>({
+    data: null,
+    error: "",
+    loading: address !== "",
+    at: 0,
+    address: "",
+  });
   useEffect(() => {
     if (!address) {
       setState({ data: null, error: "", loading: false, at: 0, address: "" });
@@ -227,7 +248,14 @@ export function useResponse<T>(address: string): ResponseState<T> {
     get<T>(address, abort.signal).then(
       (data) => setState({ data, error: "", loading: false, at: performance.now(), address }),
       (error: unknown) => {
-        if (!abort.signal.aborted) setState({ data: null, error: error instanceof Error ? error.message : String(error), loading: false, at: 0, address });
+        if (!abort.signal.aborted)
+          setState({
+            data: null,
+            error: error instanceof Error ? error.message : String(error),
+            loading: false,
+            at: 0,
+            address,
+          });
       },
     );
     return () => abort.abort();

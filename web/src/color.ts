@@ -11,7 +11,9 @@ export function oklch(lightness: number, chroma: number, hue: number): string {
   const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
   const channel = (x: number): string => {
     const gamma = x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055;
-    return Math.round(Math.min(1, Math.max(0, gamma)) * 255).toString(16).padStart(2, "0");
+    return Math.round(Math.min(1, Math.max(0, gamma)) * 255)
+      .toString(16)
+      .padStart(2, "0");
   };
   return `#${channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)}${channel(
     -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
@@ -51,8 +53,28 @@ export interface FlameColors {
 
 export function flameColors(dark: boolean): FlameColors {
   return dark
-    ? { background: "#121416", text: "#f1f2f3", edge: "#121416", dim: "#23272a", dimText: "#8d959b", match: "#c9a227", matchText: "#14110a", focus: "#5eead4", root: "#33383c" }
-    : { background: "#ffffff", text: "#1d2023", edge: "#ffffff", dim: "#eceef0", dimText: "#70787e", match: "#f6c945", matchText: "#251b00", focus: "#0f766e", root: "#dde0e3" };
+    ? {
+        background: "#121416",
+        text: "#f1f2f3",
+        edge: "#121416",
+        dim: "#23272a",
+        dimText: "#8d959b",
+        match: "#c9a227",
+        matchText: "#14110a",
+        focus: "#5eead4",
+        root: "#33383c",
+      }
+    : {
+        background: "#ffffff",
+        text: "#1d2023",
+        edge: "#ffffff",
+        dim: "#eceef0",
+        dimText: "#70787e",
+        match: "#f6c945",
+        matchText: "#251b00",
+        focus: "#0f766e",
+        root: "#dde0e3",
+      };
 }
 
 export function packageColor(name: string, dark: boolean): string {
@@ -66,7 +88,9 @@ export function packageColor(name: string, dark: boolean): string {
  * so that small shares differ visibly. */
 export function valueColor(share: number, dark: boolean): string {
   const t = Math.sqrt(Math.min(1, Math.max(0, share)));
-  return dark ? oklch(0.3 + 0.2 * t, 0.02 + 0.12 * t, 60 - 25 * t) : oklch(0.95 - 0.22 * t, 0.02 + 0.13 * t, 75 - 35 * t);
+  return dark
+    ? oklch(0.3 + 0.2 * t, 0.02 + 0.12 * t, 60 - 25 * t)
+    : oklch(0.95 - 0.22 * t, 0.02 + 0.13 * t, 75 - 35 * t);
 }
 
 /** Returns the colour of a change from -1 to 1: green (or blue) if the right side has less, red
@@ -74,5 +98,7 @@ export function valueColor(share: number, dark: boolean): string {
 export function changeColor(change: number, blind: boolean, dark: boolean): string {
   const size = Math.min(1, Math.abs(change)) ** 0.7;
   const hue = change < 0 ? (blind ? 255 : 150) : blind ? 45 : 25;
-  return dark ? oklch(0.34 + 0.14 * size, 0.006 + 0.12 * size, hue) : oklch(0.92 - 0.16 * size, 0.006 + 0.12 * size, hue);
+  return dark
+    ? oklch(0.34 + 0.14 * size, 0.006 + 0.12 * size, hue)
+    : oklch(0.92 - 0.16 * size, 0.006 + 0.12 * size, hue);
 }

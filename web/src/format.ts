@@ -65,7 +65,14 @@ export function amount(value: number, unit: string): string {
 
 /** Formats the difference of two sides: of their shares in percentage points (pp), or of the
  * values. */
-export function difference(left: number, right: number, leftAll: number, rightAll: number, unit: string, relative: boolean): string {
+export function difference(
+  left: number,
+  right: number,
+  leftAll: number,
+  rightAll: number,
+  unit: string,
+  relative: boolean,
+): string {
   const share = (value: number, all: number): number => (all > 0 ? value / all : 0);
   const delta = relative ? share(right, rightAll) - share(left, leftAll) : right - left;
   const sign = delta > 0 ? "+" : delta < 0 ? "−" : "";
@@ -106,7 +113,9 @@ export function day(ms: number): string {
 export function clock(ms: number, fraction = 3): string {
   const date = new Date(ms);
   const text = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
-  return fraction ? `${text}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, fraction)}` : text;
+  return fraction
+    ? `${text}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, fraction)}`
+    : text;
 }
 
 /** Returns a function's name without its package path. */
@@ -118,7 +127,9 @@ export function shortName(name: string): string {
 
 /** Returns the file of a function whose name alone is not clear. */
 export function fileHint(name: string, file: string): string {
-  return file && /^[\w<>]+$/.test(shortName(name)) && name !== "total" ? file.slice(file.lastIndexOf("/") + 1) : "";
+  return file && /^[\w<>]+$/.test(shortName(name)) && name !== "total"
+    ? file.slice(file.lastIndexOf("/") + 1)
+    : "";
 }
 
 export function labelOf(name: string, file: string): string {
@@ -132,9 +143,12 @@ const dotted = /^((?:[a-z_$][\w$]*\.)+)[A-Z$<]/;
 /** Returns the Go package, Java package, Python module or library of a function. */
 export function packageOf(name: string, file: string): string {
   const java = dotted.exec(name);
-  if (java && name.split(".").length > 2) return java[1].split(".").slice(0, 3).join(".").replace(/\.$/, "");
+  if (java && name.split(".").length > 2)
+    return java[1].split(".").slice(0, 3).join(".").replace(/\.$/, "");
   if (file && !file.endsWith(".go") && !file.endsWith(".java")) {
-    const library = /(?:site-packages|dist-packages|node_modules|gems)\/((?:@[^/]+\/)?[^/]+)/.exec(file);
+    const library = /(?:site-packages|dist-packages|node_modules|gems)\/((?:@[^/]+\/)?[^/]+)/.exec(
+      file,
+    );
     if (library) return library[1].replace(/\.py$/, "");
     const standard = /\/lib\/python[\d.]+\/([^/.]+)/.exec(file);
     if (standard) return standard[1];

@@ -6,7 +6,8 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 export type Keys = Record<string, (event: KeyboardEvent) => unknown>;
 
 export const isWriting = (target: EventTarget | null): boolean =>
-  target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+  target instanceof HTMLElement &&
+  (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 
 export function useKeys(keys: Keys): void {
   const current = useRef(keys);
@@ -15,7 +16,14 @@ export function useKeys(keys: Keys): void {
   // immediately is not lost.
   useLayoutEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
-      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
+      if (
+        event.defaultPrevented ||
+        event.ctrlKey ||
+        event.metaKey ||
+        event.altKey ||
+        isWriting(event.target)
+      )
+        return;
       if (document.querySelector("dialog[open]")) return;
       const action = current.current[event.key];
       if (action && action(event) !== false) event.preventDefault();

@@ -6,7 +6,19 @@ import { help, useKeys } from "./keys";
 import { Icon } from "./parts/basics";
 import { Save } from "./parts/save";
 import { TimeRange } from "./parts/time";
-import { carried, copy, flush, go, href, onSay, refresh, remember, useDark, useRemembered, useRoute } from "./state";
+import {
+  carried,
+  copy,
+  flush,
+  go,
+  href,
+  onSay,
+  refresh,
+  remember,
+  useDark,
+  useRemembered,
+  useRoute,
+} from "./state";
 import "./style.css";
 import { CompareView } from "./views/compare";
 import { HealthView } from "./views/health";
@@ -56,7 +68,17 @@ function Page() {
   const open = view === "trace" ? "spans" : view;
   return (
     <>
-      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.querySelector<HTMLElement>("[tabindex='0'],button,a,select,input")?.focus())}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => (
+          event.preventDefault(),
+          document
+            .getElementById("main")
+            ?.querySelector<HTMLElement>("[tabindex='0'],button,a,select,input")
+            ?.focus()
+        )}
+      >
         To the content
       </a>
       <header class="top">
@@ -71,24 +93,52 @@ function Page() {
         </a>
         <nav aria-label="Views">
           {views.map(([id, text]) => (
-            <a key={id} href={href(id === "compare" ? "compare/slow" : id, carried(query))} aria-current={id === open ? "page" : undefined}>
+            <a
+              key={id}
+              href={href(id === "compare" ? "compare/slow" : id, carried(query))}
+              aria-current={id === open ? "page" : undefined}
+            >
               {text}
             </a>
           ))}
         </nav>
         <div class="top-right">
           {view !== "trace" && !query.trace && <TimeRange query={query} />}
-          <button type="button" class="button square" onClick={refresh} aria-label="Refresh" title="Refresh (r)">
+          <button
+            type="button"
+            class="button square"
+            onClick={refresh}
+            aria-label="Refresh"
+            title="Refresh (r)"
+          >
             <Icon name="refresh" />
           </button>
-          <button type="button" class="button square" onClick={copyLink} aria-label="Copy the link" title="Copy a link to this view">
+          <button
+            type="button"
+            class="button square"
+            onClick={copyLink}
+            aria-label="Copy the link"
+            title="Copy a link to this view"
+          >
             <Icon name="link" />
           </button>
           <Save />
-          <button type="button" class="button square" onClick={() => remember("theme", next)} aria-label={`Theme: ${theme || "system default"}`} title={`Theme: ${theme || "system default"}`}>
+          <button
+            type="button"
+            class="button square"
+            onClick={() => remember("theme", next)}
+            aria-label={`Theme: ${theme || "system default"}`}
+            title={`Theme: ${theme || "system default"}`}
+          >
             <Icon name={theme === "" ? "auto" : dark ? "moon" : "sun"} />
           </button>
-          <button type="button" class="button square help-button" onClick={() => helping.current?.showModal()} aria-label="Keys" title="Keys (?)">
+          <button
+            type="button"
+            class="button square help-button"
+            onClick={() => helping.current?.showModal()}
+            aria-label="Keys"
+            title="Keys (?)"
+          >
             ?
           </button>
         </div>
@@ -106,10 +156,20 @@ function Page() {
       ) : (
         <Spans query={query} />
       )}
-      <dialog class="help" ref={helping} aria-labelledby="help-title" onClick={(event) => event.target === helping.current && helping.current?.close()}>
+      <dialog
+        class="help"
+        ref={helping}
+        aria-labelledby="help-title"
+        onClick={(event) => event.target === helping.current && helping.current?.close()}
+      >
         <header>
           <h2 id="help-title">Keys</h2>
-          <button type="button" class="button square" aria-label="Close" onClick={() => helping.current?.close()}>
+          <button
+            type="button"
+            class="button square"
+            aria-label="Close"
+            onClick={() => helping.current?.close()}
+          >
             <Icon name="close" />
           </button>
         </header>
@@ -121,7 +181,9 @@ function Page() {
                 {keys.map(([key, what]) => (
                   <div key={key}>
                     <dt>
-                      {key.split(" ").map((one) => (one === "…" ? " … " : <kbd key={one}>{one}</kbd>))}
+                      {key
+                        .split(" ")
+                        .map((one) => (one === "…" ? " … " : <kbd key={one}>{one}</kbd>))}
                     </dt>
                     <dd>{what}</dd>
                   </div>

@@ -15,7 +15,8 @@ export function parse(hash: string): Route {
   const cut = text.indexOf("?");
   const path = cut < 0 ? text : text.slice(0, cut);
   const query: Query = Object.create(null) as Query;
-  if (cut >= 0) for (const [key, value] of new URLSearchParams(text.slice(cut + 1))) query[key] = value;
+  if (cut >= 0)
+    for (const [key, value] of new URLSearchParams(text.slice(cut + 1))) query[key] = value;
   const [view = "", ...ids] = path.split("/").map((part) => {
     try {
       return decodeURIComponent(part);
@@ -77,7 +78,8 @@ export function go(path: string, query: Query = {}, replace = false): void {
   told();
 }
 
-const pathOf = (route: Route): string => [route.view, ...route.ids].map(encodeURIComponent).join("/");
+const pathOf = (route: Route): string =>
+  [route.view, ...route.ids].map(encodeURIComponent).join("/");
 
 /** Changes keys of the query and keeps the others; an empty value removes a key. */
 export function set(changes: Query, replace = false): void {

@@ -113,11 +113,13 @@ static void local_place_spans(struct join_local *local)
     for (unsigned i = 0; i < local->count; i++)
         local->first[i] = 1;
     for (unsigned i = local->count; i-- > 0;) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): `order` has each index once. */
         unsigned span = order[i], parent = local->parents[span];
         if (parent)
             local->first[parent - 1] = (uint16_t)(local->first[parent - 1] + local->first[span]);
     }
     for (unsigned i = 0; i < local->count; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): `order` has each index once. */
         unsigned span = order[i], parent = local->parents[span];
         uint16_t *next = parent ? &local->end[parent - 1] : &next_root, place = *next;
         *next = (uint16_t)(place + local->first[span]);

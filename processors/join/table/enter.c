@@ -328,6 +328,7 @@ IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *
     uint8_t *text = (uint8_t *)(record + 1);
     text = enter_put_text(text, span->name, prepared->word >> WORD_NAME_SHIFT & UINT8_MAX,
                           enter_name_is_padded(span));
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every prepared span has an origin. */
     text = origin->service_len <= TEXT_CHUNK
                ? enter_put_text(text, staged->service, origin->service_len, true)
                : br_put_bytes(text, origin->service, origin->service_len);

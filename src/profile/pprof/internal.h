@@ -288,3 +288,7 @@ int br_pprof_no_memory(struct br_pprof *pprof);
 /* Sets the message that string `index` is not in the string table, and returns BR_EINVAL. `what`
  * names the field in the error message. */
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what);
+#ifdef __clang_analyzer__ /* The analyzer must know that the results are not 0. */
+#define br_pprof_no_memory(pprof) (br_pprof_no_memory(pprof), BR_ENOMEM)
+#define br_pprof_no_string(pprof, index, what) (br_pprof_no_string(pprof, index, what), BR_EINVAL)
+#endif

@@ -7,6 +7,7 @@
 
 #define LINES_MIN 8u
 
+#undef br_pprof_no_memory
 int br_pprof_no_memory(struct br_pprof *pprof)
 {
     int rc = br_build_rc(pprof->build);
@@ -45,6 +46,7 @@ static int pprof_tables_no_string(struct br_pprof *pprof, uint64_t index, const 
                       what, (long long)index, pprof->n_strings);
 }
 
+#undef br_pprof_no_string
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what)
 {
     return pprof_tables_no_string(pprof, index, what, pprof->err);

@@ -21,7 +21,8 @@ export interface Drawing {
   colors: FlameColors;
 }
 
-export const font = '12px "Inter Variable", Inter, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+export const font =
+  '12px "Inter Variable", Inter, system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
 
 /** Character widths by code, measured once per page. */
 let widths: Float32Array | null = null;
@@ -106,7 +107,11 @@ export function draw(context: CanvasRenderingContext2D, flame: Flame, what: Draw
       context.fillStyle = match ? colors.match : dim ? colors.dim : what.colorOf(i);
       context.fillRect(left, y, right - left - (right < width ? 1 : 0), barHeight - 1);
       if (right - left > 22) {
-        const label = fit(context, labelOf(flame.names[flame.name[i]] ?? "", flame.files[flame.name[i]] ?? ""), right - left - 9);
+        const label = fit(
+          context,
+          labelOf(flame.names[flame.name[i]] ?? "", flame.files[flame.name[i]] ?? ""),
+          right - left - 9,
+        );
         if (label) {
           context.fillStyle = match ? colors.matchText : dim ? colors.dimText : colors.text;
           context.fillText(label, left + 5, y + barHeight / 2);
@@ -119,7 +124,15 @@ export function draw(context: CanvasRenderingContext2D, flame: Flame, what: Draw
   outline(context, flame, what, what.focus, colors.focus, scale, 2);
 }
 
-function outline(context: CanvasRenderingContext2D, flame: Flame, what: Drawing, bar: number, color: string, scale: number, thick: number): void {
+function outline(
+  context: CanvasRenderingContext2D,
+  flame: Flame,
+  what: Drawing,
+  bar: number,
+  color: string,
+  scale: number,
+  thick: number,
+): void {
   if (bar < 0 || bar >= flame.n) return;
   const row = what.flip ? flame.depth - 1 - flame.level[bar] : flame.level[bar];
   const left = Math.max(0, (flame.start[bar] - what.from) * scale);
@@ -127,5 +140,10 @@ function outline(context: CanvasRenderingContext2D, flame: Flame, what: Drawing,
   if (right < 0 || left > what.width) return;
   context.strokeStyle = color;
   context.lineWidth = thick;
-  context.strokeRect(left + thick / 2, row * barHeight - what.scroll + thick / 2, Math.max(1, right - left - thick - 1), barHeight - 1 - thick);
+  context.strokeRect(
+    left + thick / 2,
+    row * barHeight - what.scroll + thick / 2,
+    Math.max(1, right - left - thick - 1),
+    barHeight - 1 - thick,
+  );
 }

@@ -29,7 +29,12 @@ export interface GraphProps {
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 /** Returns the description of a bar as pairs of label and value. */
-export function describe(flame: Flame, bar: number, unit: string, relative = true): [string, string][] {
+export function describe(
+  flame: Flame,
+  bar: number,
+  unit: string,
+  relative = true,
+): [string, string][] {
   const sides = flame.sides;
   if (sides) {
     const left = sides.leftTotal ? sides.left[bar] / sides.leftTotal : 0;
@@ -37,7 +42,17 @@ export function describe(flame: Flame, bar: number, unit: string, relative = tru
     return [
       ["A", `${amount(sides.left[bar], unit)}, ${percent(left)}`],
       ["B", `${amount(sides.right[bar], unit)}, ${percent(right)}`],
-      ["change", difference(sides.left[bar], sides.right[bar], sides.leftTotal, sides.rightTotal, unit, relative)],
+      [
+        "change",
+        difference(
+          sides.left[bar],
+          sides.right[bar],
+          sides.leftTotal,
+          sides.rightTotal,
+          unit,
+          relative,
+        ),
+      ],
     ];
   }
   const all = flame.width || 1;
@@ -47,14 +62,27 @@ export function describe(flame: Flame, bar: number, unit: string, relative = tru
   ];
 }
 
-function useColors(flame: Flame, dark: boolean, blind: boolean, relative: boolean, coloring: Coloring): (bar: number) => string {
+function useColors(
+  flame: Flame,
+  dark: boolean,
+  blind: boolean,
+  relative: boolean,
+  coloring: Coloring,
+): (bar: number) => string {
   return useMemo(() => {
     const palette = flameColors(dark);
-    if (flame.sides) return (bar) => (flame.level[bar] === 0 ? palette.root : changeColor(changeOf(flame, bar, relative), blind, dark));
+    if (flame.sides)
+      return (bar) =>
+        flame.level[bar] === 0
+          ? palette.root
+          : changeColor(changeOf(flame, bar, relative), blind, dark);
     if (coloring === "value") {
       const steps = Array.from({ length: 65 }, (_, i) => valueColor(i / 64, dark));
       const all = flame.width || 1;
-      return (bar) => (flame.level[bar] === 0 ? palette.root : steps[Math.round((flame.self[bar] / all) ** 0.5 * 64)]);
+      return (bar) =>
+        flame.level[bar] === 0
+          ? palette.root
+          : steps[Math.round((flame.self[bar] / all) ** 0.5 * 64)];
     }
     const byName: string[] = [];
     const byPackage = new Map<string, string>();
@@ -87,7 +115,10 @@ export function FlameGraph(props: GraphProps) {
   const height = Math.min(boxHeight || content, Math.max(content, barHeight));
   const range = useRef<[number, number]>([0, flame.width]);
   const frame = useRef(0);
-  const wanted: [number, number] = zoom >= 0 && zoom < flame.n ? [flame.start[zoom], flame.start[zoom] + flame.total[zoom]] : [0, flame.width];
+  const wanted: [number, number] =
+    zoom >= 0 && zoom < flame.n
+      ? [flame.start[zoom], flame.start[zoom] + flame.total[zoom]]
+      : [0, flame.width];
 
   const paint = useRef(() => {});
   paint.current = () => {
@@ -130,7 +161,8 @@ export function FlameGraph(props: GraphProps) {
         paint.current();
         drawn.current = flame;
         setFocus(-1);
-        if (props.since) performance.measure("flame drawn", { start: props.since, detail: flame.n });
+        if (props.since)
+          performance.measure("flame drawn", { start: props.since, detail: flame.n });
       }
       return undefined;
     }
@@ -163,7 +195,9 @@ export function FlameGraph(props: GraphProps) {
     const place = canvas.current?.getBoundingClientRect();
     if (!place) return -1;
     const y = event.clientY - place.top + Math.min(scroll, Math.max(0, content - height));
-    const value = range.current[0] + ((event.clientX - place.left) / width) * (range.current[1] - range.current[0]);
+    const value =
+      range.current[0] +
+      ((event.clientX - place.left) / width) * (range.current[1] - range.current[0]);
     return barAt(flame, levelAt(flame, flip, y), value);
   };
 
@@ -173,18 +207,27 @@ export function FlameGraph(props: GraphProps) {
     if (!element) return;
     const y = (flip ? flame.depth - 1 - flame.level[bar] : flame.level[bar]) * barHeight;
     if (y < element.scrollTop) element.scrollTop = y;
-    else if (y + barHeight > element.scrollTop + element.clientHeight) element.scrollTop = y + barHeight - element.clientHeight;
+    else if (y + barHeight > element.scrollTop + element.clientHeight)
+      element.scrollTop = y + barHeight - element.clientHeight;
     // A bar outside of the zoom cannot be selected; zoom out to an ancestor that contains it.
-    if (zoom >= 0 && (flame.start[bar] < wanted[0] || flame.start[bar] + flame.total[bar] > wanted[1]) && flame.level[bar] >= flame.level[zoom]) props.onZoom(flame.parent[zoom] > 0 ? flame.parent[zoom] : -1);
+    if (
+      zoom >= 0 &&
+      (flame.start[bar] < wanted[0] || flame.start[bar] + flame.total[bar] > wanted[1]) &&
+      flame.level[bar] >= flame.level[zoom]
+    )
+      props.onZoom(flame.parent[zoom] > 0 ? flame.parent[zoom] : -1);
   };
 
   const beside = (bar: number, step: number): number => {
     const next = bar + step;
-    return next >= flame.levels[flame.level[bar]] && next < flame.levels[flame.level[bar] + 1] ? next : bar;
+    return next >= flame.levels[flame.level[bar]] && next < flame.levels[flame.level[bar] + 1]
+      ? next
+      : bar;
   };
   const widestChild = (bar: number): number => {
     let best = bar;
-    for (let i = flame.first[bar]; i < flame.last[bar]; i++) if (best === bar || flame.total[i] > flame.total[best]) best = i;
+    for (let i = flame.first[bar]; i < flame.last[bar]; i++)
+      if (best === bar || flame.total[i] > flame.total[best]) best = i;
     return best;
   };
 
@@ -245,21 +288,58 @@ export function FlameGraph(props: GraphProps) {
           }}
         />
       </div>
-      <Twin flame={flame} unit={unit} relative={props.relative} focus={activeBar >= 0 ? activeBar : 0} id={id} active={focused} />
-      {shown && <Tip flame={flame} unit={unit} relative={props.relative} bar={shown.bar} x={shown.x} y={shown.y} />}
+      <Twin
+        flame={flame}
+        unit={unit}
+        relative={props.relative}
+        focus={activeBar >= 0 ? activeBar : 0}
+        id={id}
+        active={focused}
+      />
+      {shown && (
+        <Tip
+          flame={flame}
+          unit={unit}
+          relative={props.relative}
+          bar={shown.bar}
+          x={shown.x}
+          y={shown.y}
+        />
+      )}
     </div>
   );
 }
 
 /** The tree around the focused bar, for screen readers: callers, neighbours and callees. */
-function Twin({ flame, unit, relative, focus, id, active }: { flame: Flame; unit: string; relative: boolean; focus: number; id: string; active: boolean }) {
+function Twin({
+  flame,
+  unit,
+  relative,
+  focus,
+  id,
+  active,
+}: {
+  flame: Flame;
+  unit: string;
+  relative: boolean;
+  focus: number;
+  id: string;
+  active: boolean;
+}) {
   if (!flame.n) return null;
   const items: number[] = active ? pathTo(flame, focus) : [0];
   if (active) {
     const parent = flame.parent[focus];
     const siblings: number[] = [];
-    if (parent >= 0) for (let i = Math.max(flame.first[parent], focus - 20); i < Math.min(flame.last[parent], focus + 20); i++) if (i !== focus) siblings.push(i);
-    for (let i = flame.first[focus]; i < Math.min(flame.last[focus], flame.first[focus] + 40); i++) siblings.push(i);
+    if (parent >= 0)
+      for (
+        let i = Math.max(flame.first[parent], focus - 20);
+        i < Math.min(flame.last[parent], focus + 20);
+        i++
+      )
+        if (i !== focus) siblings.push(i);
+    for (let i = flame.first[focus]; i < Math.min(flame.last[focus], flame.first[focus] + 40); i++)
+      siblings.push(i);
     items.push(...siblings);
   }
   return (
@@ -277,7 +357,10 @@ function Twin({ flame, unit, relative, focus, id, active }: { flame: Flame; unit
             aria-expanded={flame.last[bar] > flame.first[bar] ? true : undefined}
             aria-selected={bar === focus}
           >
-            {nameOf(flame, bar)}, {describe(flame, bar, unit, relative).map(([key, value]) => `${key} ${value}`).join("; ")}
+            {nameOf(flame, bar)},{" "}
+            {describe(flame, bar, unit, relative)
+              .map(([key, value]) => `${key} ${value}`)
+              .join("; ")}
           </div>
         );
       })}
@@ -285,13 +368,31 @@ function Twin({ flame, unit, relative, focus, id, active }: { flame: Flame; unit
   );
 }
 
-function Tip({ flame, unit, relative, bar, x, y }: { flame: Flame; unit: string; relative: boolean; bar: number; x: number; y: number }) {
+function Tip({
+  flame,
+  unit,
+  relative,
+  bar,
+  x,
+  y,
+}: {
+  flame: Flame;
+  unit: string;
+  relative: boolean;
+  bar: number;
+  x: number;
+  y: number;
+}) {
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
-    const left = x + 14 + element.offsetWidth > window.innerWidth - 8 ? x - 14 - element.offsetWidth : x + 14;
-    const top = y + 16 + element.offsetHeight > window.innerHeight - 8 ? y - 12 - element.offsetHeight : y + 16;
+    const left =
+      x + 14 + element.offsetWidth > window.innerWidth - 8 ? x - 14 - element.offsetWidth : x + 14;
+    const top =
+      y + 16 + element.offsetHeight > window.innerHeight - 8
+        ? y - 12 - element.offsetHeight
+        : y + 16;
     element.style.left = `${Math.max(8, left)}px`;
     element.style.top = `${Math.max(8, top)}px`;
   });

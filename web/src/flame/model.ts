@@ -78,7 +78,13 @@ function link(flame: Flame): Flame {
       while (child < end && start[child] < right - slack) parent[child++] = i;
       // A bar without width may start at the end of its parent, but only that of the last bar of a
       // level.
-      while (child < end && total[child] <= slack && start[child] <= right + slack && i + 1 === levels[d + 1]) parent[child++] = i;
+      while (
+        child < end &&
+        total[child] <= slack &&
+        start[child] <= right + slack &&
+        i + 1 === levels[d + 1]
+      )
+        parent[child++] = i;
       last[i] = child;
     }
   }
@@ -93,7 +99,9 @@ function link(flame: Flame): Flame {
 export function decode(bearer: Flamebearer, relative = true): Flame {
   const two = bearer.leftTicks !== undefined;
   const step = two ? 7 : 4;
-  const levels = bearer.levels.map((level) => (Array.isArray(level[0]) ? (level as number[][]).flat() : (level as number[])));
+  const levels = bearer.levels.map((level) =>
+    Array.isArray(level[0]) ? (level as number[][]).flat() : (level as number[]),
+  );
   let n = 0;
   for (const level of levels) n += Math.floor(level.length / step);
   const flame = empty(n, levels.length, bearer.names, bearer.files ?? []);
@@ -162,7 +170,11 @@ export function pathTo(flame: Flame, i: number): number[] {
 export function changeOf(flame: Flame, i: number, relative: boolean): number {
   const sides = flame.sides;
   if (!sides) return 0;
-  if (!relative) return (sides.right[i] - sides.left[i]) / Math.max(Math.abs(sides.rightTotal - sides.leftTotal), 1e-9);
+  if (!relative)
+    return (
+      (sides.right[i] - sides.left[i]) /
+      Math.max(Math.abs(sides.rightTotal - sides.leftTotal), 1e-9)
+    );
   const left = sides.left[i] / Math.max(sides.leftTotal, 1e-9);
   const right = sides.right[i] / Math.max(sides.rightTotal, 1e-9);
   const most = Math.max(left, right);
@@ -182,7 +194,11 @@ export function search(flame: Flame, text: string): Matches | null {
   if (!wanted) return null;
   const names = new Uint8Array(flame.names.length);
   for (let i = 0; i < names.length; i++) {
-    if (flame.names[i].toLowerCase().includes(wanted) || flame.files[i]?.toLowerCase().includes(wanted)) names[i] = 1;
+    if (
+      flame.names[i].toLowerCase().includes(wanted) ||
+      flame.files[i]?.toLowerCase().includes(wanted)
+    )
+      names[i] = 1;
   }
   const covered = new Uint8Array(flame.n);
   let bars = 0;
@@ -213,7 +229,8 @@ export function functionsOf(flame: Flame): FunctionRow[] {
   const leaving: number[] = [];
   while (stack.length) {
     const i = stack.pop()!;
-    while (leaving.length && flame.level[leaving[leaving.length - 1]] >= flame.level[i]) open[flame.name[leaving.pop()!]]--;
+    while (leaving.length && flame.level[leaving[leaving.length - 1]] >= flame.level[i])
+      open[flame.name[leaving.pop()!]]--;
     const name = flame.name[i];
     if (flame.parent[i] >= 0) {
       let row = rows.get(name);
@@ -241,7 +258,14 @@ interface Tree {
   children: Map<number, Tree>;
 }
 
-const tree = (name: number): Tree => ({ name, total: 0, self: 0, left: 0, right: 0, children: new Map() });
+const tree = (name: number): Tree => ({
+  name,
+  total: 0,
+  self: 0,
+  left: 0,
+  right: 0,
+  children: new Map(),
+});
 
 function childOf(parent: Tree, name: number): Tree {
   let child = parent.children.get(name);
@@ -267,7 +291,13 @@ function flatten(root: Tree, like: Flame): Flame {
   const flame = empty(n, rows.length, like.names, like.files);
   if (like.sides) {
     const make = (): Float64Array => new Float64Array(n);
-    flame.sides = { ...like.sides, left: make(), right: make(), leftSelf: make(), rightSelf: make() };
+    flame.sides = {
+      ...like.sides,
+      left: make(),
+      right: make(),
+      leftSelf: make(),
+      rightSelf: make(),
+    };
   }
   let i = 0;
   for (let d = 0; d < rows.length; d++) {
@@ -335,7 +365,8 @@ export function calleesOf(flame: Flame, name: number): Flame {
     const [i, node] = stack.pop()!;
     add(node, flame, i);
     node.self += flame.self[i];
-    for (let child = flame.first[i]; child < flame.last[i]; child++) stack.push([child, childOf(node, flame.name[child])]);
+    for (let child = flame.first[i]; child < flame.last[i]; child++)
+      stack.push([child, childOf(node, flame.name[child])]);
   }
   return flatten(root, flame);
 }

@@ -7,7 +7,16 @@ import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
 import { remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
-import { calleesOf, callersOf, decode, nameOf, pathTo, search, type Flame, type Flamebearer } from "./model";
+import {
+  calleesOf,
+  callersOf,
+  decode,
+  nameOf,
+  pathTo,
+  search,
+  type Flame,
+  type Flamebearer,
+} from "./model";
 import { CallTree, FunctionTable } from "./tables";
 
 /** Returns a hash per bar that depends only on its path, so that a link still finds the bar in
@@ -39,21 +48,38 @@ export interface PanelProps {
 
 type Show = "flame" | "both" | "table" | "tree";
 
-export function FlamePanel({ bearer, unit, query, label, since, exports, onCompare, small, scale = "relative" }: PanelProps) {
+export function FlamePanel({
+  bearer,
+  unit,
+  query,
+  label,
+  since,
+  exports,
+  onCompare,
+  small,
+  scale = "relative",
+}: PanelProps) {
   const dark = useDark();
   const blind = useRemembered("palette") === "blue";
   const relative = (query.scale || scale) !== "absolute";
   const flame = useMemo(() => decode(bearer, relative), [bearer, relative]);
   const two = flame.sides !== null;
-  const hashes = useMemo(() => (query.zoom ? pathHashes(flame) : null), [flame, query.zoom !== undefined]);
-  const zoom = useMemo(() => (hashes && query.zoom ? hashes.indexOf(parseInt(query.zoom, 16)) : -1), [hashes, query.zoom]);
+  const hashes = useMemo(
+    () => (query.zoom ? pathHashes(flame) : null),
+    [flame, query.zoom !== undefined],
+  );
+  const zoom = useMemo(
+    () => (hashes && query.zoom ? hashes.indexOf(parseInt(query.zoom, 16)) : -1),
+    [hashes, query.zoom],
+  );
   const matches = useMemo(() => search(flame, query.find ?? ""), [flame, query.find]);
   const show = (query.show as Show) || (small ? "flame" : "both");
   const flip = query.flip === "1";
   const coloring: Coloring = query.color === "value" ? "value" : "package";
   const of = query.of ? flame.names.indexOf(query.of) : -1;
 
-  const onZoom = (bar: number): void => set({ zoom: bar > 0 ? pathHashes(flame)[bar].toString(16) : "" }, true);
+  const onZoom = (bar: number): void =>
+    set({ zoom: bar > 0 ? pathHashes(flame)[bar].toString(16) : "" }, true);
   const onSandwich = (name: string): void => set({ of: name, show: "" });
   useKeys({
     "/": () => {
@@ -83,21 +109,34 @@ export function FlamePanel({ bearer, unit, query, label, since, exports, onCompa
   const graph = { unit, dark, blind, relative, coloring, matches, onSandwich };
   const choose = (name: string): void => set({ find: name }, true);
   return (
-    <div class={`profile profile-${of >= 0 ? "sandwich" : show}${two ? " profile-two" : ""}${small ? " profile-small" : ""}`}>
+    <div
+      class={`profile profile-${of >= 0 ? "sandwich" : show}${two ? " profile-two" : ""}${small ? " profile-small" : ""}`}
+    >
       <div class="toolbar">
         <SearchField
           id="find"
           label="Find a function"
           value={query.find ?? ""}
           onInput={(find) => set({ find }, true)}
-          found={matches && (matches.bars ? `${percent(matches.total / (flame.width || 1))} in ${matches.bars}` : "none")}
+          found={
+            matches &&
+            (matches.bars
+              ? `${percent(matches.total / (flame.width || 1))} in ${matches.bars}`
+              : "none")
+          }
         />
         <Segments<Show>
           label="Display"
           value={of >= 0 ? ("" as Show) : show}
-          onChange={(value) => set({ show: value === (small ? "flame" : "both") ? "" : value, of: "" }, true)}
+          onChange={(value) =>
+            set({ show: value === (small ? "flame" : "both") ? "" : value, of: "" }, true)
+          }
           options={[
-            ...((small ? [] : [["both", "Both", "Functions and flame graph"]]) as [Show, string, string][]),
+            ...((small ? [] : [["both", "Both", "Functions and flame graph"]]) as [
+              Show,
+              string,
+              string,
+            ][]),
             ["flame", "Flame", "Flame graph"],
             ["table", "Top", "Functions by self and total"],
             ["tree", "Tree", "Calls with time and percentage"],
@@ -106,17 +145,54 @@ export function FlamePanel({ bearer, unit, query, label, since, exports, onCompa
         <div class="toolbar-rest">
           {two ? (
             <>
-              <Segments label="Widths" value={relative ? "relative" : "absolute"} onChange={(value) => set({ scale: value === scale ? "" : value }, true)} options={[["relative", "Normalised", "Each side as a share of its own total"], ["absolute", "Absolute", "As measured"]]} />
-              <Segments label="Palette" value={blind ? "blue" : "red"} onChange={(value) => remember("palette", value === "blue" ? value : "")} options={[["red", <Swatch blind={false} />, "Green is less, red is more"], ["blue", <Swatch blind />, "Blue is less, orange is more: for the colour-blind"]]} />
+              <Segments
+                label="Widths"
+                value={relative ? "relative" : "absolute"}
+                onChange={(value) => set({ scale: value === scale ? "" : value }, true)}
+                options={[
+                  ["relative", "Normalised", "Each side as a share of its own total"],
+                  ["absolute", "Absolute", "As measured"],
+                ]}
+              />
+              <Segments
+                label="Palette"
+                value={blind ? "blue" : "red"}
+                onChange={(value) => remember("palette", value === "blue" ? value : "")}
+                options={[
+                  ["red", <Swatch blind={false} />, "Green is less, red is more"],
+                  ["blue", <Swatch blind />, "Blue is less, orange is more: for the colour-blind"],
+                ]}
+              />
             </>
           ) : (
-            <Segments<Coloring> label="Colour by" value={coloring} onChange={(value) => set({ color: value === "value" ? value : "" }, true)} options={[["package", "Package", "A colour for each package"], ["value", "Value", "Stronger for more self time"]]} />
+            <Segments<Coloring>
+              label="Colour by"
+              value={coloring}
+              onChange={(value) => set({ color: value === "value" ? value : "" }, true)}
+              options={[
+                ["package", "Package", "A colour for each package"],
+                ["value", "Value", "Stronger for more self time"],
+              ]}
+            />
           )}
-          <button type="button" class="button square" aria-pressed={flip} aria-label="Flip" title="Flip: root at the bottom (f)" onClick={() => set({ flip: flip ? "" : "1" }, true)}>
+          <button
+            type="button"
+            class="button square"
+            aria-pressed={flip}
+            aria-label="Flip"
+            title="Flip: root at the bottom (f)"
+            onClick={() => set({ flip: flip ? "" : "1" }, true)}
+          >
             <Icon name="flip" />
           </button>
           {onCompare && (
-            <button type="button" class="button square" aria-label="Compare" title="Compare with another selection (d)" onClick={onCompare}>
+            <button
+              type="button"
+              class="button square"
+              aria-label="Compare"
+              title="Compare with another selection (d)"
+              onClick={onCompare}
+            >
               <Icon name="compare" />
             </button>
           )}
@@ -141,11 +217,43 @@ export function FlamePanel({ bearer, unit, query, label, since, exports, onCompa
         <Sandwich flame={flame} name={of} graph={graph} onClose={() => set({ of: "" })} />
       ) : (
         <>
-          {(show === "flame" || show === "both") && zoom > 0 && <Path flame={flame} zoom={zoom} unit={unit} onZoom={onZoom} />}
+          {(show === "flame" || show === "both") && zoom > 0 && (
+            <Path flame={flame} zoom={zoom} unit={unit} onZoom={onZoom} />
+          )}
           <div class="profile-body">
-            {(show === "both" || show === "table") && <FunctionTable relative={relative} flame={flame} unit={unit} dark={dark} matches={matches} chosen={query.find ?? ""} onChoose={choose} />}
-            {show === "tree" && <CallTree relative={relative} flame={flame} unit={unit} dark={dark} matches={matches} chosen={query.find ?? ""} onChoose={choose} />}
-            {(show === "flame" || show === "both") && <FlameGraph {...graph} flame={flame} flip={flip} zoom={zoom} label={label} since={since} onZoom={onZoom} />}
+            {(show === "both" || show === "table") && (
+              <FunctionTable
+                relative={relative}
+                flame={flame}
+                unit={unit}
+                dark={dark}
+                matches={matches}
+                chosen={query.find ?? ""}
+                onChoose={choose}
+              />
+            )}
+            {show === "tree" && (
+              <CallTree
+                relative={relative}
+                flame={flame}
+                unit={unit}
+                dark={dark}
+                matches={matches}
+                chosen={query.find ?? ""}
+                onChoose={choose}
+              />
+            )}
+            {(show === "flame" || show === "both") && (
+              <FlameGraph
+                {...graph}
+                flame={flame}
+                flip={flip}
+                zoom={zoom}
+                label={label}
+                since={since}
+                onZoom={onZoom}
+              />
+            )}
           </div>
         </>
       )}
@@ -163,7 +271,17 @@ const Swatch = ({ blind }: { blind: boolean }) => (
 );
 
 /** The bars from the root to the zoomed bar, as buttons that zoom out. */
-function Path({ flame, zoom, unit, onZoom }: { flame: Flame; zoom: number; unit: string; onZoom: (bar: number) => void }) {
+function Path({
+  flame,
+  zoom,
+  unit,
+  onZoom,
+}: {
+  flame: Flame;
+  zoom: number;
+  unit: string;
+  onZoom: (bar: number) => void;
+}) {
   const path = pathTo(flame, zoom);
   const shown = path.length > 5 ? [path[0], -1, ...path.slice(-3)] : path;
   const total = flame.sides ? flame.sides.right[zoom] : flame.total[zoom];
@@ -175,7 +293,12 @@ function Path({ flame, zoom, unit, onZoom }: { flame: Flame; zoom: number; unit:
             {bar < 0 ? (
               <span>…</span>
             ) : (
-              <button type="button" class="plain" aria-current={bar === zoom ? "location" : undefined} onClick={() => onZoom(bar === 0 ? -1 : bar)}>
+              <button
+                type="button"
+                class="plain"
+                aria-current={bar === zoom ? "location" : undefined}
+                onClick={() => onZoom(bar === 0 ? -1 : bar)}
+              >
                 {shortName(nameOf(flame, bar))}
               </button>
             )}
@@ -185,7 +308,13 @@ function Path({ flame, zoom, unit, onZoom }: { flame: Flame; zoom: number; unit:
       <span class="path-figure">
         {amount(total, unit)} <small>{percent(flame.total[zoom] / (flame.width || 1))}</small>
       </span>
-      <button type="button" class="plain" aria-label="Zoom out" title="Zoom out (z)" onClick={() => onZoom(-1)}>
+      <button
+        type="button"
+        class="plain"
+        aria-label="Zoom out"
+        title="Zoom out (z)"
+        onClick={() => onZoom(-1)}
+      >
         <Icon name="close" />
       </button>
     </nav>
@@ -202,34 +331,71 @@ interface GraphBase {
   onSandwich: (name: string) => void;
 }
 
-function Sandwich({ flame, name, graph, onClose }: { flame: Flame; name: number; graph: GraphBase; onClose: () => void }) {
+function Sandwich({
+  flame,
+  name,
+  graph,
+  onClose,
+}: {
+  flame: Flame;
+  name: number;
+  graph: GraphBase;
+  onClose: () => void;
+}) {
   const callers = useMemo(() => callersOf(flame, name), [flame, name]);
   const callees = useMemo(() => calleesOf(flame, name), [flame, name]);
   const { unit } = graph;
   return (
-    <div class="sandwich" style={{ gridTemplateRows: `auto minmax(120px, ${callers.depth + 2}fr) minmax(120px, ${callees.depth + 2}fr)` }}>
+    <div
+      class="sandwich"
+      style={{
+        gridTemplateRows: `auto minmax(120px, ${callers.depth + 2}fr) minmax(120px, ${callees.depth + 2}fr)`,
+      }}
+    >
       <div class="path">
         <strong class="mono">{shortName(flame.names[name])}</strong>
         <span class="path-figure">
-          total {amount(callees.width, flame.sides ? "" : unit)} <small>{percent(callees.width / (flame.width || 1))}</small>
+          total {amount(callees.width, flame.sides ? "" : unit)}{" "}
+          <small>{percent(callees.width / (flame.width || 1))}</small>
           {!flame.sides && (
             <>
               {" "}
-              · self {amount(callees.n ? callees.self[0] : 0, unit)} <small>{percent((callees.n ? callees.self[0] : 0) / (flame.width || 1))}</small>
+              · self {amount(callees.n ? callees.self[0] : 0, unit)}{" "}
+              <small>{percent((callees.n ? callees.self[0] : 0) / (flame.width || 1))}</small>
             </>
           )}
         </span>
-        <button type="button" class="plain" aria-label="Close callers and callees" title="Back (Esc)" onClick={onClose}>
+        <button
+          type="button"
+          class="plain"
+          aria-label="Close callers and callees"
+          title="Back (Esc)"
+          onClick={onClose}
+        >
           <Icon name="close" />
         </button>
       </div>
       <section>
         <h2>Callers</h2>
-        <FlameGraph {...graph} flame={callers} flip zoom={-1} label="Callers" onZoom={(bar) => bar > 0 && graph.onSandwich(nameOf(callers, bar))} />
+        <FlameGraph
+          {...graph}
+          flame={callers}
+          flip
+          zoom={-1}
+          label="Callers"
+          onZoom={(bar) => bar > 0 && graph.onSandwich(nameOf(callers, bar))}
+        />
       </section>
       <section>
         <h2>Callees</h2>
-        <FlameGraph {...graph} flame={callees} flip={false} zoom={-1} label="Callees" onZoom={(bar) => bar > 0 && graph.onSandwich(nameOf(callees, bar))} />
+        <FlameGraph
+          {...graph}
+          flame={callees}
+          flip={false}
+          zoom={-1}
+          label="Callees"
+          onZoom={(bar) => bar > 0 && graph.onSandwich(nameOf(callees, bar))}
+        />
       </section>
     </div>
   );

@@ -4,7 +4,15 @@ import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { packageColor } from "../color";
 import { amount, difference, fileHint, packageOf, percent, shortName } from "../format";
 import { Icon, useWindow } from "../parts/basics";
-import { changeOf, fileOf, functionsOf, nameOf, type Flame, type FunctionRow, type Matches } from "./model";
+import {
+  changeOf,
+  fileOf,
+  functionsOf,
+  nameOf,
+  type Flame,
+  type FunctionRow,
+  type Matches,
+} from "./model";
 
 const rowHeight = 26;
 
@@ -20,7 +28,15 @@ interface TableProps {
 
 type SortKey = "self" | "total" | "name" | "left" | "right" | "change";
 
-export function FunctionTable({ flame, unit, dark, relative, matches, chosen, onChoose }: TableProps) {
+export function FunctionTable({
+  flame,
+  unit,
+  dark,
+  relative,
+  matches,
+  chosen,
+  onChoose,
+}: TableProps) {
   const [sort, setSort] = useState<SortKey>(flame.sides ? "change" : "self");
   const [up, setUp] = useState(false);
   const sides = flame.sides;
@@ -33,7 +49,8 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
     // All functions are listed if one is chosen. Otherwise a search limits the list to matches.
     const found = chosen && flame.names.includes(chosen) ? null : matches;
     const list = functionsOf(flame).filter((row) => !found || found.names[row.name]);
-    const change = (left: number, right: number): number => Math.abs(right / rightAll - left / leftAll);
+    const change = (left: number, right: number): number =>
+      Math.abs(right / rightAll - left / leftAll);
     const order = {
       self: (a, b) => b.self - a.self,
       total: (a, b) => b.total - a.total,
@@ -47,8 +64,16 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
   }, [flame, matches, sort, up, relative]);
   const view = useWindow(rows.length, rowHeight);
   const head = (key: SortKey, text: string, number = true) => (
-    <div role="columnheader" class={number ? "number" : ""} aria-sort={sort === key ? (up !== (key === "name") ? "ascending" : "descending") : "none"}>
-      <button type="button" class="plain" onClick={() => (sort === key ? setUp(!up) : (setSort(key), setUp(false)))}>
+    <div
+      role="columnheader"
+      class={number ? "number" : ""}
+      aria-sort={sort === key ? (up !== (key === "name") ? "ascending" : "descending") : "none"}
+    >
+      <button
+        type="button"
+        class="plain"
+        onClick={() => (sort === key ? setUp(!up) : (setSort(key), setUp(false)))}
+      >
         {text}
         {sort === key && <span aria-hidden="true">{up ? " ↑" : " ↓"}</span>}
       </button>
@@ -64,7 +89,12 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
     view.reveal(next);
   };
   return (
-    <div class={`table functions${sides ? " functions-two" : ""}`} role="table" aria-label="Functions" aria-rowcount={rows.length + 1}>
+    <div
+      class={`table functions${sides ? " functions-two" : ""}`}
+      role="table"
+      aria-label="Functions"
+      aria-rowcount={rows.length + 1}
+    >
       <div class="table-head" role="row">
         {head("name", "Function", false)}
         {sides ? (
@@ -80,25 +110,54 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
           </>
         )}
       </div>
-      <div class="table-body" role="rowgroup" ref={view.box} tabIndex={0} aria-label="Functions; use the arrow keys to select one" onScroll={view.onScroll} onKeyDown={onKeyDown}>
+      <div
+        class="table-body"
+        role="rowgroup"
+        ref={view.box}
+        tabIndex={0}
+        aria-label="Functions; use the arrow keys to select one"
+        onScroll={view.onScroll}
+        onKeyDown={onKeyDown}
+      >
         <div style={{ height: `${rows.length * rowHeight}px` }} role="presentation">
           <div style={{ transform: `translateY(${view.from * rowHeight}px)` }} role="presentation">
             {rows.slice(view.from, view.to).map((row, i) => {
               const name = flame.names[row.name];
               const delta = row.right / rightAll - row.left / leftAll;
               return (
-                <div class={`row${name === chosen ? " row-on" : ""}`} role="row" key={row.name} aria-rowindex={view.from + i + 2} onClick={() => onChoose(name === chosen ? "" : name)} title={name}>
+                <div
+                  class={`row${name === chosen ? " row-on" : ""}`}
+                  role="row"
+                  key={row.name}
+                  aria-rowindex={view.from + i + 2}
+                  onClick={() => onChoose(name === chosen ? "" : name)}
+                  title={name}
+                >
                   <div role="cell" class="function">
-                    <i style={{ background: packageColor(packageOf(name, flame.files[row.name] ?? ""), dark) }} />
+                    <i
+                      style={{
+                        background: packageColor(
+                          packageOf(name, flame.files[row.name] ?? ""),
+                          dark,
+                        ),
+                      }}
+                    />
                     <span>
                       {shortName(name)} <small>{fileHint(name, flame.files[row.name] ?? "")}</small>
                     </span>
                   </div>
                   {sides ? (
                     <>
-                      <div role="cell" class="number">{amount(row.left, unit)}</div>
-                      <div role="cell" class="number">{amount(row.right, unit)}</div>
-                      <div role="cell" class={`number ${delta > 0 ? "more" : delta < 0 ? "less" : ""}`}>
+                      <div role="cell" class="number">
+                        {amount(row.left, unit)}
+                      </div>
+                      <div role="cell" class="number">
+                        {amount(row.right, unit)}
+                      </div>
+                      <div
+                        role="cell"
+                        class={`number ${delta > 0 ? "more" : delta < 0 ? "less" : ""}`}
+                      >
                         {difference(row.left, row.right, leftAll, rightAll, unit, relative)}
                       </div>
                     </>
@@ -187,20 +246,37 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
     };
     if (event.key === "ArrowDown") move(at + 1);
     else if (event.key === "ArrowUp") move(at - 1);
-    else if (event.key === "ArrowRight") open.has(focus) ? move(at + 1) : toggle(focus, true);
-    else if (event.key === "ArrowLeft") open.has(focus) && flame.last[focus] > flame.first[focus] ? toggle(focus, false) : move(rows.indexOf(flame.parent[focus]));
+    else if (event.key === "ArrowRight" && open.has(focus)) move(at + 1);
+    else if (event.key === "ArrowRight") toggle(focus, true);
+    else if (event.key === "ArrowLeft" && open.has(focus) && flame.last[focus] > flame.first[focus])
+      toggle(focus, false);
+    else if (event.key === "ArrowLeft") move(rows.indexOf(flame.parent[focus]));
     else if (event.key === "Enter") onChoose(nameOf(flame, focus));
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
   return (
-    <div class="table tree" role="treegrid" aria-label="Call tree" aria-rowcount={rows.length + 1} tabIndex={0} onKeyDown={onKeyDown} aria-activedescendant={`call${focus}`}>
+    <div
+      class="table tree"
+      role="treegrid"
+      aria-label="Call tree"
+      aria-rowcount={rows.length + 1}
+      tabIndex={0}
+      onKeyDown={onKeyDown}
+      aria-activedescendant={`call${focus}`}
+    >
       <div class="table-head" role="row">
         <div role="columnheader">Function</div>
-        <div role="columnheader" class="number">{flame.sides ? "Change" : "Self"}</div>
-        <div role="columnheader" class="number">{unit === "nanoseconds" ? "Time" : "Total"}</div>
-        <div role="columnheader" class="number">Percentage</div>
+        <div role="columnheader" class="number">
+          {flame.sides ? "Change" : "Self"}
+        </div>
+        <div role="columnheader" class="number">
+          {unit === "nanoseconds" ? "Time" : "Total"}
+        </div>
+        <div role="columnheader" class="number">
+          Percentage
+        </div>
       </div>
       <div class="table-body" role="rowgroup" ref={view.box} onScroll={view.onScroll}>
         <div style={{ height: `${rows.length * rowHeight}px` }} role="presentation">
@@ -225,16 +301,39 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
                   }}
                   title={name}
                 >
-                  <div role="gridcell" class="function" style={{ paddingLeft: `${Math.min(flame.level[i], 40) * 12}px` }}>
-                    <span class={`twist${open.has(i) || holds ? " twist-open" : ""}`}>{!leaf && <Icon name="right" />}</span>
-                    <i style={{ background: packageColor(packageOf(name, fileOf(flame, i)), dark) }} />
-                    <span class={matches?.names[flame.name[i]] ? "match" : ""}>{shortName(name)} <small>{fileHint(name, fileOf(flame, i))}</small>
+                  <div
+                    role="gridcell"
+                    class="function"
+                    style={{ paddingLeft: `${Math.min(flame.level[i], 40) * 12}px` }}
+                  >
+                    <span class={`twist${open.has(i) || holds ? " twist-open" : ""}`}>
+                      {!leaf && <Icon name="right" />}
+                    </span>
+                    <i
+                      style={{ background: packageColor(packageOf(name, fileOf(flame, i)), dark) }}
+                    />
+                    <span class={matches?.names[flame.name[i]] ? "match" : ""}>
+                      {shortName(name)} <small>{fileHint(name, fileOf(flame, i))}</small>
                     </span>
                   </div>
-                  <div role="gridcell" class={`number ${sides ? (change > 0 ? "more" : change < 0 ? "less" : "") : "quiet"}`}>
-                    {sides ? difference(sides.left[i], sides.right[i], sides.leftTotal, sides.rightTotal, unit, relative) : amount(flame.self[i], unit)}
+                  <div
+                    role="gridcell"
+                    class={`number ${sides ? (change > 0 ? "more" : change < 0 ? "less" : "") : "quiet"}`}
+                  >
+                    {sides
+                      ? difference(
+                          sides.left[i],
+                          sides.right[i],
+                          sides.leftTotal,
+                          sides.rightTotal,
+                          unit,
+                          relative,
+                        )
+                      : amount(flame.self[i], unit)}
                   </div>
-                  <div role="gridcell" class="number">{sides ? amount(sides.right[i], unit) : amount(flame.total[i], unit)}</div>
+                  <div role="gridcell" class="number">
+                    {sides ? amount(sides.right[i], unit) : amount(flame.total[i], unit)}
+                  </div>
                   <div role="gridcell" class="number share">
                     <b style={{ width: `${Math.min(100, (flame.total[i] / all) * 100)}%` }} />
                     <span>{percent(flame.total[i] / all)}</span>

@@ -5,7 +5,8 @@ import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hook
 import { refresh } from "../state";
 
 const paths: Record<string, string> = {
-  flame: "M8 1.5c.6 2.6 3.8 4 3.8 7.6A3.8 3.8 0 0 1 8 13.5a3.8 3.8 0 0 1-3.8-4c0-1.7.9-2.7 1.5-3.7.5.9 1 1.2 1.4 1.3C7.600 5.500 7 3.500 8 1.500Z",
+  flame:
+    "M8 1.5c.6 2.6 3.8 4 3.8 7.6A3.8 3.8 0 0 1 8 13.5a3.8 3.8 0 0 1-3.8-4c0-1.7.9-2.7 1.5-3.7.5.9 1 1.2 1.4 1.3C7.600 5.500 7 3.500 8 1.500Z",
   search: "M7 2.500a4.500 4.500 0 1 0 0 9 4.500 4.500 0 0 0 0-9Zm3.300 7.800 3.200 3.200",
   clock: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 3v3.200l2 1.300",
   link: "M6.500 9.500 9.500 6.500M7 4.800l1.300-1.300a3 3 0 0 1 4.200 4.200L11.200 9M9 11.200l-1.300 1.300a3 3 0 0 1-4.200-4.200L4.800 7",
@@ -30,18 +31,41 @@ const paths: Record<string, string> = {
 
 export function Icon({ name }: { name: string }) {
   return (
-    <svg class={`icon icon-${name}`} viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false">
+    <svg
+      class={`icon icon-${name}`}
+      viewBox="0 0 16 16"
+      width="16"
+      height="16"
+      aria-hidden="true"
+      focusable="false"
+    >
       <path d={paths[name]} />
     </svg>
   );
 }
 
 /** A group of buttons of which exactly one is active. */
-export function Segments<T extends string>({ label, options, value, onChange }: { label: string; options: [T, ComponentChildren, string?][]; value: T; onChange: (value: T) => void }) {
+export function Segments<T extends string>({
+  label,
+  options,
+  value,
+  onChange,
+}: {
+  label: string;
+  options: [T, ComponentChildren, string?][];
+  value: T;
+  onChange: (value: T) => void;
+}) {
   return (
     <div class="segments" role="group" aria-label={label}>
       {options.map(([id, text, title]) => (
-        <button type="button" key={id} aria-pressed={id === value} title={title} onClick={() => onChange(id)}>
+        <button
+          type="button"
+          key={id}
+          aria-pressed={id === value}
+          title={title}
+          onClick={() => onChange(id)}
+        >
           {text}
         </button>
       ))}
@@ -50,7 +74,19 @@ export function Segments<T extends string>({ label, options, value, onChange }: 
 }
 
 /** Tabs of one panel; arrow keys move between them. */
-export function Tabs({ label, tabs, value, onChange, panel }: { label: string; tabs: [string, ComponentChildren][]; value: string; onChange: (id: string) => void; panel?: string }) {
+export function Tabs({
+  label,
+  tabs,
+  value,
+  onChange,
+  panel,
+}: {
+  label: string;
+  tabs: [string, ComponentChildren][];
+  value: string;
+  onChange: (id: string) => void;
+  panel?: string;
+}) {
   const onKeyDown = (event: KeyboardEvent): void => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!step) return;
@@ -63,7 +99,15 @@ export function Tabs({ label, tabs, value, onChange, panel }: { label: string; t
   return (
     <div class="tabs" role="tablist" aria-label={label} onKeyDown={onKeyDown}>
       {tabs.map(([id, text]) => (
-        <button type="button" role="tab" key={id} aria-selected={id === value} aria-controls={panel} tabIndex={id === value ? 0 : -1} onClick={() => onChange(id)}>
+        <button
+          type="button"
+          role="tab"
+          key={id}
+          aria-selected={id === value}
+          aria-controls={panel}
+          tabIndex={id === value ? 0 : -1}
+          onClick={() => onChange(id)}
+        >
           {text}
         </button>
       ))}
@@ -77,13 +121,31 @@ export interface Option {
   note?: string;
 }
 
-export function Select({ label, value, options, onChange, disabled, hide }: { hide?: boolean; label: string; value: string; options: Option[]; onChange: (value: string) => void; disabled?: boolean }) {
+export function Select({
+  label,
+  value,
+  options,
+  onChange,
+  disabled,
+  hide,
+}: {
+  hide?: boolean;
+  label: string;
+  value: string;
+  options: Option[];
+  onChange: (value: string) => void;
+  disabled?: boolean;
+}) {
   const known = options.some((option) => option.value === value);
   return (
     <label class="field">
       <span class={hide ? "hidden" : "field-label"}>{label}</span>
       <span class="select">
-        <select value={value} disabled={disabled} onChange={(event) => onChange(event.currentTarget.value)}>
+        <select
+          value={value}
+          disabled={disabled}
+          onChange={(event) => onChange(event.currentTarget.value)}
+        >
           {!known && <option value={value}>{value}</option>}
           {options.map((option) => (
             <option key={option.value} value={option.value}>
@@ -98,7 +160,25 @@ export function Select({ label, value, options, onChange, disabled, hide }: { hi
 }
 
 /** A text field whose value is used on Enter or when it loses the focus. */
-export function TextField({ label, value, onCommit, placeholder, wide, hidden, invalid, id }: { label: string; value: string; onCommit: (value: string) => void; placeholder?: string; wide?: boolean; hidden?: boolean; invalid?: string; id?: string }) {
+export function TextField({
+  label,
+  value,
+  onCommit,
+  placeholder,
+  wide,
+  hidden,
+  invalid,
+  id,
+}: {
+  label: string;
+  value: string;
+  onCommit: (value: string) => void;
+  placeholder?: string;
+  wide?: boolean;
+  hidden?: boolean;
+  invalid?: string;
+  id?: string;
+}) {
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
   return (
@@ -128,7 +208,21 @@ export function TextField({ label, value, onCommit, placeholder, wide, hidden, i
 }
 
 /** A search field that searches while the user types, with the number of matches. */
-export function SearchField({ id, label, value, onInput, found, onKey }: { id?: string; label: string; value: string; onInput: (value: string) => void; found?: ComponentChildren; onKey?: (key: string) => void }) {
+export function SearchField({
+  id,
+  label,
+  value,
+  onInput,
+  found,
+  onKey,
+}: {
+  id?: string;
+  label: string;
+  value: string;
+  onInput: (value: string) => void;
+  found?: ComponentChildren;
+  onKey?: (key: string) => void;
+}) {
   const field = useRef<HTMLInputElement>(null);
   return (
     <div class="searchfield" role="search" aria-label={label}>
@@ -157,7 +251,12 @@ export function SearchField({ id, label, value, onInput, found, onKey }: { id?: 
         </span>
       )}
       {value ? (
-        <button type="button" class="plain" aria-label="Clear the search" onClick={() => (onInput(""), field.current?.focus())}>
+        <button
+          type="button"
+          class="plain"
+          aria-label="Clear the search"
+          onClick={() => (onInput(""), field.current?.focus())}
+        >
           <Icon name="close" />
         </button>
       ) : (
@@ -168,7 +267,19 @@ export function SearchField({ id, label, value, onInput, found, onKey }: { id?: 
 }
 
 /** A button that opens a panel below it. Escape and a click elsewhere close the panel. */
-export function Popover({ button, label, children, align = "right", className = "" }: { button: ComponentChildren; label: string; children: (close: () => void) => ComponentChildren; align?: "left" | "right"; className?: string }) {
+export function Popover({
+  button,
+  label,
+  children,
+  align = "right",
+  className = "",
+}: {
+  button: ComponentChildren;
+  label: string;
+  children: (close: () => void) => ComponentChildren;
+  align?: "left" | "right";
+  className?: string;
+}) {
   const [open, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   const id = useId();
@@ -196,7 +307,14 @@ export function Popover({ button, label, children, align = "right", className = 
         }
       }}
     >
-      <button type="button" class="button" aria-expanded={open} aria-controls={id} aria-label={label} onClick={() => setOpen(!open)}>
+      <button
+        type="button"
+        class="button"
+        aria-expanded={open}
+        aria-controls={id}
+        aria-label={label}
+        onClick={() => setOpen(!open)}
+      >
         {button}
       </button>
       {open && (
@@ -208,7 +326,15 @@ export function Popover({ button, label, children, align = "right", className = 
   );
 }
 
-export function Empty({ title, children, icon = "flame" }: { title: string; children?: ComponentChildren; icon?: string }) {
+export function Empty({
+  title,
+  children,
+  icon = "flame",
+}: {
+  title: string;
+  children?: ComponentChildren;
+  icon?: string;
+}) {
   return (
     <div class="empty" role="status">
       <Icon name={icon} />
@@ -242,7 +368,9 @@ export const Cut = ({ text }: { text: string | null | undefined }) =>
 
 /** A moving line during a request. It appears after a delay, so that fast responses do not cause
  * flashes. */
-export const Loading = ({ on }: { on: boolean }) => <div class={`loading${on ? " loading-on" : ""}`} aria-hidden="true" />;
+export const Loading = ({ on }: { on: boolean }) => (
+  <div class={`loading${on ? " loading-on" : ""}`} aria-hidden="true" />
+);
 
 export function Skeleton({ rows = 8 }: { rows?: number }) {
   return (
@@ -261,7 +389,12 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, number
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    const measure = (): void => setSize((old) => (old[0] === element.clientWidth && old[1] === element.clientHeight ? old : [element.clientWidth, element.clientHeight]));
+    const measure = (): void =>
+      setSize((old) =>
+        old[0] === element.clientWidth && old[1] === element.clientHeight
+          ? old
+          : [element.clientWidth, element.clientHeight],
+      );
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
@@ -271,7 +404,18 @@ export function useSize<T extends HTMLElement>(): [{ current: T | null }, number
 }
 
 /** Returns the visible part of a long list; only these rows are in the document. */
-export function useWindow(rows: number, rowHeight: number): { box: { current: HTMLDivElement | null }; from: number; to: number; onScroll: () => void; reveal: (row: number) => void; height: number; width: number } {
+export function useWindow(
+  rows: number,
+  rowHeight: number,
+): {
+  box: { current: HTMLDivElement | null };
+  from: number;
+  to: number;
+  onScroll: () => void;
+  reveal: (row: number) => void;
+  height: number;
+  width: number;
+} {
   const [box, width, height] = useSize<HTMLDivElement>();
   const [top, setTop] = useState(0);
   const from = Math.max(0, Math.floor(top / rowHeight) - 8);
@@ -287,7 +431,8 @@ export function useWindow(rows: number, rowHeight: number): { box: { current: HT
       const element = box.current;
       if (!element) return;
       if (row * rowHeight < element.scrollTop) element.scrollTop = row * rowHeight;
-      else if ((row + 1) * rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = (row + 1) * rowHeight - element.clientHeight;
+      else if ((row + 1) * rowHeight > element.scrollTop + element.clientHeight)
+        element.scrollTop = (row + 1) * rowHeight - element.clientHeight;
       setTop(element.scrollTop);
     },
   };

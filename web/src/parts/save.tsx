@@ -15,7 +15,11 @@ function Slice({ close }: { close: () => void }) {
   const { path, query, start, end } = shown();
   const { data, error } = useResponse<Status>(url("status"));
   const store = data?.store;
-  const none = store !== undefined && (!store.oldest_unix_ns || milliseconds(store.oldest_unix_ns) > end || milliseconds(store.newest_unix_ns ?? "0") < start);
+  const none =
+    store !== undefined &&
+    (!store.oldest_unix_ns ||
+      milliseconds(store.oldest_unix_ns) > end ||
+      milliseconds(store.newest_unix_ns ?? "0") < start);
   const times = { start: String(Math.floor(start)), end: String(Math.ceil(end)) };
   const text = (ms: number): string => `${day(ms)} ${clock(ms, 0)}`;
   return (
@@ -23,7 +27,8 @@ function Slice({ close }: { close: () => void }) {
       <h2>Save this data</h2>
       {Number.isFinite(start) && Number.isFinite(end) ? (
         <p>
-          Spans and profiles from <b>{text(start)}</b> to <b>{text(end)}</b>, and other data in the same partitions: at most {store ? bytes(store.bytes) : "the size of the store"}.
+          Spans and profiles from <b>{text(start)}</b> to <b>{text(end)}</b>, and other data in the
+          same partitions: at most {store ? bytes(store.bytes) : "the size of the store"}.
         </p>
       ) : (
         <p>This time range is invalid.</p>
@@ -37,7 +42,16 @@ function Slice({ close }: { close: () => void }) {
       )}
       <p>Open the file with this command; no network is needed:</p>
       <pre>braid open braid-….tar</pre>
-      <button type="button" class="button" onClick={() => copy(`${location.origin}/${href(path, { ...query, ...times })}`, "Link copied, with fixed times.")}>
+      <button
+        type="button"
+        class="button"
+        onClick={() =>
+          copy(
+            `${location.origin}/${href(path, { ...query, ...times })}`,
+            "Link copied, with fixed times.",
+          )
+        }
+      >
         <Icon name="link" /> Copy a link to this view
       </button>
     </div>

@@ -12,11 +12,27 @@ const inset = { left: 56, right: 60, top: 22, bottom: 20 };
 
 const palette = (dark: boolean) =>
   dark
-    ? { bar: "#3b4a50", error: "#f87171", line: "#5eead4", text: "#929ba1", grid: "#202427", mark: "#5eead4" }
-    : { bar: "#c9d3d7", error: "#dc2626", line: "#0f766e", text: "#626b71", grid: "#edf0f1", mark: "#0f766e" };
+    ? {
+        bar: "#3b4a50",
+        error: "#f87171",
+        line: "#5eead4",
+        text: "#929ba1",
+        grid: "#202427",
+        mark: "#5eead4",
+      }
+    : {
+        bar: "#c9d3d7",
+        error: "#dc2626",
+        line: "#0f766e",
+        text: "#626b71",
+        grid: "#edf0f1",
+        mark: "#0f766e",
+      };
 
 /** Distances between labels of the time axis, in seconds. */
-const steps = [0.001, 0.01, 0.1, 1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+const steps = [
+  0.001, 0.01, 0.1, 1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
+];
 
 /** Returns the next larger 1, 2 or 5 times a power of ten. */
 function round(value: number): number {
@@ -24,7 +40,13 @@ function round(value: number): number {
   return ([1, 2, 5].find((n) => n * power >= value * 0.999) ?? 10) * power;
 }
 
-export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: number, endMs: number) => void }) {
+export function Strip({
+  data,
+  onRange,
+}: {
+  data: Timeline;
+  onRange: (startMs: number, endMs: number) => void;
+}) {
   const dark = useDark();
   const [box, width] = useSize<HTMLElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -75,9 +97,18 @@ export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: nu
     const zone = new Date(begin * 1000).getTimezoneOffset() * 60;
     context.fillStyle = colors.text;
     context.textAlign = "center";
-    for (let t = Math.ceil((begin - zone) / apart) * apart + zone; t <= begin + step * n; t += apart) {
+    for (
+      let t = Math.ceil((begin - zone) / apart) * apart + zone;
+      t <= begin + step * n;
+      t += apart
+    ) {
       const x = inset.left + ((t - begin) / (step * n)) * room;
-      if (x > inset.left + 12 && x < width - inset.right - 12) context.fillText(apart < 1 ? clock(t * 1000) : clock(t * 1000, 0).slice(0, apart < 60 ? 8 : 5), x, height - 9);
+      if (x > inset.left + 12 && x < width - inset.right - 12)
+        context.fillText(
+          apart < 1 ? clock(t * 1000) : clock(t * 1000, 0).slice(0, apart < 60 ? 8 : 5),
+          x,
+          height - 9,
+        );
     }
     const wide = Math.max(1, (room / n) * 0.78);
     buckets.forEach((bucket, i) => {
@@ -113,7 +144,10 @@ export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: nu
 
   const bucketOf = (event: PointerEvent): number => {
     const place = box.current!.getBoundingClientRect();
-    return Math.min(n - 1, Math.max(0, Math.floor(((event.clientX - place.left - inset.left) / room) * n)));
+    return Math.min(
+      n - 1,
+      Math.max(0, Math.floor(((event.clientX - place.left - inset.left) / room) * n)),
+    );
   };
   const apply = (a: number, b: number): void => {
     const first = Math.min(a, b);
@@ -122,7 +156,9 @@ export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: nu
     onRange(Math.floor((begin + first * step) * 1000), Math.ceil((begin + last * step) * 1000));
   };
   const bucket = buckets[at];
-  const words = bucket ? `${clock((begin + at * step) * 1000, 0)}: ${compact(bucket.spans)} spans, ${compact(bucket.errors)} errors, p95 ${duration(bucket.p95_ns)}` : "";
+  const words = bucket
+    ? `${clock((begin + at * step) * 1000, 0)}: ${compact(bucket.spans)} spans, ${compact(bucket.errors)} errors, p95 ${duration(bucket.p95_ns)}`
+    : "";
   const spans = buckets.reduce((all, one) => all + one.spans, 0);
   return (
     <figure

@@ -19,7 +19,8 @@ const presets: [string, string][] = [
 const isFixed = (query: Query): boolean => /^\d+$/.test(query.start ?? "");
 
 export function rangeText(query: Query): string {
-  if (!isFixed(query)) return `Last ${presets.find(([start]) => start === (query.start || "now-1h"))?.[1] ?? query.start.replace("now-", "")}`;
+  if (!isFixed(query))
+    return `Last ${presets.find(([start]) => start === (query.start || "now-1h"))?.[1] ?? query.start.replace("now-", "")}`;
   const start = Number(query.start);
   const end = Number(query.end || Date.now());
   const short = end - start < 60_000;
@@ -80,11 +81,21 @@ function Ranges({ query, close }: { query: Query; close: () => void }) {
       >
         <label>
           From
-          <input type="datetime-local" step="1" value={start} onInput={(event) => setStart(event.currentTarget.value)} />
+          <input
+            type="datetime-local"
+            step="1"
+            value={start}
+            onInput={(event) => setStart(event.currentTarget.value)}
+          />
         </label>
         <label>
           To
-          <input type="datetime-local" step="1" value={end} onInput={(event) => setEnd(event.currentTarget.value)} />
+          <input
+            type="datetime-local"
+            step="1"
+            value={end}
+            onInput={(event) => setEnd(event.currentTarget.value)}
+          />
         </label>
         <button type="submit" class="button primary" disabled={!right}>
           Apply

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The details of one span: values, how its time was spent, profile, attributes, events, links.
-import { url, useResponse, type Attribute, type Json, type Profile, type Trace } from "../api";
+import { url, useResponse, type Attribute, type Profile, type Trace } from "../api";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../parts/basics";
 import { carried, copy, href, set, useDark, type Query } from "../state";
-import { spent, type Node } from "./model";
+import { spent, written, type Node } from "./model";
 import { pin } from "../views/compare";
 
 export function Details({ node, trace, query }: { node: Node; trace: Trace; query: Query }) {
@@ -25,7 +25,9 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
           </h2>
           <p>
             {span.service} · {span.kind}
-            {span.status !== "unset" && <span class={`status status-${span.status}`}>{span.status}</span>}
+            {span.status !== "unset" && (
+              <span class={`status status-${span.status}`}>{span.status}</span>
+            )}
           </p>
           {span.status_message && <p class="status-message">{span.status_message}</p>}
         </header>
@@ -33,7 +35,9 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
         <dl class="figures">
           <div>
             <dt>Began</dt>
-            <dd title={day(milliseconds(span.start_unix_ns))}>{clock(milliseconds(span.start_unix_ns))}</dd>
+            <dd title={day(milliseconds(span.start_unix_ns))}>
+              {clock(milliseconds(span.start_unix_ns))}
+            </dd>
           </div>
           <div>
             <dt>After</dt>
@@ -51,15 +55,32 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
             <dt>Span id</dt>
             <dd class="mono">
               {span.span_id}{" "}
-              <button type="button" class="plain" aria-label="Copy the span's id" onClick={() => copy(span.span_id, "Span id copied.")}>
+              <button
+                type="button"
+                class="plain"
+                aria-label="Copy the span's id"
+                onClick={() => copy(span.span_id, "Span id copied.")}
+              >
                 <Icon name="link" />
               </button>
             </dd>
           </div>
         </dl>
         <p class="facts-links">
-          <a href={href("compare/slow", { service: span.service, name: span.name, ...carried(query) })}>Slow against typical {span.name}</a>
-          <a href={href("profile", { query: selector(span.service, span.name), ...carried(query) })}>Profile of all {span.name}</a>
+          <a
+            href={href("compare/slow", {
+              service: span.service,
+              name: span.name,
+              ...carried(query),
+            })}
+          >
+            Slow against typical {span.name}
+          </a>
+          <a
+            href={href("profile", { query: selector(span.service, span.name), ...carried(query) })}
+          >
+            Profile of all {span.name}
+          </a>
         </p>
       </aside>
       <div class="details-main">
@@ -79,14 +100,25 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
           {tab === "attributes" && (
             <div class="attributes" tabIndex={0} role="region" aria-label="Attributes">
               <Attributes title="Span" list={span.attributes} />
-              <Attributes title={`Resource ${resource?.service ?? ""}`} list={resource?.attributes} />
-              {span.scope && <Attributes title="Scope" list={[{ key: "name", value: span.scope }]} />}
+              <Attributes
+                title={`Resource ${resource?.service ?? ""}`}
+                list={resource?.attributes}
+              />
+              {span.scope && (
+                <Attributes title="Scope" list={[{ key: "name", value: span.scope }]} />
+              )}
             </div>
           )}
           {tab === "events" && (
             <div class="attributes" tabIndex={0} role="region" aria-label="Events">
               {span.events?.length ? (
-                span.events.map((event, i) => <Attributes key={i} title={`${event.name} · ${duration(Number(BigInt(event.time_unix_ns) - BigInt(span.start_unix_ns)))} after the begin`} list={event.attributes ?? []} />)
+                span.events.map((event, i) => (
+                  <Attributes
+                    key={i}
+                    title={`${event.name} · ${duration(Number(BigInt(event.time_unix_ns) - BigInt(span.start_unix_ns)))} after the begin`}
+                    list={event.attributes ?? []}
+                  />
+                ))
               ) : (
                 <Empty title="No events" icon="clock">
                   The span has no events.
@@ -121,7 +153,8 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
 }
 
 export const selector = (service: string, name = ""): string => {
-  const quote = (text: string): string => `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n")}"`;
+  const quote = (text: string): string =>
+    `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n")}"`;
   return `{service_name=${quote(service)}${name ? `,span_name=${quote(name)}` : ""}}`;
 };
 
@@ -132,7 +165,10 @@ const longestInterval = 100e6;
 function excess(over: number, cpu: number, samples: number): string {
   const each = samples ? cpu / samples : 0;
   if (over > each) return "More CPU than wall time: several threads worked for this span.";
-  const error = each <= longestInterval ? ` (${samples} ${samples === 1 ? "sample" : "samples"}, ±${duration(each)})` : "";
+  const error =
+    each <= longestInterval
+      ? ` (${samples} ${samples === 1 ? "sample" : "samples"}, ±${duration(each)})`
+      : "";
   return `More CPU than wall time, within the sampling error${error}.`;
 }
 
@@ -148,7 +184,11 @@ function TimeSpent({ node }: { node: Node }) {
         <b>{duration(time.wall)}</b>
         <span>{duration(time.self)} self</span>
       </div>
-      <div class="spent-bar" role="img" aria-label={`${percent(time.cpu / all)} on CPU, ${percent(time.children / all)} in child spans, ${percent(time.unexplained / all)} unexplained`}>
+      <div
+        class="spent-bar"
+        role="img"
+        aria-label={`${percent(time.cpu / all)} on CPU, ${percent(time.children / all)} in child spans, ${percent(time.unexplained / all)} unexplained`}
+      >
         <i class="spent-cpu" style={{ width: share(cpu) }} />
         <i class="spent-children" style={{ width: share(time.children) }} />
         <i class="spent-unexplained" style={{ width: share(time.unexplained) }} />
@@ -170,7 +210,9 @@ function TimeSpent({ node }: { node: Node }) {
           <dd>{percent(time.unexplained / all)}</dd>
         </div>
       </dl>
-      {time.cpu > all * 1.02 && <p class="note">{excess(time.cpu - all, time.cpu, node.span.profile?.samples ?? 0)}</p>}
+      {time.cpu > all * 1.02 && (
+        <p class="note">{excess(time.cpu - all, time.cpu, node.span.profile?.samples ?? 0)}</p>
+      )}
     </div>
   );
 }
@@ -180,7 +222,12 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
   const own = span.profile?.samples ?? 0;
   const subtree = span.profile?.subtree?.samples ?? own + node.samplesBelow;
   const scope = query.scope || (own === 0 && subtree > 0 ? "subtree" : "self");
-  const wider = scope === "self" && subtree > own ? "subtree" : scope !== "trace" && trace.spans.some((one) => one.profile?.samples) ? "trace" : "";
+  const wider =
+    scope === "self" && subtree > own
+      ? "subtree"
+      : scope !== "trace" && trace.spans.some((one) => one.profile?.samples)
+        ? "trace"
+        : "";
   const path = `spans/${trace.trace_id}/${span.span_id}/profile`;
   const params = { scope, type: query.type ?? "" };
   const { data, error, loading, at } = useResponse<Profile>(url(path, params));
@@ -195,12 +242,20 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
           onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
           options={[
             ["self", "This span", "Samples of exactly this span"],
-            ["subtree", "With descendants", "Samples of this span and its descendants in the same service"],
+            [
+              "subtree",
+              "With descendants",
+              "Samples of this span and its descendants in the same service",
+            ],
             ["trace", "Whole trace", "Samples of every span of the trace"],
           ]}
         />
         {data && data.types.length > 0 && <Types data={data} />}
-        <a class="button" href={href("profile", { ...compareWith, type: query.type ?? "", find: query.find ?? "" })} title="Open as a separate view">
+        <a
+          class="button"
+          href={href("profile", { ...compareWith, type: query.type ?? "", find: query.find ?? "" })}
+          title="Open as a separate view"
+        >
           Open
         </a>
       </div>
@@ -212,20 +267,40 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
         <Empty title="No samples">
           <p>{data.why_empty ?? "No profile contains samples of this span."}</p>
           {data.why_span && (
-            <button type="button" class="button" onClick={() => set({ span: data.why_span! }, true)}>
+            <button
+              type="button"
+              class="button"
+              onClick={() => set({ span: data.why_span! }, true)}
+            >
               Show the first span of the service
             </button>
           )}
           {wider && (
             <button type="button" class="button" onClick={() => set({ scope: wider }, true)}>
-              {wider === "subtree" ? `Show the ${count(subtree)} samples of its descendants` : "Show the samples of the whole trace"}
+              {wider === "subtree"
+                ? `Show the ${count(subtree)} samples of its descendants`
+                : "Show the samples of the whole trace"}
             </button>
           )}
         </Empty>
       ) : (
         <>
           <Cut text={data.cut} />
-          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={[...exportsOf(path, params), ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})]]} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
+          <FlamePanel
+            bearer={data.flamebearer}
+            unit={data.unit}
+            query={query}
+            since={at}
+            label={`Flame graph of ${span.name}`}
+            exports={[
+              ...exportsOf(path, params),
+              ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})],
+            ]}
+            onCompare={() =>
+              pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)
+            }
+            small
+          />
         </>
       )}
     </div>
@@ -233,7 +308,18 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
 }
 
 export function Types({ data }: { data: Profile }) {
-  return <Segments label="Profile type" value={data.type} onChange={(type) => set({ type, zoom: "" }, true)} options={data.types.map((type): [string, string, string] => [type.id, typeName(type.id), `${count(type.samples)} samples`])} />;
+  return (
+    <Segments
+      label="Profile type"
+      value={data.type}
+      onChange={(type) => set({ type, zoom: "" }, true)}
+      options={data.types.map((type): [string, string, string] => [
+        type.id,
+        typeName(type.id),
+        `${count(type.samples)} samples`,
+      ])}
+    />
+  );
 }
 
 export const exportsOf = (path: string, params: Query): [string, string][] => [
@@ -241,8 +327,6 @@ export const exportsOf = (path: string, params: Query): [string, string][] => [
   ["speedscope JSON", url(path, { ...params, format: "speedscope" })],
   ["Folded stacks", url(path, { ...params, format: "folded" })],
 ];
-
-const written = (value: Json): string => (typeof value === "string" ? value : JSON.stringify(value));
 
 function Attributes({ title, list }: { title: string; list?: Attribute[] }) {
   if (!list) return null;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trace as a tree: order of rows, how each span spent its time, and the critical path.
-import type { Trace, TraceSpan } from "../api";
+import type { Json, Trace, TraceSpan } from "../api";
 
 export interface Node {
   span: TraceSpan;
@@ -31,11 +31,26 @@ export interface Tree {
 }
 
 export function grow(trace: Trace): Tree {
-  const startUnixNs = trace.spans.reduce((least, span) => (BigInt(span.start_unix_ns) < least ? BigInt(span.start_unix_ns) : least), trace.spans.length ? BigInt(trace.spans[0].start_unix_ns) : 0n);
+  const startUnixNs = trace.spans.reduce(
+    (least, span) => (BigInt(span.start_unix_ns) < least ? BigInt(span.start_unix_ns) : least),
+    trace.spans.length ? BigInt(trace.spans[0].start_unix_ns) : 0n,
+  );
   const byId = new Map<string, Node>();
   const all = trace.spans.map((span): Node => {
     const start = Number(BigInt(span.start_unix_ns) - startUnixNs);
-    const node: Node = { span, index: 0, depth: 0, parent: null, children: [], start, end: start + span.duration_ns, below: 0, errorBelow: false, samplesBelow: 0, critical: [] };
+    const node: Node = {
+      span,
+      index: 0,
+      depth: 0,
+      parent: null,
+      children: [],
+      start,
+      end: start + span.duration_ns,
+      below: 0,
+      errorBelow: false,
+      samplesBelow: 0,
+      critical: [],
+    };
     byId.set(span.span_id, node);
     return node;
   });
@@ -70,7 +85,12 @@ export function grow(trace: Trace): Tree {
     parent.errorBelow ||= errorBelow || span.status === "error";
     parent.samplesBelow += samplesBelow + (span.profile?.samples ?? 0);
   }
-  if (roots.length) criticalPath(roots.reduce((longest, node) => (node.end - node.start > longest.end - longest.start ? node : longest)));
+  if (roots.length)
+    criticalPath(
+      roots.reduce((longest, node) =>
+        node.end - node.start > longest.end - longest.start ? node : longest,
+      ),
+    );
   return {
     nodes,
     roots,
@@ -100,7 +120,9 @@ function criticalPath(root: Node): void {
   while (stack.length) {
     const [node, until] = stack.pop()!;
     let at = Math.min(node.end, until);
-    const children = [...node.children].sort((a, b) => Math.min(b.end, node.end) - Math.min(a.end, node.end));
+    const children = [...node.children].sort(
+      (a, b) => Math.min(b.end, node.end) - Math.min(a.end, node.end),
+    );
     for (const child of children) {
       const end = Math.min(child.end, node.end);
       // no span waited for this child
@@ -125,7 +147,10 @@ export interface Spent {
 export function spent(node: Node): Spent {
   const wall = node.end - node.start;
   const parts = node.children
-    .map((child): [number, number] => [Math.max(child.start, node.start), Math.min(child.end, node.end)])
+    .map((child): [number, number] => [
+      Math.max(child.start, node.start),
+      Math.min(child.end, node.end),
+    ])
     .filter(([from, to]) => to > from)
     .sort((a, b) => a[0] - b[0]);
   let children = 0;
@@ -136,8 +161,18 @@ export function spent(node: Node): Spent {
     reached = to;
   }
   const cpu = node.span.profile?.cpu_ns ?? 0;
-  return { wall, cpu, children, self: wall - children, unexplained: Math.max(0, wall - children - cpu) };
+  return {
+    wall,
+    cpu,
+    children,
+    self: wall - children,
+    unexplained: Math.max(0, wall - children - cpu),
+  };
 }
+
+/** The text of an attribute's value: JSON unless the value is a string. */
+export const written = (value: Json): string =>
+  typeof value === "string" ? value : JSON.stringify(value);
 
 export function matching(tree: Tree, text: string): Set<Node> | null {
   const wanted = text.trim().toLowerCase();
@@ -149,7 +184,10 @@ export function matching(tree: Tree, text: string): Set<Node> | null {
       span.name.toLowerCase().includes(wanted) ||
       span.service.toLowerCase().includes(wanted) ||
       span.span_id.startsWith(wanted) ||
-      span.attributes?.some(({ key, value }) => key.toLowerCase().includes(wanted) || String(value).toLowerCase().includes(wanted))
+      span.attributes?.some(
+        ({ key, value }) =>
+          key.toLowerCase().includes(wanted) || written(value).toLowerCase().includes(wanted),
+      )
     )
       found.add(node);
   }

@@ -36,7 +36,8 @@ export function Waterfall(props: WaterfallProps) {
   const place = (ns: number): number => ((ns - from) / length) * 100;
 
   const onKeyDown = (event: KeyboardEvent): void => {
-    const move = (row: number): void => void (rows.length && props.onChoose(rows[Math.min(rows.length - 1, Math.max(0, row))]));
+    const move = (row: number): void =>
+      void (rows.length && props.onChoose(rows[Math.min(rows.length - 1, Math.max(0, row))]));
     const open = chosen && chosen.children.length > 0 && !collapsed.has(chosen.span.span_id);
     if (event.key === "ArrowDown") move(at + 1);
     else if (event.key === "ArrowUp") move(at < 0 ? 0 : at - 1);
@@ -44,16 +45,28 @@ export function Waterfall(props: WaterfallProps) {
     else if (event.key === "PageUp") move(at - 20);
     else if (event.key === "Home") move(0);
     else if (event.key === "End") move(rows.length - 1);
-    else if (event.key === "ArrowRight" && chosen) open || !chosen.children.length ? move(at + 1) : props.onToggle(chosen, true);
-    else if (event.key === "ArrowLeft" && chosen) open ? props.onToggle(chosen, false) : chosen.parent && props.onChoose(chosen.parent);
-    else if (event.key === "Enter") props.onOpen();
+    else if (event.key === "ArrowRight" && chosen) {
+      if (open || !chosen.children.length) move(at + 1);
+      else props.onToggle(chosen, true);
+    } else if (event.key === "ArrowLeft" && chosen) {
+      if (open) props.onToggle(chosen, false);
+      else if (chosen.parent) props.onChoose(chosen.parent);
+    } else if (event.key === "Enter") props.onOpen();
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
 
   return (
-    <div class="waterfall" role="treegrid" aria-label="Spans of the trace" aria-rowcount={rows.length + 1} tabIndex={0} aria-activedescendant={chosen ? `span${chosen.span.span_id}` : undefined} onKeyDown={onKeyDown}>
+    <div
+      class="waterfall"
+      role="treegrid"
+      aria-label="Spans of the trace"
+      aria-rowcount={rows.length + 1}
+      tabIndex={0}
+      aria-activedescendant={chosen ? `span${chosen.span.span_id}` : undefined}
+      onKeyDown={onKeyDown}
+    >
       <div class="waterfall-head" role="row">
         <div role="columnheader" class="waterfall-name">
           Service and operation
@@ -86,8 +99,19 @@ export function Waterfall(props: WaterfallProps) {
                   class={`span${node === chosen ? " span-on" : ""}${away ? " span-away" : ""}`}
                   onClick={() => props.onChoose(node)}
                 >
-                  <div role="gridcell" class="waterfall-name" style={{ paddingLeft: `${8 + Math.min(node.depth, 24) * 12}px` }}>
-                    <button type="button" class={`twist${closed ? "" : " twist-open"}`} tabIndex={-1} aria-label={closed ? "Expand" : "Collapse"} disabled={!node.children.length} onClick={(event) => (event.stopPropagation(), props.onToggle(node))}>
+                  <div
+                    role="gridcell"
+                    class="waterfall-name"
+                    style={{ paddingLeft: `${8 + Math.min(node.depth, 24) * 12}px` }}
+                  >
+                    <button
+                      type="button"
+                      class={`twist${closed ? "" : " twist-open"}`}
+                      tabIndex={-1}
+                      aria-label={closed ? "Expand" : "Collapse"}
+                      disabled={!node.children.length}
+                      onClick={(event) => (event.stopPropagation(), props.onToggle(node))}
+                    >
                       {node.children.length > 0 && <Icon name="right" />}
                     </button>
                     <i class="service-mark" style={{ background: color }} />
@@ -95,19 +119,65 @@ export function Waterfall(props: WaterfallProps) {
                       <span class="service">{span.service}</span> {span.name}
                     </span>
                     {closed && node.below > 0 && <small class="count">+{count(node.below)}</small>}
-                    {failed ? <span class="mark-error" title="Error">!</span> : closed && node.errorBelow ? <span class="mark-error mark-below" title="Error in a descendant">!</span> : null}
+                    {failed ? (
+                      <span class="mark-error" title="Error">
+                        !
+                      </span>
+                    ) : closed && node.errorBelow ? (
+                      <span class="mark-error mark-below" title="Error in a descendant">
+                        !
+                      </span>
+                    ) : null}
                   </div>
                   <div role="gridcell" class="waterfall-time">
                     {right >= 0 && left <= 100 && (
                       <>
-                        <div class={`bar${failed ? " bar-error" : ""}`} style={{ left: `${Math.max(0, left)}%`, width: `max(2px, ${Math.min(100, right) - Math.max(0, left)}%)`, background: color }}>
-                          {span.profile && span.profile.cpu_ns > 0 && <b style={{ width: `${Math.min(100, (span.profile.cpu_ns / Math.max(1, span.duration_ns)) * 100)}%` }} />}
+                        <div
+                          class={`bar${failed ? " bar-error" : ""}`}
+                          style={{
+                            left: `${Math.max(0, left)}%`,
+                            width: `max(2px, ${Math.min(100, right) - Math.max(0, left)}%)`,
+                            background: color,
+                          }}
+                        >
+                          {span.profile && span.profile.cpu_ns > 0 && (
+                            <b
+                              style={{
+                                width: `${Math.min(100, (span.profile.cpu_ns / Math.max(1, span.duration_ns)) * 100)}%`,
+                              }}
+                            />
+                          )}
                         </div>
-                        {props.critical && node.critical.map(([a, b]) => (place(b) > 0 && place(a) < 100 ? <i key={a} class="critical" style={{ left: `${Math.max(0, place(a))}%`, width: `max(1px, ${Math.min(100, place(b)) - Math.max(0, place(a))}%)` }} /> : null))}
-                        <span class="bar-text" style={right > 72 ? (left > 18 ? { right: `${100 - Math.max(0, left)}%` } : { left: `${Math.max(0, left)}%` }) : { left: `${Math.max(0, right)}%` }} data-in={right > 72 && left <= 18 ? "" : undefined}>
+                        {props.critical &&
+                          node.critical.map(([a, b]) =>
+                            place(b) > 0 && place(a) < 100 ? (
+                              <i
+                                key={a}
+                                class="critical"
+                                style={{
+                                  left: `${Math.max(0, place(a))}%`,
+                                  width: `max(1px, ${Math.min(100, place(b)) - Math.max(0, place(a))}%)`,
+                                }}
+                              />
+                            ) : null,
+                          )}
+                        <span
+                          class="bar-text"
+                          style={
+                            right > 72
+                              ? left > 18
+                                ? { right: `${100 - Math.max(0, left)}%` }
+                                : { left: `${Math.max(0, left)}%` }
+                              : { left: `${Math.max(0, right)}%` }
+                          }
+                          data-in={right > 72 && left <= 18 ? "" : undefined}
+                        >
                           {duration(span.duration_ns)}
                           {span.profile && span.profile.samples > 0 && (
-                            <span class="badge" title={`${count(span.profile.samples)} samples, ${duration(span.profile.cpu_ns)} on CPU`}>
+                            <span
+                              class="badge"
+                              title={`${count(span.profile.samples)} samples, ${duration(span.profile.cpu_ns)} on CPU`}
+                            >
                               <Icon name="flame" />
                             </span>
                           )}
@@ -163,8 +233,18 @@ function Overview({ tree, dark, from, to, matches, onRange }: WaterfallProps) {
     const thick = Math.max(0.5, Math.min(3, (height - 2) / rows));
     for (const node of tree.nodes) {
       context.globalAlpha = matches && !matches.has(node) ? 0.15 : 0.9;
-      context.fillStyle = node.span.status === "error" ? (dark ? "#f87171" : "#dc2626") : serviceColor(node.span.service, dark);
-      context.fillRect((node.start / tree.duration) * width, 1 + (node.index / rows) * (height - 2), Math.max(1, ((node.end - node.start) / tree.duration) * width), thick);
+      context.fillStyle =
+        node.span.status === "error"
+          ? dark
+            ? "#f87171"
+            : "#dc2626"
+          : serviceColor(node.span.service, dark);
+      context.fillRect(
+        (node.start / tree.duration) * width,
+        1 + (node.index / rows) * (height - 2),
+        Math.max(1, ((node.end - node.start) / tree.duration) * width),
+        thick,
+      );
     }
   }, [tree, width, dark, matches]);
   const drag = useRef<number | null>(null);
@@ -194,12 +274,20 @@ function Overview({ tree, dark, from, to, matches, onRange }: WaterfallProps) {
         drag.current = null;
         if (begin === null) return;
         const end = at(event);
-        if (Math.abs(end - begin) > tree.duration * 0.005) onRange(Math.min(begin, end), Math.max(begin, end));
+        if (Math.abs(end - begin) > tree.duration * 0.005)
+          onRange(Math.min(begin, end), Math.max(begin, end));
       }}
       onDblClick={() => onRange(0, tree.duration)}
     >
       <canvas ref={canvas} aria-hidden="true" />
-      <div class="overview-selection" ref={selection} style={{ left: `${(from / tree.duration) * 100}%`, width: `${((to - from) / tree.duration) * 100}%` }} />
+      <div
+        class="overview-selection"
+        ref={selection}
+        style={{
+          left: `${(from / tree.duration) * 100}%`,
+          width: `${((to - from) / tree.duration) * 100}%`,
+        }}
+      />
     </div>
   );
 }

@@ -9,7 +9,9 @@ import { carried, href, range, useDark, type Query } from "../state";
 
 export function HealthView({ query }: { query: Query }) {
   const dark = useDark();
-  const { data, error, loading } = useResponse<{ services: JoinRow[]; cut: string | null }>(url("join", range(query)));
+  const { data, error, loading } = useResponse<{ services: JoinRow[]; cut: string | null }>(
+    url("join", range(query)),
+  );
   const status = useResponse<Status>(url("status"));
   const rows = data?.services ?? [];
   return (
@@ -17,7 +19,9 @@ export function HealthView({ query }: { query: Query }) {
       <Loading on={loading} />
       <header class="title">
         <h1>Join health</h1>
-        <p class="quiet">Shows how many samples refer to a span, and how many of these spans were received.</p>
+        <p class="quiet">
+          Shows how many samples refer to a span, and how many of these spans were received.
+        </p>
       </header>
       {status.data && <Store status={status.data} />}
       <Cut text={data?.cut} />
@@ -26,19 +30,29 @@ export function HealthView({ query }: { query: Query }) {
       ) : !data ? (
         <Skeleton />
       ) : rows.length === 0 ? (
-        <Empty title="No services in this time range">Select a longer time range, or send data.</Empty>
+        <Empty title="No services in this time range">
+          Select a longer time range, or send data.
+        </Empty>
       ) : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Services">
           <table class="health">
             <thead>
               <tr>
                 <th scope="col">Service</th>
-                <th scope="col" class="number">Spans</th>
+                <th scope="col" class="number">
+                  Spans
+                </th>
                 <th scope="col">Spans with samples</th>
-                <th scope="col" class="number">Samples</th>
+                <th scope="col" class="number">
+                  Samples
+                </th>
                 <th scope="col">Samples with a span</th>
-                <th scope="col" class="number">Of spans not received</th>
-                <th scope="col" class="number">Clock skew</th>
+                <th scope="col" class="number">
+                  Of spans not received
+                </th>
+                <th scope="col" class="number">
+                  Clock skew
+                </th>
               </tr>
             </thead>
             <tbody>
@@ -51,8 +65,13 @@ export function HealthView({ query }: { query: Query }) {
                   <Fragment key={row.name}>
                     <tr class={row.hint ? "with-hint" : ""}>
                       <th scope="row">
-                        <i class="service-mark" style={{ background: serviceColor(row.name, dark) }} />
-                        <a href={href("spans", { service: row.name, ...carried(query) })}>{row.name}</a>
+                        <i
+                          class="service-mark"
+                          style={{ background: serviceColor(row.name, dark) }}
+                        />
+                        <a href={href("spans", { service: row.name, ...carried(query) })}>
+                          {row.name}
+                        </a>
                       </th>
                       <td class="number">{count(row.spans)}</td>
                       <td>
@@ -62,8 +81,20 @@ export function HealthView({ query }: { query: Query }) {
                       <td>
                         <Meter share={samples} of={row.samples} judge />
                       </td>
-                      <td class={`number${lost > 0.02 ? " more" : ""}`}>{row.samples_of_unknown_span ? count(row.samples_of_unknown_span) : <span class="quiet">0</span>}</td>
-                      <td class={`number${skewed ? " more" : ""}`}>{row.median_skew_ns === null ? <span class="quiet">–</span> : duration(row.median_skew_ns)}</td>
+                      <td class={`number${lost > 0.02 ? " more" : ""}`}>
+                        {row.samples_of_unknown_span ? (
+                          count(row.samples_of_unknown_span)
+                        ) : (
+                          <span class="quiet">0</span>
+                        )}
+                      </td>
+                      <td class={`number${skewed ? " more" : ""}`}>
+                        {row.median_skew_ns === null ? (
+                          <span class="quiet">–</span>
+                        ) : (
+                          duration(row.median_skew_ns)
+                        )}
+                      </td>
                     </tr>
                     {row.hint && (
                       <tr class="hint">
@@ -88,7 +119,9 @@ export function HealthView({ query }: { query: Query }) {
 function Meter({ share, of, judge }: { share: number; of: number; judge?: boolean }) {
   if (!of) return <span class="quiet">–</span>;
   return (
-    <span class={`ratio${judge ? (share > 0.95 ? " good" : share > 0.5 ? " middling" : " bad") : ""}`}>
+    <span
+      class={`ratio${judge ? (share > 0.95 ? " good" : share > 0.5 ? " middling" : " bad") : ""}`}
+    >
       <span>
         <b style={{ width: `${share * 100}%` }} />
       </span>
@@ -115,7 +148,11 @@ function Store({ status }: { status: Status }) {
           {bytes(store.bytes)} <small>of {bytes(store.max_bytes)}</small>
           <span class="ratio">
             <span>
-              <b style={{ width: `${Math.min(100, (store.bytes / Math.max(1, store.max_bytes)) * 100)}%` }} />
+              <b
+                style={{
+                  width: `${Math.min(100, (store.bytes / Math.max(1, store.max_bytes)) * 100)}%`,
+                }}
+              />
             </span>
           </span>
         </dd>
@@ -123,7 +160,11 @@ function Store({ status }: { status: Status }) {
       <div>
         <dt>Partitions</dt>
         <dd>
-          {count(store.partitions)} {store.damaged > 0 && <small class="more">{count(store.damaged)} damaged, set aside</small>} {store.unread > 0 && <small class="more">{count(store.unread)} cannot be read</small>}
+          {count(store.partitions)}{" "}
+          {store.damaged > 0 && (
+            <small class="more">{count(store.damaged)} damaged, set aside</small>
+          )}{" "}
+          {store.unread > 0 && <small class="more">{count(store.unread)} cannot be read</small>}
         </dd>
       </div>
       <div>
@@ -131,7 +172,8 @@ function Store({ status }: { status: Status }) {
         <dd>
           {store.oldest_unix_ns && store.oldest_unix_ns !== "0" ? (
             <>
-              {clock(milliseconds(store.oldest_unix_ns), 0)} <small>{day(milliseconds(store.oldest_unix_ns))}</small>
+              {clock(milliseconds(store.oldest_unix_ns), 0)}{" "}
+              <small>{day(milliseconds(store.oldest_unix_ns))}</small>
             </>
           ) : (
             "–"

@@ -22,8 +22,16 @@ const places: Record<string, string> = {
 /** Returns the options of the `redaction` processor that remove these kinds, as YAML. */
 export function configOf(kinds: Privacy["kinds"]): string {
   const options = new Map<string, string[]>();
-  for (const { option, pattern } of kinds) options.set(option, [...(options.get(option) ?? []), `      - '${pattern.replaceAll("'", "''")}'`]);
-  return ["processors:", "  redaction:", ...[...options].flatMap(([option, lines]) => [`    ${option}:`, ...lines])].join("\n");
+  for (const { option, pattern } of kinds)
+    options.set(option, [
+      ...(options.get(option) ?? []),
+      `      - '${pattern.replaceAll("'", "''")}'`,
+    ]);
+  return [
+    "processors:",
+    "  redaction:",
+    ...[...options].flatMap(([option, lines]) => [`    ${option}:`, ...lines]),
+  ].join("\n");
 }
 
 export function PrivacyView({ query }: { query: Query }) {
@@ -33,10 +41,19 @@ export function PrivacyView({ query }: { query: Query }) {
       <Loading on={loading} />
       <header class="title">
         <h1>Privacy</h1>
-        <p class="quiet">Values that may be personal or secret, and values that redaction removes before they are stored or forwarded.</p>
+        <p class="quiet">
+          Values that may be personal or secret, and values that redaction removes before they are
+          stored or forwarded.
+        </p>
       </header>
       <Cut text={data?.cut} />
-      {error ? <Failed error={error} /> : !data ? <Skeleton /> : <Loaded data={data} query={query} />}
+      {error ? (
+        <Failed error={error} />
+      ) : !data ? (
+        <Skeleton />
+      ) : (
+        <Loaded data={data} query={query} />
+      )}
     </main>
   );
 }
@@ -46,7 +63,11 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
   return (
     <>
       <h2>
-        Values that may be private <small class="quiet">in {count(at.spans)} spans, {count(at.series)} series and {count(at.functions)} functions of this time</small>
+        Values that may be private{" "}
+        <small class="quiet">
+          in {count(at.spans)} spans, {count(at.series)} series and {count(at.functions)} functions
+          of this time
+        </small>
       </h2>
       {found.length ? (
         <>
@@ -55,7 +76,8 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
         </>
       ) : at.spans + at.series ? (
         <Empty title="Nothing found" icon="check">
-          No mail or IP addresses, card numbers, tokens or home directories, and no keys with private names. Names of persons and free text are not detected.
+          No mail or IP addresses, card numbers, tokens or home directories, and no keys with
+          private names. Names of persons and free text are not detected.
         </Empty>
       ) : (
         <Empty title="No data to search" icon="search">
@@ -63,7 +85,10 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
         </Empty>
       )}
       <h2>
-        Values removed by redaction <small class="quiet">since the start{data.processors.length ? `, by ${data.processors.join(", ")}` : ""}</small>
+        Values removed by redaction{" "}
+        <small class="quiet">
+          since the start{data.processors.length ? `, by ${data.processors.join(", ")}` : ""}
+        </small>
       </h2>
       {masked.length ? (
         <MaskedTable rows={masked} />
@@ -74,11 +99,14 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
       ) : (
         <Empty title="No redaction processor in this configuration" icon="warn">
           <p>
-            Data is stored and forwarded unchanged. Add the <code>redaction</code> processor to the pipelines; it masks values by key, pattern or word.
+            Data is stored and forwarded unchanged. Add the <code>redaction</code> processor to the
+            pipelines; it masks values by key, pattern or word.
           </p>
         </Empty>
       )}
-      {data.masked_left_out > 0 && <Cut text={`${count(data.masked_left_out)} more were removed than the table can show.`} />}
+      {data.masked_left_out > 0 && (
+        <Cut text={`${count(data.masked_left_out)} more were removed than the table can show.`} />
+      )}
     </>
   );
 }
@@ -91,7 +119,9 @@ function FoundTable({ rows, query }: { rows: Found[]; query: Query }) {
           <tr>
             <th scope="col">Where</th>
             <th scope="col">Looks like</th>
-            <th scope="col" class="number">Times</th>
+            <th scope="col" class="number">
+              Times
+            </th>
             <th scope="col">Without it</th>
             <th scope="col">Example</th>
           </tr>
@@ -105,7 +135,20 @@ function FoundTable({ rows, query }: { rows: Found[]; query: Query }) {
               <Text text={row.example} />
               <td>
                 {row.trace_id ? (
-                  <a href={href(`trace/${row.trace_id}`, { span: row.span_id ?? "", tab: row.place === "event" ? "events" : row.place === "link" ? "links" : "attributes", ...carried(query) })}>{row.service}</a>
+                  <a
+                    href={href(`trace/${row.trace_id}`, {
+                      span: row.span_id ?? "",
+                      tab:
+                        row.place === "event"
+                          ? "events"
+                          : row.place === "link"
+                            ? "links"
+                            : "attributes",
+                      ...carried(query),
+                    })}
+                  >
+                    {row.service}
+                  </a>
                 ) : (
                   <span class="quiet">{row.service || "–"}</span>
                 )}
@@ -128,30 +171,38 @@ function MaskedTable({ rows }: { rows: Masked[] }) {
           <tr>
             <th scope="col">Where</th>
             <th scope="col">Rule</th>
-            <th scope="col" class="number">Times</th>
+            <th scope="col" class="number">
+              Times
+            </th>
             <th scope="col">Became</th>
             <th scope="col">Last</th>
           </tr>
         </thead>
         <tbody>
-          {[...rows].sort((a, b) => b.count - a.count).map((row) => {
-            const last = milliseconds(row.last_unix_ns);
-            return (
-              <tr key={`${row.processor} ${row.rule} ${row.place} ${row.key} ${row.became}`}>
-                <Where place={row.place} name={row.key} />
-                <td class="rule mono">
-                  {many && <span class="quiet">{row.processor} </span>}
-                  {row.rule}
-                </td>
-                <td class="number">{count(row.count)}</td>
-                {row.became ? <Text text={row.became} /> : <td class="quiet">removed, with its key</td>}
-                <td>
-                  {day(last) !== today && <small>{day(last)} </small>}
-                  {clock(last, 0)}
-                </td>
-              </tr>
-            );
-          })}
+          {[...rows]
+            .sort((a, b) => b.count - a.count)
+            .map((row) => {
+              const last = milliseconds(row.last_unix_ns);
+              return (
+                <tr key={`${row.processor} ${row.rule} ${row.place} ${row.key} ${row.became}`}>
+                  <Where place={row.place} name={row.key} />
+                  <td class="rule mono">
+                    {many && <span class="quiet">{row.processor} </span>}
+                    {row.rule}
+                  </td>
+                  <td class="number">{count(row.count)}</td>
+                  {row.became ? (
+                    <Text text={row.became} />
+                  ) : (
+                    <td class="quiet">removed, with its key</td>
+                  )}
+                  <td>
+                    {day(last) !== today && <small>{day(last)} </small>}
+                    {clock(last, 0)}
+                  </td>
+                </tr>
+              );
+            })}
         </tbody>
       </table>
     </div>
@@ -198,7 +249,17 @@ function Suggestion({ data }: { data: Privacy }) {
       <div class="filters">
         {named.map((name) => (
           <label key={name} class="check">
-            <input type="checkbox" checked={!excluded.includes(name)} onChange={(event) => setExcluded(event.currentTarget.checked ? excluded.filter((one) => one !== name) : [...excluded, name])} />
+            <input
+              type="checkbox"
+              checked={!excluded.includes(name)}
+              onChange={(event) =>
+                setExcluded(
+                  event.currentTarget.checked
+                    ? excluded.filter((one) => one !== name)
+                    : [...excluded, name],
+                )
+              }
+            />
             {name}
           </label>
         ))}
@@ -207,11 +268,18 @@ function Suggestion({ data }: { data: Privacy }) {
         <>
           <pre tabIndex={0}>{text}</pre>
           <div class="filters">
-            <button type="button" class="button" onClick={() => copy(text, "Configuration copied. Also add redaction to the pipelines.")}>
+            <button
+              type="button"
+              class="button"
+              onClick={() =>
+                copy(text, "Configuration copied. Also add redaction to the pipelines.")
+              }
+            >
               <Icon name="link" /> Copy
             </button>
             <span class="quiet">
-              Then name <code>redaction</code> in <code>processors</code> of each pipeline whose exporters it is to stand before.
+              Then name <code>redaction</code> in <code>processors</code> of each pipeline whose
+              exporters it is to stand before.
             </span>
           </div>
         </>

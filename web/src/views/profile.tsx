@@ -4,7 +4,16 @@ import { useEffect } from "preact/hooks";
 import { url, useResponse, type Profile, type Service } from "../api";
 import { FlamePanel } from "../flame/panel";
 import { amount, count } from "../format";
-import { Cut, Empty, Failed, Loading, Segments, Select, Skeleton, TextField } from "../parts/basics";
+import {
+  Cut,
+  Empty,
+  Failed,
+  Loading,
+  Segments,
+  Select,
+  Skeleton,
+  TextField,
+} from "../parts/basics";
 import { carried, href, range, set, type Query } from "../state";
 import { exportsOf, selector, Types } from "../trace/details";
 import { pin } from "./compare";
@@ -21,10 +30,21 @@ export function readSelector(text: string): { service: string; name: string; pla
 }
 
 /** Returns the service with profiles that has the most spans, as the default. */
-export const busiest = (services: Service[]): Service | undefined => services.filter((one) => one.profile_types.length).sort((a, b) => b.spans - a.spans)[0];
+export const busiest = (services: Service[]): Service | undefined =>
+  services.filter((one) => one.profile_types.length).sort((a, b) => b.spans - a.spans)[0];
 
 /** Fields for the service, the operation and the selector. */
-export function SelectorFields({ value, times, onChange, title = "" }: { value: string; times: { start: string; end: string }; onChange: (selector: string) => void; title?: string }) {
+export function SelectorFields({
+  value,
+  times,
+  onChange,
+  title = "",
+}: {
+  value: string;
+  times: { start: string; end: string };
+  onChange: (selector: string) => void;
+  title?: string;
+}) {
   const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const { service, name } = readSelector(value);
@@ -36,9 +56,39 @@ export function SelectorFields({ value, times, onChange, title = "" }: { value: 
   }, [services.data]);
   return (
     <>
-      <Select hide label={`${title}Service`} value={service} onChange={(to) => onChange(selector(to))} options={list.map((entry) => ({ value: entry.name, text: entry.name, note: entry.profile_types.length ? "" : "no profiles" }))} />
-      <Select hide label={`${title}Operation`} value={name} onChange={(to) => onChange(selector(service, to))} options={[{ value: "", text: "All operations" }, ...(known?.operations ?? []).map((operation) => ({ value: operation.name, text: operation.name, note: count(operation.spans) }))]} />
-      <TextField label={`${title}Label selector`} hidden value={value} onCommit={onChange} placeholder='{service_name="checkout",version="2.1"}' wide />
+      <Select
+        hide
+        label={`${title}Service`}
+        value={service}
+        onChange={(to) => onChange(selector(to))}
+        options={list.map((entry) => ({
+          value: entry.name,
+          text: entry.name,
+          note: entry.profile_types.length ? "" : "no profiles",
+        }))}
+      />
+      <Select
+        hide
+        label={`${title}Operation`}
+        value={name}
+        onChange={(to) => onChange(selector(service, to))}
+        options={[
+          { value: "", text: "All operations" },
+          ...(known?.operations ?? []).map((operation) => ({
+            value: operation.name,
+            text: operation.name,
+            note: count(operation.spans),
+          })),
+        ]}
+      />
+      <TextField
+        label={`${title}Label selector`}
+        hidden
+        value={value}
+        onCommit={onChange}
+        placeholder='{service_name="checkout",version="2.1"}'
+        wide
+      />
     </>
   );
 }
@@ -48,12 +98,20 @@ export function ProfileView({ query }: { query: Query }) {
   const times = range(query);
   const type = query.type ?? "";
   const scope = query.scope || "self";
-  const path = ofSpan ? `spans/${encodeURIComponent(query.trace)}/${encodeURIComponent(query.span)}/profile` : "profile";
+  const path = ofSpan
+    ? `spans/${encodeURIComponent(query.trace)}/${encodeURIComponent(query.span)}/profile`
+    : "profile";
   const params: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
-  const { data, error, loading, at } = useResponse<Profile>(ofSpan || query.query ? url(path, params) : "");
-  const selection: Query = ofSpan ? { trace: query.trace, span: query.span, scope } : { query: query.query ?? "", ...times };
+  const { data, error, loading, at } = useResponse<Profile>(
+    ofSpan || query.query ? url(path, params) : "",
+  );
+  const selection: Query = ofSpan
+    ? { trace: query.trace, span: query.span, scope }
+    : { query: query.query ?? "", ...times };
   const { service, name } = readSelector(query.query ?? "");
-  const label = ofSpan ? `span ${query.span}` : [service, name].filter(Boolean).join(" ") || (query.query ?? "");
+  const label = ofSpan
+    ? `span ${query.span}`
+    : [service, name].filter(Boolean).join(" ") || (query.query ?? "");
   return (
     <main class="view profile-view" id="main">
       <Loading on={loading} />
@@ -62,8 +120,15 @@ export function ProfileView({ query }: { query: Query }) {
         {ofSpan ? (
           <>
             <p class="selection">
-              {scope === "trace" ? "All of " : scope === "subtree" ? "A span and its descendants in " : "A span of "}
-              <a class="mono" href={href(`trace/${query.trace}`, { span: query.span, ...carried(query) })}>
+              {scope === "trace"
+                ? "All of "
+                : scope === "subtree"
+                  ? "A span and its descendants in "
+                  : "A span of "}
+              <a
+                class="mono"
+                href={href(`trace/${query.trace}`, { span: query.span, ...carried(query) })}
+              >
                 trace {query.trace.slice(0, 8)}…
               </a>
             </p>
@@ -79,14 +144,19 @@ export function ProfileView({ query }: { query: Query }) {
             />
           </>
         ) : (
-          <SelectorFields value={query.query ?? ""} times={times} onChange={(to) => set({ query: to, zoom: "", of: "" }, !query.query)} />
+          <SelectorFields
+            value={query.query ?? ""}
+            times={times}
+            onChange={(to) => set({ query: to, zoom: "", of: "" }, !query.query)}
+          />
         )}
       </div>
       <div class="scopes">
         {data && data.types.length > 0 && <Types data={data} />}
         {data && data.samples > 0 && (
           <p class="sum">
-            <b>{amount(data.flamebearer.numTicks, data.unit)}</b> {data.average ? "on average over this time" : `in ${count(data.samples)} samples`}
+            <b>{amount(data.flamebearer.numTicks, data.unit)}</b>{" "}
+            {data.average ? "on average over this time" : `in ${count(data.samples)} samples`}
           </p>
         )}
         {!ofSpan && service && name && (
@@ -104,13 +174,25 @@ export function ProfileView({ query }: { query: Query }) {
         <Empty title="No samples">
           <p>{data.why_empty ?? "No samples match this selection in this time range."}</p>
           {ofSpan && scope !== "trace" && (
-            <button type="button" class="button" onClick={() => set({ scope: scope === "self" ? "subtree" : "trace" }, true)}>
+            <button
+              type="button"
+              class="button"
+              onClick={() => set({ scope: scope === "self" ? "subtree" : "trace" }, true)}
+            >
               {scope === "self" ? "Include its descendants" : "Show the whole trace"}
             </button>
           )}
         </Empty>
       ) : (
-        <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${label}`} exports={exportsOf(path, params)} onCompare={() => pin(selection, label)} />
+        <FlamePanel
+          bearer={data.flamebearer}
+          unit={data.unit}
+          query={query}
+          since={at}
+          label={`Flame graph of ${label}`}
+          exports={exportsOf(path, params)}
+          onCompare={() => pin(selection, label)}
+        />
       )}
     </main>
   );

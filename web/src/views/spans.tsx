@@ -5,7 +5,18 @@ import { get, url, useResponse, type Service, type Span, type Status, type Timel
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
-import { Cut, Empty, Failed, Icon, Loading, Segments, Select, Skeleton, TextField, useWindow } from "../parts/basics";
+import {
+  Cut,
+  Empty,
+  Failed,
+  Icon,
+  Loading,
+  Segments,
+  Select,
+  Skeleton,
+  TextField,
+  useWindow,
+} from "../parts/basics";
 import { Strip } from "../parts/strip";
 import { carried, go, href, range, set, useDark, useRefreshed, type Query } from "../state";
 
@@ -31,13 +42,23 @@ export function Spans({ query }: { query: Query }) {
   const services = useResponse<{ services: Service[] }>(url("services", times));
   const list = services.data?.services ?? [];
   const service = list.find(({ name }) => name === query.service);
-  const filter: Query = { service: query.service ?? "", name: query.name ?? "", q: query.q ?? "", min_duration: query.min ?? "", status: query.status ?? "" };
+  const filter: Query = {
+    service: query.service ?? "",
+    name: query.name ?? "",
+    q: query.q ?? "",
+    min_duration: query.min ?? "",
+    status: query.status ?? "",
+  };
   const sort = query.sort === "start" || query.sort === "cpu" ? query.sort : "duration";
   const live = query.live === "1";
   const params = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
-  const found = useResponse<{ spans: Span[]; cut: string | null }>(live ? "" : url("spans", params));
+  const found = useResponse<{ spans: Span[]; cut: string | null }>(
+    live ? "" : url("spans", params),
+  );
   const long = useMore(found.data?.spans ?? none, params);
-  const line = useResponse<Timeline>(url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }));
+  const line = useResponse<Timeline>(
+    url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }),
+  );
   const tail = useTail(live, { ...filter, roots: query.roots ?? "" });
   const spans = live ? tail.spans : long.spans;
   const invalid = query.q ? found.error || tail.refused : "";
@@ -45,7 +66,10 @@ export function Spans({ query }: { query: Query }) {
   useKeys({
     "/": () => document.getElementById("traceql")?.focus(),
     l: () => set({ live: live ? "" : "1" }),
-    t: () => query.service && query.name && go("compare/slow", { service: query.service, name: query.name, ...carried(query) }),
+    t: () =>
+      query.service &&
+      query.name &&
+      go("compare/slow", { service: query.service, name: query.name, ...carried(query) }),
     Escape: () => set({ service: "", name: "", q: "", min: "", status: "", roots: "" }),
   });
   const filtered = Object.values(filter).some(Boolean);
@@ -53,9 +77,37 @@ export function Spans({ query }: { query: Query }) {
     <main class="view spans-view" id="main">
       <h1 class="hidden">Spans</h1>
       <div class="filters">
-        <Select hide label="Service" value={query.service ?? ""} onChange={(name) => set({ service: name, name: "" })} options={[{ value: "", text: "All services" }, ...list.map(({ name, spans: n }) => ({ value: name, text: name, note: count(n) }))]} />
-        <Select hide label="Operation" value={query.name ?? ""} disabled={!query.service} onChange={(name) => set({ name })} options={[{ value: "", text: query.service ? "All operations" : "All operations" }, ...(service?.operations ?? []).map(({ name, spans: n }) => ({ value: name, text: name, note: count(n) }))]} />
-        <Select label="At least" value={query.min ?? ""} onChange={(min) => set({ min })} options={lengths.map(([value, text]) => ({ value, text }))} />
+        <Select
+          hide
+          label="Service"
+          value={query.service ?? ""}
+          onChange={(name) => set({ service: name, name: "" })}
+          options={[
+            { value: "", text: "All services" },
+            ...list.map(({ name, spans: n }) => ({ value: name, text: name, note: count(n) })),
+          ]}
+        />
+        <Select
+          hide
+          label="Operation"
+          value={query.name ?? ""}
+          disabled={!query.service}
+          onChange={(name) => set({ name })}
+          options={[
+            { value: "", text: query.service ? "All operations" : "All operations" },
+            ...(service?.operations ?? []).map(({ name, spans: n }) => ({
+              value: name,
+              text: name,
+              note: count(n),
+            })),
+          ]}
+        />
+        <Select
+          label="At least"
+          value={query.min ?? ""}
+          onChange={(min) => set({ min })}
+          options={lengths.map(([value, text]) => ({ value, text }))}
+        />
         <Segments
           label="Status"
           value={query.status ?? ""}
@@ -75,17 +127,49 @@ export function Spans({ query }: { query: Query }) {
             ["true", "Roots"],
           ]}
         />
-        <TextField id="traceql" label="TraceQL" hidden value={query.q ?? ""} onCommit={(q) => set({ q })} placeholder='TraceQL: { name = "order.place" && duration > 500ms }' wide invalid={invalid} />
-        <button type="button" class={`button${live ? " live" : ""}`} aria-pressed={live} title="Live: show spans as they arrive (l)" onClick={() => set({ live: live ? "" : "1" })}>
+        <TextField
+          id="traceql"
+          label="TraceQL"
+          hidden
+          value={query.q ?? ""}
+          onCommit={(q) => set({ q })}
+          placeholder='TraceQL: { name = "order.place" && duration > 500ms }'
+          wide
+          invalid={invalid}
+        />
+        <button
+          type="button"
+          class={`button${live ? " live" : ""}`}
+          aria-pressed={live}
+          title="Live: show spans as they arrive (l)"
+          onClick={() => set({ live: live ? "" : "1" })}
+        >
           <Icon name={live ? "pause" : "play"} />
           Live
         </button>
       </div>
-      <div class="strip-box">{line.data ? <Strip data={line.data} onRange={(start, end) => set({ start: String(start), end: String(end) })} /> : line.error ? <p class="quiet strip-empty">{line.error}</p> : <div class="strip-empty" />}</div>
+      <div class="strip-box">
+        {line.data ? (
+          <Strip
+            data={line.data}
+            onRange={(start, end) => set({ start: String(start), end: String(end) })}
+          />
+        ) : line.error ? (
+          <p class="quiet strip-empty">{line.error}</p>
+        ) : (
+          <div class="strip-empty" />
+        )}
+      </div>
       {query.service && query.name && (
         <p class="offer">
           <Icon name="compare" />
-          <a href={href("compare/slow", { service: query.service, name: query.name, ...carried(query) })}>
+          <a
+            href={href("compare/slow", {
+              service: query.service,
+              name: query.name,
+              ...carried(query),
+            })}
+          >
             Why are slow ones slow? Compare the slowest 5% of <b>{query.name}</b> with typical ones
           </a>
           <kbd>t</kbd>
@@ -108,7 +192,13 @@ export function Spans({ query }: { query: Query }) {
           <NoSpans filtered={filtered} />
         )
       ) : (
-        <SpanList spans={spans} query={query} sort={live ? "" : sort} onEnd={long.load} more={!live && long.more} />
+        <SpanList
+          spans={spans}
+          query={query}
+          sort={live ? "" : sort}
+          onEnd={long.load}
+          more={!live && long.more}
+        />
       )}
     </main>
   );
@@ -122,10 +212,17 @@ const none: Span[] = [];
  * with that value and omits known spans.
  */
 function useMore(first: Span[], params: Query): { spans: Span[]; more: boolean; load: () => void } {
-  const [more, setMore] = useState<{ after: Span[]; spans: Span[]; end: boolean }>({ after: none, spans: none, end: false });
+  const [more, setMore] = useState<{ after: Span[]; spans: Span[]; end: boolean }>({
+    after: none,
+    spans: none,
+    end: false,
+  });
   const under = useRef(false);
   const current = more.after === first ? more : { after: first, spans: none, end: false };
-  const spans = useMemo(() => (current.spans.length ? [...first, ...current.spans] : first), [first, current.spans]);
+  const spans = useMemo(
+    () => (current.spans.length ? [...first, ...current.spans] : first),
+    [first, current.spans],
+  );
   const open = first.length >= page && !current.end && spans.length < most && params.sort !== "cpu";
   return {
     spans,
@@ -134,15 +231,24 @@ function useMore(first: Span[], params: Query): { spans: Span[]; more: boolean; 
       if (!open || under.current) return;
       under.current = true;
       const last = spans[spans.length - 1];
-      const next = params.sort === "start" ? { ...params, end: String(BigInt(last.start_unix_ns) + 1n) } : { ...params, max_duration: `${last.duration_ns}ns` };
-      get<{ spans: Span[] }>(url("spans", next)).then(
-        (answer) => {
-          const known = new Set(spans.slice(-page).map((span) => span.trace_id + span.span_id));
-          const fresh = answer.spans.filter((span) => !known.has(span.trace_id + span.span_id));
-          setMore({ after: first, spans: [...current.spans, ...fresh].slice(0, most - first.length), end: fresh.length === 0 });
-        },
-        () => setMore({ ...current, end: true }),
-      ).finally(() => (under.current = false));
+      const next =
+        params.sort === "start"
+          ? { ...params, end: String(BigInt(last.start_unix_ns) + 1n) }
+          : { ...params, max_duration: `${last.duration_ns}ns` };
+      get<{ spans: Span[] }>(url("spans", next))
+        .then(
+          (answer) => {
+            const known = new Set(spans.slice(-page).map((span) => span.trace_id + span.span_id));
+            const fresh = answer.spans.filter((span) => !known.has(span.trace_id + span.span_id));
+            setMore({
+              after: first,
+              spans: [...current.spans, ...fresh].slice(0, most - first.length),
+              end: fresh.length === 0,
+            });
+          },
+          () => setMore({ ...current, end: true }),
+        )
+        .finally(() => (under.current = false));
     },
   };
 }
@@ -154,16 +260,28 @@ function NoSpans({ filtered }: { filtered: boolean }) {
   if (stored === 0 && status.data)
     return (
       <Empty title="No data received yet">
-        <p>Braid listens for OTLP at localhost:4317 (gRPC) and localhost:4318 (HTTP), and for profiles of Pyroscope SDKs at localhost:4040. Point an application there:</p>
+        <p>
+          Braid listens for OTLP at localhost:4317 (gRPC) and localhost:4318 (HTTP), and for
+          profiles of Pyroscope SDKs at localhost:4040. Point an application there:
+        </p>
         <pre>OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318</pre>
       </Empty>
     );
   return (
     <Empty title="No spans here" icon="search">
-      <p>{filtered ? "No span in this time range matches the filters." : "No span started in this time range."}{stored > 0 && ` The store has ${count(stored)} spans in all.`}</p>
+      <p>
+        {filtered
+          ? "No span in this time range matches the filters."
+          : "No span started in this time range."}
+        {stored > 0 && ` The store has ${count(stored)} spans in all.`}
+      </p>
       <p class="empty-actions">
         {filtered && (
-          <button type="button" class="button" onClick={() => set({ service: "", name: "", q: "", min: "", status: "", roots: "" })}>
+          <button
+            type="button"
+            class="button"
+            onClick={() => set({ service: "", name: "", q: "", min: "", status: "", roots: "" })}
+          >
             Remove the filters
           </button>
         )}
@@ -171,7 +289,16 @@ function NoSpans({ filtered }: { filtered: boolean }) {
           Look at 24 hours
         </button>
         {store?.oldest_unix_ns && store.newest_unix_ns && (
-          <button type="button" class="button" onClick={() => set({ start: String(Math.floor(milliseconds(store.oldest_unix_ns!))), end: String(Math.ceil(milliseconds(store.newest_unix_ns!))) })}>
+          <button
+            type="button"
+            class="button"
+            onClick={() =>
+              set({
+                start: String(Math.floor(milliseconds(store.oldest_unix_ns!))),
+                end: String(Math.ceil(milliseconds(store.newest_unix_ns!))),
+              })
+            }
+          >
             Look at all that is stored
           </button>
         )}
@@ -241,18 +368,36 @@ const columns: [string, string, string][] = [
   ["start", "Began", "start"],
 ];
 
-function SpanList({ spans, query, sort, onEnd, more }: { spans: Span[]; query: Query; sort: string; onEnd: () => void; more: boolean }) {
+function SpanList({
+  spans,
+  query,
+  sort,
+  onEnd,
+  more,
+}: {
+  spans: Span[];
+  query: Query;
+  sort: string;
+  onEnd: () => void;
+  more: boolean;
+}) {
   const dark = useDark();
   const view = useWindow(spans.length, rowHeight);
   const [chosen, setChosen] = useState(-1);
   const body = useRef<HTMLDivElement>(null);
-  const longest = useMemo(() => spans.reduce((most, span) => Math.max(most, span.duration_ns), 1), [spans]);
+  const longest = useMemo(
+    () => spans.reduce((most, span) => Math.max(most, span.duration_ns), 1),
+    [spans],
+  );
   const today = day(Date.now());
   useLayoutEffect(() => setChosen(-1), [query.service, query.name, sort]);
   useEffect(() => {
     if (view.to >= spans.length - 20 && view.from > 0) onEnd();
   }, [view.to >= spans.length - 20, spans.length]);
-  const placeOf = (span: Span): [string, Query] => [`trace/${span.trace_id}`, { span: span.span_id, ...carried(query) }];
+  const placeOf = (span: Span): [string, Query] => [
+    `trace/${span.trace_id}`,
+    { span: span.span_id, ...carried(query) },
+  ];
   const linkOf = (span: Span): string => href(...placeOf(span));
   const open = (span: Span): void => go(...placeOf(span));
   const move = (to: number): void => {
@@ -267,19 +412,42 @@ function SpanList({ spans, query, sort, onEnd, more }: { spans: Span[]; query: Q
     else if (event.key === "PageUp") move(chosen - 20);
     else if (event.key === "Home") move(0);
     else if (event.key === "End") move(spans.length - 1);
-    else if (event.key === "Enter" && chosen >= 0 && event.target === body.current) open(spans[chosen]);
+    else if (event.key === "Enter" && chosen >= 0 && event.target === body.current)
+      open(spans[chosen]);
     else return;
     event.preventDefault();
   };
-  useKeys({ ArrowDown: () => (body.current?.focus(), move(chosen + 1)), ArrowUp: () => (body.current?.focus(), move(chosen - 1)), Enter: () => chosen >= 0 && open(spans[chosen]) });
+  useKeys({
+    ArrowDown: () => (body.current?.focus(), move(chosen + 1)),
+    ArrowUp: () => (body.current?.focus(), move(chosen - 1)),
+    Enter: () => chosen >= 0 && open(spans[chosen]),
+  });
   return (
     <>
-      <div class="table spans" role="grid" aria-label="Spans" aria-rowcount={spans.length + 1} ref={body} tabIndex={0} onKeyDown={onKeyDown} aria-activedescendant={chosen >= view.from && chosen < view.to ? `row${chosen}` : undefined}>
+      <div
+        class="table spans"
+        role="grid"
+        aria-label="Spans"
+        aria-rowcount={spans.length + 1}
+        ref={body}
+        tabIndex={0}
+        onKeyDown={onKeyDown}
+        aria-activedescendant={chosen >= view.from && chosen < view.to ? `row${chosen}` : undefined}
+      >
         <div class="table-head" role="row">
           {columns.map(([id, text, by]) => (
-            <div role="columnheader" class={`col-${id}`} key={id} aria-sort={by && sort === by ? "descending" : undefined}>
+            <div
+              role="columnheader"
+              class={`col-${id}`}
+              key={id}
+              aria-sort={by && sort === by ? "descending" : undefined}
+            >
               {by && sort ? (
-                <button type="button" class="plain" onClick={() => set({ sort: by === "duration" ? "" : by })}>
+                <button
+                  type="button"
+                  class="plain"
+                  onClick={() => set({ sort: by === "duration" ? "" : by })}
+                >
                   {text}
                   {sort === by && <span aria-hidden="true"> ↓</span>}
                 </button>
@@ -291,25 +459,43 @@ function SpanList({ spans, query, sort, onEnd, more }: { spans: Span[]; query: Q
         </div>
         <div class="table-body" role="rowgroup" ref={view.box} onScroll={view.onScroll}>
           <div style={{ height: `${spans.length * rowHeight}px` }} role="presentation">
-            <div style={{ transform: `translateY(${view.from * rowHeight}px)` }} role="presentation">
+            <div
+              style={{ transform: `translateY(${view.from * rowHeight}px)` }}
+              role="presentation"
+            >
               {spans.slice(view.from, view.to).map((span, i) => {
                 const at = view.from + i;
                 const samples = span.profile?.samples ?? 0;
-                const share = samples ? (span.profile?.cpu_ns ?? 0) / Math.max(1, span.duration_ns) : 0;
+                const share = samples
+                  ? (span.profile?.cpu_ns ?? 0) / Math.max(1, span.duration_ns)
+                  : 0;
                 const ms = milliseconds(span.start_unix_ns);
                 // A square root, so that other spans remain visible next to a very long one.
                 const wide = Math.max(0.5, Math.sqrt(span.duration_ns / longest) * 100);
                 return (
-                  <div key={`${span.trace_id}${span.span_id}`} id={`row${at}`} role="row" class={`row${at === chosen ? " row-focus" : ""}`} aria-rowindex={at + 2} aria-selected={at === chosen} onClick={(event) => !(event.target as HTMLElement).closest("a") && open(span)}>
+                  <div
+                    key={`${span.trace_id}${span.span_id}`}
+                    id={`row${at}`}
+                    role="row"
+                    class={`row${at === chosen ? " row-focus" : ""}`}
+                    aria-rowindex={at + 2}
+                    aria-selected={at === chosen}
+                    onClick={(event) => !(event.target as HTMLElement).closest("a") && open(span)}
+                  >
                     <div role="gridcell" class="col-service">
-                      <i class="service-mark" style={{ background: serviceColor(span.service, dark) }} />
+                      <i
+                        class="service-mark"
+                        style={{ background: serviceColor(span.service, dark) }}
+                      />
                       <span>{span.service}</span>
                     </div>
                     <div role="gridcell" class="col-operation">
                       <a href={linkOf(span)} tabIndex={-1}>
                         {span.name}
                       </a>
-                      {span.kind !== "internal" && span.kind !== "unspecified" && <small>{span.kind}</small>}
+                      {span.kind !== "internal" && span.kind !== "unspecified" && (
+                        <small>{span.kind}</small>
+                      )}
                     </div>
                     <div role="gridcell" class="col-duration">
                       <span class="meter">
@@ -320,7 +506,12 @@ function SpanList({ spans, query, sort, onEnd, more }: { spans: Span[]; query: Q
                     </div>
                     <div role="gridcell" class="col-cpu">
                       {samples > 0 ? (
-                        <a class="badge" href={linkOf(span)} tabIndex={-1} title={`${count(samples)} samples, ${duration(span.profile?.cpu_ns ?? 0)} on CPU: open the flame graph`}>
+                        <a
+                          class="badge"
+                          href={linkOf(span)}
+                          tabIndex={-1}
+                          title={`${count(samples)} samples, ${duration(span.profile?.cpu_ns ?? 0)} on CPU: open the flame graph`}
+                        >
                           <Icon name="flame" />
                           {percent(share)}
                         </a>
@@ -329,7 +520,11 @@ function SpanList({ spans, query, sort, onEnd, more }: { spans: Span[]; query: Q
                       )}
                     </div>
                     <div role="gridcell" class="col-status">
-                      {span.status !== "unset" ? <span class={`status status-${span.status}`}>{span.status}</span> : <span class="quiet">unset</span>}
+                      {span.status !== "unset" ? (
+                        <span class={`status status-${span.status}`}>{span.status}</span>
+                      ) : (
+                        <span class="quiet">unset</span>
+                      )}
                     </div>
                     <div role="gridcell" class="col-start">
                       {day(ms) !== today && <small>{day(ms)} </small>}

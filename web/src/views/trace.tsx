@@ -5,16 +5,47 @@ import { url, useResponse, type Trace } from "../api";
 import { count, day, clock, duration } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
-import { carried, go, href, remember, remembered, set, useDark, useOwnTime, type Query } from "../state";
+import {
+  carried,
+  go,
+  href,
+  remember,
+  remembered,
+  set,
+  useDark,
+  useOwnTime,
+  type Query,
+} from "../state";
 import { Details } from "../trace/details";
 import { grow, matching, rowsOf, type Node, type Tree } from "../trace/model";
 import { Waterfall } from "../trace/waterfall";
 
 export function TraceView({ id, query }: { id: string; query: Query }) {
   const { data, error, loading } = useResponse<Trace>(url(`traces/${encodeURIComponent(id)}`));
-  if (error) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Failed error={error} /></main>;
-  if (!data) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Loading on={loading} /><Skeleton rows={16} /></main>;
-  if (!data.spans.length) return <main class="view" id="main"><h1 class="hidden">Trace</h1><Empty title="An empty trace" icon="search">The store contains this trace, but none of its spans.</Empty></main>;
+  if (error)
+    return (
+      <main class="view" id="main">
+        <h1 class="hidden">Trace</h1>
+        <Failed error={error} />
+      </main>
+    );
+  if (!data)
+    return (
+      <main class="view" id="main">
+        <h1 class="hidden">Trace</h1>
+        <Loading on={loading} />
+        <Skeleton rows={16} />
+      </main>
+    );
+  if (!data.spans.length)
+    return (
+      <main class="view" id="main">
+        <h1 class="hidden">Trace</h1>
+        <Empty title="An empty trace" icon="search">
+          The store contains this trace, but none of its spans.
+        </Empty>
+      </main>
+    );
   return <Loaded trace={data} query={query} loading={loading} />;
 }
 
@@ -40,7 +71,15 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
     for (let up = node.parent; up; up = up.parent) hidden.delete(up.span.span_id);
     if (hidden.size !== collapsed.size) setCollapsed(hidden);
     // Zoom and selection of the previous span's profile do not apply to this one.
-    set({ span: node.span.span_id, zoom: "", of: "", ...(node === chosen ? {} : { scope: query.scope === "trace" ? "trace" : "" }) }, true);
+    set(
+      {
+        span: node.span.span_id,
+        zoom: "",
+        of: "",
+        ...(node === chosen ? {} : { scope: query.scope === "trace" ? "trace" : "" }),
+      },
+      true,
+    );
   };
   const toggle = (node: Node, open?: boolean): void => {
     const next = new Set(collapsed);
@@ -59,11 +98,18 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
       }
     }
   };
-  const isMatch = (node: Node): boolean => (matches ? matches.has(node) : node.span.status === "error");
+  const isMatch = (node: Node): boolean =>
+    matches ? matches.has(node) : node.span.status === "error";
   useKeys({
     "/": () => document.getElementById("search")?.focus(),
-    ArrowDown: () => (document.querySelector<HTMLElement>(".waterfall")?.focus(), choose(rows[Math.min(rows.length - 1, rows.indexOf(chosen) + 1)])),
-    ArrowUp: () => (document.querySelector<HTMLElement>(".waterfall")?.focus(), choose(rows[Math.max(0, rows.indexOf(chosen) - 1)])),
+    ArrowDown: () => (
+      document.querySelector<HTMLElement>(".waterfall")?.focus(),
+      choose(rows[Math.min(rows.length - 1, rows.indexOf(chosen) + 1)])
+    ),
+    ArrowUp: () => (
+      document.querySelector<HTMLElement>(".waterfall")?.focus(),
+      choose(rows[Math.max(0, rows.indexOf(chosen) - 1)])
+    ),
     n: () => next(1, isMatch),
     p: () => next(-1, isMatch),
     b: () => next(1, (node) => (node.span.profile?.samples ?? 0) > 0),
@@ -126,19 +172,39 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
           found={matches && `${count(matches.size)} of ${count(tree.nodes.length)}`}
           onKey={(key) => key === "Enter" && next(1, isMatch)}
         />
-        <button type="button" class="button" aria-pressed={critical} title="Critical path: spans that determined the duration of the trace (c)" onClick={() => set({ critical: critical ? "0" : "" }, true)}>
+        <button
+          type="button"
+          class="button"
+          aria-pressed={critical}
+          title="Critical path: spans that determined the duration of the trace (c)"
+          onClick={() => set({ critical: critical ? "0" : "" }, true)}
+        >
           <i class="critical-key" /> Critical path
         </button>
-        <button type="button" class="button" onClick={() => setCollapsed(allCollapsed ? new Set() : allBelowRoots(tree))}>
+        <button
+          type="button"
+          class="button"
+          onClick={() => setCollapsed(allCollapsed ? new Set() : allBelowRoots(tree))}
+        >
           {allCollapsed ? "Expand all" : "Collapse all"}
         </button>
         {tree.errors > 0 && (
-          <button type="button" class="button" onClick={() => next(1, (node) => node.span.status === "error")} title="Next error (n)">
+          <button
+            type="button"
+            class="button"
+            onClick={() => next(1, (node) => node.span.status === "error")}
+            title="Next error (n)"
+          >
             <span class="mark-error">!</span> Next error
           </button>
         )}
         {tree.withSamples > 0 && (
-          <button type="button" class="button" onClick={() => next(1, (node) => (node.span.profile?.samples ?? 0) > 0)} title="Next span with samples (b)">
+          <button
+            type="button"
+            class="button"
+            onClick={() => next(1, (node) => (node.span.profile?.samples ?? 0) > 0)}
+            title="Next span with samples (b)"
+          >
             <span class="badge">
               <Icon name="flame" />
             </span>{" "}
@@ -146,13 +212,24 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
           </button>
         )}
         <div class="toolbar-rest">
-          <a class="button" href={href("profile", { trace: trace.trace_id, span: root.span.span_id, scope: "trace" })}>
+          <a
+            class="button"
+            href={href("profile", {
+              trace: trace.trace_id,
+              span: root.span.span_id,
+              scope: "trace",
+            })}
+          >
             Profile of the trace
           </a>
         </div>
       </div>
       <Cut text={trace.cut} />
-      {tree.orphans > 0 && <Cut text={`${count(tree.orphans)} spans name a parent that is not here; they stand at the top.`} />}
+      {tree.orphans > 0 && (
+        <Cut
+          text={`${count(tree.orphans)} spans name a parent that is not here; they stand at the top.`}
+        />
+      )}
       <Split
         above={
           <Waterfall
@@ -167,7 +244,12 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
             to={to}
             onChoose={choose}
             onToggle={toggle}
-            onRange={(a, b) => set({ part: a <= 0 && b >= tree.duration ? "" : `${Math.round(a)}-${Math.round(b)}` }, true)}
+            onRange={(a, b) =>
+              set(
+                { part: a <= 0 && b >= tree.duration ? "" : `${Math.round(a)}-${Math.round(b)}` },
+                true,
+              )
+            }
             onOpen={() => document.querySelector<HTMLElement>(".details .flame")?.focus()}
           />
         }
@@ -178,9 +260,17 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
   );
 }
 
-const allBelowRoots = (tree: Tree): Set<string> => new Set(tree.nodes.filter((node) => node.children.length && node.depth >= 1).map((node) => node.span.span_id));
+const allBelowRoots = (tree: Tree): Set<string> =>
+  new Set(
+    tree.nodes
+      .filter((node) => node.children.length && node.depth >= 1)
+      .map((node) => node.span.span_id),
+  );
 
-const readCollapsed = (tree: Tree, text = ""): Set<string> => (text === "all" ? allBelowRoots(tree) : new Set(text.split(",").filter((id) => tree.byId.get(id)?.children.length)));
+const readCollapsed = (tree: Tree, text = ""): Set<string> =>
+  text === "all"
+    ? allBelowRoots(tree)
+    : new Set(text.split(",").filter((id) => tree.byId.get(id)?.children.length));
 
 /** Returns the collapsed spans for the link, or nothing if the link would become too long. */
 function writeCollapsed(tree: Tree, collapsed: Set<string>): string {
@@ -189,7 +279,15 @@ function writeCollapsed(tree: Tree, collapsed: Set<string>): string {
 }
 
 /** Two parts with a border that can be moved with the mouse or the keyboard. */
-function Split({ above, below, rows }: { above: preact.ComponentChildren; below: preact.ComponentChildren; rows: number }) {
+function Split({
+  above,
+  below,
+  rows,
+}: {
+  above: preact.ComponentChildren;
+  below: preact.ComponentChildren;
+  rows: number;
+}) {
   const box = useRef<HTMLDivElement>(null);
   const fit = Math.min(46, Math.max(24, 9 + rows * 2.6));
   const [share, setShare] = useState(Number(remembered("split")) || fit);

@@ -15,14 +15,27 @@ const provider = new BasicTracerProvider({
 });
 const tracer = provider.getTracer("scene", "0.1");
 
-const linked = { traceId: "1".padStart(32, "0"), spanId: "2".padStart(16, "0"),
-  traceFlags: TraceFlags.SAMPLED };
-const root = tracer.startSpan("POST /checkout", {
-  kind: SpanKind.SERVER,
-  links: [{ context: linked, attributes: { "link.kind": "batch" } }],
-  attributes: { "http.route": "/checkout", "http.response.status_code": 503, "cart.total": 12.5,
-    "cart.paid": true, "cart.items": ["apple", "pear"], note: "naïve ✓" },
-}, ROOT_CONTEXT);
+const linked = {
+  traceId: "1".padStart(32, "0"),
+  spanId: "2".padStart(16, "0"),
+  traceFlags: TraceFlags.SAMPLED,
+};
+const root = tracer.startSpan(
+  "POST /checkout",
+  {
+    kind: SpanKind.SERVER,
+    links: [{ context: linked, attributes: { "link.kind": "batch" } }],
+    attributes: {
+      "http.route": "/checkout",
+      "http.response.status_code": 503,
+      "cart.total": 12.5,
+      "cart.paid": true,
+      "cart.items": ["apple", "pear"],
+      note: "naïve ✓",
+    },
+  },
+  ROOT_CONTEXT,
+);
 const inside = trace.setSpan(ROOT_CONTEXT, root);
 const charge = tracer.startSpan("charge card", { kind: SpanKind.CLIENT }, inside);
 charge.addEvent("retry", { attempt: 2 });
