@@ -27,6 +27,9 @@ struct br_queue_batch_config {
 
 struct br_queue_config {
     bool enabled;
+    const char *storage; /* id of a file_storage extension; NULL: the queue is in memory */
+    /* not an option: a durable queue in front of this one limits and counts the requests */
+    bool behind_storage;
     int64_t num_consumers, queue_size;
     int sizer; /* unit of queue_size, of enum br_sizer */
     bool block_on_overflow, wait_for_result;
@@ -129,6 +132,13 @@ struct br_consumer *br_retry_input(struct br_retry *retry);
  * failed without one. Sends nothing, so it may be called from a client's callbacks. Has the type
  * of br_client_config.on_reachable. */
 void br_retry_reachable(void *node);
+
+/* Makes the retries try each item until it is `max_age_ms` milliseconds old (0: without limit),
+ * instead of max_elapsed_time. Accepts NULL. */
+void br_retry_keep(struct br_retry *retry, uint64_t max_age_ms);
+
+/* Ends the waiting items, and later each item that fails, with BR_RETRY. Accepts NULL. */
+void br_retry_stop(struct br_retry *retry);
 
 /* Finishes the items that are still held with BR_RETRY. Accepts NULL. */
 void br_retry_free(struct br_retry *retry);

@@ -329,7 +329,7 @@ static void queue_make_metrics(struct br_queue *queue)
         (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
         queue->refused[s] = br_node_metric(queue->node, BR_COUNTER, name, NULL, NULL);
     }
-    if (!queue->config->enabled)
+    if (!queue->config->enabled || queue->config->behind_storage)
         return;
     queue->enqueued = br_node_size_histogram(queue->node, "otelcol_exporter_enqueue_size", false);
     queue->enqueued_bytes =
@@ -345,11 +345,15 @@ static void queue_make_gauges(struct br_queue *queue)
         if (!queue->node->in_pipeline[s] && queue->node->in_pipeline[!s])
             continue;
         queue->size_metrics[s] =
-            br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_size", "data_type", type);
+            queue->config->behind_storage
+                ? NULL
+                : br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_size", "data_type",
+                                 type);
         queue->flight_metrics[s] = br_node_metric(
             queue->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", "data_type", type);
-        *br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_capacity", "data_type",
-                        type) = (double)queue->capacity;
+        if (!queue->config->behind_storage)
+            *br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_capacity", "data_type",
+                            type) = (double)queue->capacity;
     }
 }
 
@@ -476,6 +480,9 @@ const struct br_option br_queue_batch_options[] = {
         BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0,                    \
                "capacity of the queue, for all workers together, in units of sizer"),              \
         BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),          \
+        BR_STRING(struct br_queue_config, storage, NULL,                                           \
+                  "id of a `file_storage` extension that stores the queue on disk; absent: the "   \
+                  "queue is in memory"),                                                           \
         BR_BOOL(struct br_queue_config, block_on_overflow, false,                                  \
                 "if the queue is full, let requests wait for space instead of rejecting them"),    \
         BR_BOOL(struct br_queue_config, wait_for_result, false,                                    \

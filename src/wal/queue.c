@@ -52,6 +52,20 @@ void br_wal_queue_use(struct br_wal_queue *queue)
     (void)pthread_mutex_unlock(&queue->wal->lock);
 }
 
+void br_wal_warn_unused(struct br_wal *wal)
+{
+    (void)pthread_mutex_lock(&wal->lock);
+    for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
+        const struct br_wal_queue *queue = queue_of(l);
+        if (!queue->used && queue->n_unread)
+            br_warn(&wal->config.log,
+                    "%llu requests are stored for exporter %s, which is not in a pipeline or does "
+                    "not use this storage; they stay here until it does",
+                    (unsigned long long)queue->n_unread, queue->name);
+    }
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
 struct br_wal_total br_wal_queue_total(struct br_wal_queue *queue)
 {
     (void)pthread_mutex_lock(&queue->wal->lock);
@@ -71,9 +85,10 @@ uint64_t br_wal_queue_unread(struct br_wal_queue *queue)
 void wal_total_count(struct br_wal_total *total, bool add, unsigned signal, uint32_t n_records,
                      uint64_t bytes)
 {
-    total->n_requests += add ? 1 : (uint64_t)-1;
-    total->n_records[signal & 1] += add ? n_records : 0 - (uint64_t)n_records;
-    total->bytes += add ? bytes : 0 - bytes;
+    unsigned s = signal & 1;
+    total->n_requests[s] += add ? 1 : (uint64_t)-1;
+    total->n_records[s] += add ? n_records : 0 - (uint64_t)n_records;
+    total->bytes[s] += add ? bytes : 0 - bytes;
 }
 
 void wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last)

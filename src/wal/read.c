@@ -63,18 +63,15 @@ static void reader_move(struct reader *reader, uint64_t at)
 }
 
 /* Forgets records that are nowhere, because the places that held them are damaged: all unread ones
- * below `number`. Needs the lock. */
+ * below `number`. Their size and signal are not known, so the totals keep them. Needs the lock. */
 static void reader_forget(struct br_wal_queue *queue, uint64_t number)
 {
     for (uint64_t n = queue->first_unread; n < number && queue->n_unread; n++) {
         if (br_ranges_contain(&queue->done, n))
             continue;
         queue->n_unread--;
-        queue->total.n_requests--;
         wal_queue_mark(queue, n, n);
     }
-    if (queue->total.n_requests == 0)
-        queue->total = (struct br_wal_total){0};
 }
 
 /* Moves the place to the start of the next segment. */

@@ -51,11 +51,11 @@ void br_wal_close(struct br_wal *wal);
 
 /* --- Queues ---------------------------------------------------------------------------------- */
 
-/* Number and size of the records of a queue that are not done. */
+/* Number and size of the records of a queue that are not done, by enum br_signal. */
 struct br_wal_total {
-    uint64_t n_requests;
-    uint64_t n_records[2]; /* spans and samples, by enum br_signal */
-    uint64_t bytes;        /* bytes of the data and metadata */
+    uint64_t n_requests[2];
+    uint64_t n_records[2]; /* spans and samples */
+    uint64_t bytes[2];     /* bytes of the data and metadata */
 };
 
 /* Returns the queue of that name, which is at most BR_FRAME_NAME_MAX bytes long. Makes it if it
@@ -68,8 +68,11 @@ struct br_wal_total br_wal_queue_total(struct br_wal_queue *queue);
 /* Returns how many records of the queue have to be read with br_wal_read. */
 uint64_t br_wal_queue_unread(struct br_wal_queue *queue);
 
-/* Marks the queue as one that is read. The log warns about the records of others. */
+/* Marks the queue as one that is read. */
 void br_wal_queue_use(struct br_wal_queue *queue);
+
+/* Logs a warning for each queue that has records and that nobody reads. */
+void br_wal_warn_unused(struct br_wal *wal);
 
 /* Marks a record as done: it was delivered, rejected or given up. `n_records`, `signal` and `len`
  * are those of the record. The next call of br_wal_append or br_wal_sync writes the mark. */

@@ -214,11 +214,11 @@ static void records_survive_a_restart_in_order(void **state)
     bed_expect(&bed, "two"); /* the first is kept, the third must not be before the second */
     bed_expect(&bed, "three");
     bed_expect_none(&bed);
-    assert_int_equal(br_wal_queue_total(bed.queue).n_requests, 3);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
     assert_int_equal(br_wal_queue_total(bed.queue).n_records[1], 9);
-    assert_int_equal(br_wal_queue_total(bed.queue).bytes, 3 * 5 + 3 + 3 + 5);
+    assert_int_equal(br_wal_queue_total(bed.queue).bytes[1], 3 * 5 + 3 + 3 + 5);
     bed_restart(&bed);
-    assert_int_equal(br_wal_queue_total(bed.queue).n_requests, 3);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
     assert_int_equal(br_wal_stats(bed.wal).n_restored, 3);
     bed_expect(&bed, "one");
     bed_expect(&bed, "two");
@@ -240,7 +240,7 @@ static void done_records_do_not_come_back(void **state)
     assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
     assert_false(br_wal_has_unwritten(bed.wal));
     bed_restart(&bed);
-    assert_int_equal(br_wal_queue_total(bed.queue).n_requests, 3);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
     bed_expect(&bed, "a");
     bed_expect(&bed, "c");
     bed_expect(&bed, "e");
@@ -249,8 +249,8 @@ static void done_records_do_not_come_back(void **state)
     br_wal_done(bed.queue, 3, 1, 3, 6);
     br_wal_done(bed.queue, 5, 1, 3, 6);
     assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
-    assert_int_equal(br_wal_queue_total(bed.queue).n_requests, 0);
-    assert_int_equal(br_wal_queue_total(bed.queue).bytes, 0);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 0);
+    assert_int_equal(br_wal_queue_total(bed.queue).bytes[1], 0);
     assert_int_equal(br_wal_stats(bed.wal).n_segments, 1); /* the old one is deleted */
     bed_restart(&bed);
     bed_expect_none(&bed);
@@ -343,7 +343,7 @@ static void drop_oldest_makes_room(void **state)
     assert_int_equal(stats.n_dropped[1] + total.n_records[1], 40 * 3);
     assert_int_equal(br_wal_queue_unread(bed.queue), total.n_requests);
     bed_restart(&bed);
-    assert_int_equal(br_wal_queue_total(bed.queue).n_requests, total.n_requests);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], total.n_requests);
     bed_end(&bed);
 }
 
