@@ -23,6 +23,7 @@ static struct {
     unsigned n_calls;
     unsigned first, count; /* first call that fails, from 1; number of calls that fail */
     int error;             /* errno; 0: writes are short instead */
+    bool torn;             /* the first failing write has written half of its data */
 } disk;
 
 /* Returns true if this call fails. */
@@ -42,7 +43,7 @@ ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t at)
 {
     if (!disk_fails())
         return syscall(SYS_pwritev, fd, pieces, count, at, 0);
-    if (disk.error)
+    if (disk.error && !(disk.torn && disk.n_calls == disk.first))
         return disk_error();
     struct iovec piece = {pieces->iov_base, (pieces->iov_len + 1) / 2};
     return syscall(SYS_pwritev, fd, &piece, 1, at, 0);
@@ -96,6 +97,7 @@ static void bed_begin(struct bed *bed, enum br_wal_sync_mode sync)
                                          .segment_size = 1 << 18,
                                          .sync = sync};
     disk.n_calls = disk.first = 0;
+    disk.torn = false;
     bed_open(bed);
 }
 
@@ -341,9 +343,9 @@ static void drop_oldest_makes_room(void **state)
     struct br_wal_total total = br_wal_queue_total(bed.queue);
     assert_true(stats.bytes <= 1 << 20);
     assert_int_equal(stats.n_dropped[1] + total.n_records[1], 40 * 3);
-    assert_int_equal(br_wal_queue_unread(bed.queue), total.n_requests);
+    assert_int_equal(br_wal_queue_unread(bed.queue), total.n_requests[1]);
     bed_restart(&bed);
-    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], total.n_requests);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], total.n_requests[1]);
     bed_end(&bed);
 }
 
@@ -585,6 +587,49 @@ static void every_failing_call_loses_nothing(void **state)
     }
 }
 
+/* --- The process is killed at every call ------------------------------------------------------ */
+
+/* From call `first` on nothing reaches the files, and then the process ends. The write that is
+ * interrupted may have written half of its data. */
+static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
+{
+    struct bed bed;
+    bed_begin(&bed, sync);
+    bed.config.segment_size = 100000;
+    br_wal_close(bed.wal);
+    bed_open(&bed);
+    disk.n_calls = 0;
+    disk.first = first;
+    disk.count = UINT_MAX - first;
+    disk.error = EIO;
+    disk.torn = torn;
+    struct fault_result result = fault_scenario(&bed);
+    bool reached = disk.n_calls >= first;
+    disk.torn = false;
+    bed_restart(&bed);
+    unsigned back = fault_read(&bed), expected = result.stored & ~result.done;
+    unsigned more = back & ~expected;
+    if ((back & expected) != expected)
+        fail_msg("call %u: %x came back, not %x", first, back, expected);
+    /* at most the request and the mark that were being written */
+    if (__builtin_popcount(more & ~result.stored) > 1 || __builtin_popcount(more & result.done) > 1)
+        fail_msg("call %u: %x came back in addition", first, more);
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
+    bed_end(&bed);
+    return reached;
+}
+
+static void killed_at_every_call(void **state)
+{
+    (void)state;
+    for (int torn = 0; torn < 2; torn++) {
+        for (unsigned n = 1; crash_run(BR_WAL_ALWAYS, n, torn); n++)
+            ;
+        for (unsigned n = 1; crash_run(BR_WAL_OFF, n, torn); n++)
+            ;
+    }
+}
+
 /* --- Threads ---------------------------------------------------------------------------------- */
 
 #define THREADS 8
@@ -704,6 +749,7 @@ SUITE(wal)
         cmocka_unit_test(every_changed_byte_costs_one_record_at_most),
         cmocka_unit_test(every_cut_keeps_the_records_before_it),
         cmocka_unit_test(every_failing_call_loses_nothing),
+        cmocka_unit_test(killed_at_every_call),
         cmocka_unit_test(threads_share_syncs),
         cmocka_unit_test(one_process_uses_a_directory),
         cmocka_unit_test(links_are_refused),
