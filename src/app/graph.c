@@ -304,7 +304,7 @@ static int graph_create(struct br_graph *graph, struct place *place, struct br_e
         return graph_no_memory(err);
     if (!graph_is_durable(&common->sending_queue))
         return 0;
-    place->durable = br_durable_new(node, &common->sending_queue, br_queue_input(place->queue));
+    place->durable = br_durable_new(node, &common->sending_queue, place->queue);
     return place->durable ? 0 : graph_no_memory(err);
 }
 

@@ -83,6 +83,12 @@ struct br_durable {
 
 static void durable_go_on(struct br_durable *durable);
 
+/* Returns the slot of the worker, or of the thread that reads for it. */
+static unsigned durable_slot(const struct br_host *host, bool reads)
+{
+    return 2 * host->worker + reads;
+}
+
 /* --- Ends of requests ------------------------------------------------------------------------- */
 
 /* The number in the log is kept in the item, because the hold's `arg` is its only other field. */
@@ -124,6 +130,7 @@ static void durable_hold(struct br_durable *durable, struct br_item *item, uint6
 {
     br_item_restored(item, durable->node->ledger);
     br_item_hold(item, BR_HOLDER_QUEUES);
+    item->done_arg = (void *)(uintptr_t)number; /* for durable_on_send */
     int rc = br_hold_add(&durable->hold, item, (void *)(uintptr_t)number);
     if (rc == 0)
         return;
@@ -406,7 +413,10 @@ static int reading_step(struct reading *reading, size_t *bytes)
         return rc == BR_EINVAL ? 0 : rc;
     }
     buf->len = (uint32_t)len;
+    unsigned slot = durable_slot(reading->task.home, true);
+    br_wal_process(reading->queue, slot, found.number);
     struct br_item *item = reading_decode(reading, &found, buf, &decoded);
+    br_wal_process(reading->queue, slot, 0);
     br_buf_unref(buf);
     if (!item)
         return BR_ENOMEM;
@@ -637,8 +647,20 @@ static bool durable_make_tasks(struct br_durable *durable)
     return br_task_add_pool(&reading->task, host->memory) == 0;
 }
 
+/* Marks a request while the exporter prepares and sends it. A batch of several requests is not
+ * marked. */
+static void durable_on_send(void *arg, const struct br_item *item, bool begins)
+{
+    struct br_durable *durable = arg;
+    bool held = item->parent && !item->parent->done && item->sender == BR_SENDER_ANSWERED;
+    uint64_t number = held ? durable_number(item->parent->done_arg) : 0;
+    if (number)
+        br_wal_process(durable->queue, durable_slot(durable->node->host, false),
+                       begins ? number : 0);
+}
+
 struct br_durable *br_durable_new(struct br_node *node, const struct br_queue_config *config,
-                                  struct br_consumer *next)
+                                  struct br_queue *next)
 {
     struct br_durable *durable = br_calloc(1, sizeof *durable);
     if (!durable)
@@ -646,7 +668,9 @@ struct br_durable *br_durable_new(struct br_node *node, const struct br_queue_co
     durable->input.consume = durable_consume;
     durable->node = node;
     durable->config = config;
-    durable->next = next;
+    durable->next = br_queue_input(next);
+    if (config->storage && !config->wait_for_result)
+        br_queue_watch(next, durable_on_send, durable);
     br_list_init(&durable->arriving);
     durable->storage = br_storage_get(node->host, config->storage);
     durable_make_metrics(durable);

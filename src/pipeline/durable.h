@@ -23,10 +23,10 @@
 
 struct br_durable;
 
-/* Returns a durable queue in front of `next`, the input of the queue in memory. `node` and `config`
- * are those of the exporter. Returns NULL without memory. */
+/* Returns a durable queue in front of `next`, the queue in memory. `node` and `config` are those of
+ * the exporter. Returns NULL without memory. */
 struct br_durable *br_durable_new(struct br_node *node, const struct br_queue_config *config,
-                                  struct br_consumer *next);
+                                  struct br_queue *next);
 struct br_consumer *br_durable_input(struct br_durable *durable);
 
 /* Begins to deliver what is in the log, which must be open. Returns 0, or BR_ENOMEM and a sentence

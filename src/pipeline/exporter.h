@@ -153,6 +153,11 @@ struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config
                               struct br_consumer *next);
 struct br_consumer *br_queue_input(struct br_queue *queue);
 
+/* Calls `fn` before and after each item is passed to the next consumer. Behind a durable queue,
+ * which identifies the item by its parent. */
+void br_queue_watch(struct br_queue *queue,
+                    void (*fn)(void *arg, const struct br_item *item, bool begins), void *arg);
+
 /* Sends the held items and accepts no further items. Calls `on_empty` when no items are held. */
 void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg);
 void br_queue_close(struct br_queue *queue); /* Stops sending and accepting items. */

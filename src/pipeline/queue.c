@@ -30,6 +30,8 @@ struct br_queue {
     struct br_deferred room; /* runs after batches have ended */
     struct br_timer again;   /* tries again to send after memory was short; parked otherwise */
     bool draining, closing;
+    void (*watch)(void *arg, const struct br_item *item, bool begins); /* may be NULL */
+    void *watch_arg;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     struct br_log_limit log_limit;
@@ -152,7 +154,11 @@ static bool queue_send_one(struct br_queue *queue, struct br_item *item)
         return false;
     br_list_append(&queue->sent_items, &item->link);
     queue_count_flight(queue, item->signal, true);
+    if (queue->watch)
+        queue->watch(queue->watch_arg, item, true);
     br_consume(queue->next, child);
+    if (queue->watch)
+        queue->watch(queue->watch_arg, item, false);
     return true;
 }
 
@@ -393,6 +399,13 @@ struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config
 struct br_consumer *br_queue_input(struct br_queue *queue)
 {
     return &queue->input;
+}
+
+void br_queue_watch(struct br_queue *queue,
+                    void (*fn)(void *arg, const struct br_item *item, bool begins), void *arg)
+{
+    queue->watch = fn;
+    queue->watch_arg = arg;
 }
 
 void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg)

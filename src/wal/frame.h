@@ -9,9 +9,10 @@
 #include <sys/uio.h>
 
 #define BR_FRAME_HEADER 48u
-#define BR_FRAME_PAYLOAD_MAX (512u << 20) /* largest payload in bytes; longer frames are invalid   \
-                                           */
-#define BR_FRAME_NAME_MAX 1024u           /* longest name of a queue in bytes */
+#define BR_FRAME_PAYLOAD_MAX                                                                       \
+    (512u << 20)                /* largest payload in bytes; longer frames are invalid             \
+                                 */
+#define BR_FRAME_NAME_MAX 1024u /* longest name of a queue in bytes */
 
 enum br_frame_kind { BR_FRAME_RECORD = 1, BR_FRAME_DONE, BR_FRAME_STATE };
 

@@ -80,6 +80,8 @@ struct br_wal {
     uint32_t n_segments, cap_segments;
     struct br_wal_stats stats;
 
+    struct wal_processing *processing; /* mapped file; NULL: it could not be opened */
+
     int fd;             /* the current segment; -1: the next write makes a new one */
     uint64_t at;        /* end of the current segment */
     uint64_t synced_at; /* end of the part of the current segment that was synced */
@@ -166,6 +168,20 @@ int wal_scan_search(struct wal_scan *scan);
  * logs it with `what`, which names the damage. */
 void wal_quarantine(struct br_wal *wal, int fd, uint64_t segment, uint64_t at, uint64_t end,
                     const char *what);
+
+/* --- Records that end the process (processing.c) -----------------------------------------------
+ */
+
+/* Opens the file `processing`, and counts the records that were being processed when the process
+ * died. Without the file, none are counted. */
+void wal_processing_open(struct br_wal *wal);
+void wal_processing_close(struct br_wal *wal);
+
+/* Returns true if the process has died three times while it processed the record. */
+bool wal_processing_is_fatal(const struct br_wal_queue *queue, uint64_t number);
+
+/* Forgets the records that are done. */
+void wal_processing_forget_done(struct br_wal *wal);
 
 /* --- Recovery (recover.c) -------------------------------------------------------------------- */
 

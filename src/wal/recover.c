@@ -256,6 +256,12 @@ static int recover_record(struct recovery *recovery)
         if (intact)
             return intact == BR_EINVAL ? 0 : intact;
     }
+    if (wal_processing_is_fatal(queue, frame->number)) {
+        wal_quarantine(wal, scan->fd, recovery->segment->number, scan->at,
+                       scan->at + BR_FRAME_HEADER + frame->payload_len,
+                       "the process died three times while it processed a request");
+        return 0;
+    }
     /* numbers that are missing between two records belong to records that are done */
     int rc = frame->number > queue->recovered
                  ? br_ranges_add(&queue->done, queue->recovered, frame->number - 1)
@@ -326,6 +332,7 @@ static int recover_end(struct recovery *recovery)
             br_info(&wal->config.log, "%" PRIu64 " requests for exporter %s are in the storage",
                     queue->n_unread, queue->name);
     }
+    wal_processing_forget_done(wal);
     wal_drop_done(wal);
     return 0;
 }

@@ -150,6 +150,15 @@ int br_wal_read(struct br_wal_queue *queue, struct br_wal_found *ret, struct br_
 int br_wal_read_take(struct br_wal_queue *queue, const struct br_wal_found *found, uint8_t *out,
                      struct br_err *err);
 
+/* --- Records that end the process ------------------------------------------------------------ */
+
+#define BR_WAL_SLOTS 64u
+
+/* Notes that the thread with this slot, less than BR_WAL_SLOTS, begins to process a record of the
+ * queue; 0: that it has ended. If the process dies three times meanwhile, the record is moved to
+ * quarantine at the next start. */
+void br_wal_process(struct br_wal_queue *queue, unsigned slot, uint64_t number);
+
 /* --- Metrics --------------------------------------------------------------------------------- */
 
 struct br_wal_stats {

@@ -54,16 +54,16 @@ def down():
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", ["grpc", "proto"])
-def test_killed_while_the_backend_is_down(braid, sink, tmp_path, kind, workers):
-    sink.reply = down()
-    first = braid(config(sink, tmp_path, kind=kind, workers=workers))
+def test_killed_while_the_backend_is_down(braid, sink, new_sink, tmp_path, kind, workers):
+    dead = new_sink()
+    dead.reply = down()
+    first = braid(config(dead, tmp_path, kind=kind, workers=workers))
     send(first, range(20))
     profile = otlp.profile_request(4)
     clients.grpc(first.grpc, PROFILES, profile.SerializeToString()).expect_ok()
     account = first.ledger("traces")
     assert account["received"] == account["stored"] == 20 * SPANS
     first.kill()
-    sink.reply = Reply()
     second = braid(config(sink, tmp_path, kind=kind, workers=workers))
     sink.wait(TRACES, 20 * SPANS)
     sink.wait(PROFILES, len(otlp.items_of(PROFILES, profile)))

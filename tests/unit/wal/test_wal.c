@@ -630,6 +630,41 @@ static void killed_at_every_call(void **state)
     }
 }
 
+/* --- Records that end the process ------------------------------------------------------------- */
+
+/* Restarts while the record that `text` names is being processed. */
+static void die_with(struct bed *bed, uint64_t number)
+{
+    br_wal_process(bed->queue, 5, number);
+    bed_restart(bed);
+}
+
+static void the_third_death_quarantines_the_record(void **state)
+{
+    (void)state;
+    struct bed bed;
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    assert_int_equal(bed_append(&bed, "one", true), 0);
+    assert_int_equal(bed_append(&bed, "two", true), 0);
+    assert_int_equal(bed_append(&bed, "three", true), 0);
+    die_with(&bed, 2);
+    die_with(&bed, 2);
+    die_with(&bed, 1);
+    assert_int_equal(br_wal_queue_unread(bed.queue), 3);
+    br_wal_process(bed.queue, 5, 2);
+    br_wal_process(bed.queue, 5, 0); /* it ends: not counted */
+    bed_restart(&bed);
+    assert_int_equal(br_wal_queue_unread(bed.queue), 3);
+    die_with(&bed, 2);
+    assert_int_equal(br_wal_queue_unread(bed.queue), 2);
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 1);
+    assert_int_equal(count_files(bed.directory, "quarantine"), 1);
+    bed_expect(&bed, "one");
+    bed_expect(&bed, "three");
+    bed_expect_none(&bed);
+    bed_end(&bed);
+}
+
 /* --- Threads ---------------------------------------------------------------------------------- */
 
 #define THREADS 8
@@ -750,6 +785,7 @@ SUITE(wal)
         cmocka_unit_test(every_cut_keeps_the_records_before_it),
         cmocka_unit_test(every_failing_call_loses_nothing),
         cmocka_unit_test(killed_at_every_call),
+        cmocka_unit_test(the_third_death_quarantines_the_record),
         cmocka_unit_test(threads_share_syncs),
         cmocka_unit_test(one_process_uses_a_directory),
         cmocka_unit_test(links_are_refused),
