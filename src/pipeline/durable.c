@@ -184,7 +184,7 @@ static void durable_refuse(struct br_durable *durable, struct br_item *item, con
     br_item_retry(item, BR_STATUS_UNAVAILABLE, REFUSED_MS, why);
 }
 
-static void writing_run(struct br_task *task)
+static void durable_run_write(struct br_task *task)
 {
     struct writing *writing = br_container_of(task, struct writing, task);
     writing->err = (struct br_err){0};
@@ -219,7 +219,7 @@ static void durable_fail(struct br_durable *durable, struct arrival *arrival,
         durable_refuse(durable, arrival->item, why);
 }
 
-static void writing_clear(struct writing *writing)
+static void durable_clear_writing(struct writing *writing)
 {
     for (size_t i = 0; i < writing->count; i++) {
         br_rope_release(&writing->arrivals[i].data);
@@ -249,7 +249,7 @@ static void durable_answer_all(struct br_durable *durable)
         else
             durable_fail(durable, arrival, &writing->records[i]);
     }
-    writing_clear(writing);
+    durable_clear_writing(writing);
     br_hold_start(&durable->hold);
 }
 
@@ -270,7 +270,7 @@ static void durable_on_written(struct br_task *task)
 }
 
 /* Prepares a request for the log. Returns false without memory. */
-static bool writing_prepare(struct arrival *arrival, struct br_item *item)
+static bool durable_prepare(struct arrival *arrival, struct br_item *item)
 {
     arrival->item = item;
     arrival->copy = br_item_twin(item);
@@ -281,7 +281,7 @@ static bool writing_prepare(struct arrival *arrival, struct br_item *item)
 }
 
 /* Fills in the records, whose pieces are the metadata and the slices of the data. */
-static bool writing_fill(struct br_durable *durable)
+static bool durable_fill(struct br_durable *durable)
 {
     struct writing *writing = durable->writing;
     size_t n_pieces = 0;
@@ -319,7 +319,7 @@ static bool writing_fill(struct br_durable *durable)
 }
 
 /* Takes requests from those that arrive. */
-static void writing_take(struct br_durable *durable)
+static void durable_take(struct br_durable *durable)
 {
     struct writing *writing = durable->writing;
     size_t n = 0, bytes = 0;
@@ -331,7 +331,7 @@ static void writing_take(struct br_durable *durable)
         struct br_item *item =
             br_container_of(br_list_shift(&durable->arriving), struct br_item, link);
         struct arrival *arrival = &writing->arrivals[writing->count];
-        if (writing_prepare(arrival, item)) {
+        if (durable_prepare(arrival, item)) {
             writing->count++;
             continue;
         }
@@ -351,13 +351,13 @@ static void durable_write(struct br_durable *durable)
         return;
     if (br_list_empty(&durable->arriving) && !br_wal_has_unwritten(writing->wal))
         return;
-    writing_take(durable);
-    if (writing->count && !writing_fill(durable)) {
+    durable_take(durable);
+    if (writing->count && !durable_fill(durable)) {
         for (size_t i = 0; i < writing->count; i++) {
             durable->arriving_size -= durable_size_of(durable, writing->arrivals[i].item);
             durable_refuse(durable, writing->arrivals[i].item, "out of memory");
         }
-        writing_clear(writing);
+        durable_clear_writing(writing);
         return;
     }
     writing->running = true;
@@ -428,7 +428,7 @@ static int reading_step(struct reading *reading, size_t *bytes)
     return 0;
 }
 
-static void reading_run(struct br_task *task)
+static void durable_run_read(struct br_task *task)
 {
     struct reading *reading = br_container_of(task, struct reading, task);
     size_t bytes = 0;
@@ -641,8 +641,8 @@ static bool durable_make_tasks(struct br_durable *durable)
     writing->durable = reading->durable = durable;
     br_list_init(&reading->items);
     br_list_init(&reading->invalid);
-    br_task_init(&writing->task, host, writing_run, durable_on_written);
-    br_task_init(&reading->task, host, reading_run, durable_on_read);
+    br_task_init(&writing->task, host, durable_run_write, durable_on_written);
+    br_task_init(&reading->task, host, durable_run_read, durable_on_read);
     writing->task.work.kind = reading->task.work.kind = BR_WORK_DISK;
     return br_task_add_pool(&reading->task, host->memory) == 0;
 }

@@ -99,51 +99,51 @@ static inline struct wal_segment *wal_current(struct br_wal *wal)
 /* --- Queues (queue.c). All need wal->lock. --------------------------------------------------- */
 
 /* Returns the queue of that name, which is made if it does not exist, or NULL without memory. */
-struct br_wal_queue *wal_queue_find(struct br_wal *wal, const char *name, size_t len);
+struct br_wal_queue *br_wal_queue_find(struct br_wal *wal, const char *name, size_t len);
 
 /* Adds a record to the totals, or removes it. */
-void wal_total_count(struct br_wal_total *total, bool add, unsigned signal, uint32_t n_records,
-                     uint64_t bytes);
+void br_wal_total_count(struct br_wal_total *total, bool add, unsigned signal, uint32_t n_records,
+                        uint64_t bytes);
 
 /* Marks records as done. Without memory they are delivered again after a restart. */
-void wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last);
+void br_wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last);
 
 /* Notes that a segment contains a record of the queue. Returns 0, BR_ENOMEM or BR_EFULL. */
-int wal_segment_note(struct wal_segment *segment, struct br_wal_queue *queue, uint64_t number);
+int br_wal_segment_note(struct wal_segment *segment, struct br_wal_queue *queue, uint64_t number);
 
 /* Returns the entry of a segment; NULL: it was deleted. */
-struct wal_segment *wal_segment_find(struct br_wal *wal, uint64_t number);
+struct wal_segment *br_wal_segment_find(struct br_wal *wal, uint64_t number);
 
 /* Deletes the oldest segments whose records are all done. The current one stays. */
-void wal_drop_done(struct br_wal *wal);
+void br_wal_drop_done(struct br_wal *wal);
 
 /* Removes the entry of the oldest segment, and deletes its file. */
-void wal_drop_first(struct br_wal *wal);
+void br_wal_drop_first(struct br_wal *wal);
 
-void wal_queues_free(struct br_wal *wal);
+void br_wal_queues_free(struct br_wal *wal);
 
 /* --- Segments (segment.c) -------------------------------------------------------------------- */
 
 /* Writes the path of a segment to `out`. */
-void wal_segment_path(const struct br_wal *wal, uint64_t number, char out[WAL_PATH_MAX]);
+void br_wal_segment_path(const struct br_wal *wal, uint64_t number, char out[WAL_PATH_MAX]);
 
 /* Appends an entry for a segment. Needs wal->lock. Returns it, or NULL without memory. */
-struct wal_segment *wal_segment_add(struct br_wal *wal, uint64_t number, uint64_t size);
+struct wal_segment *br_wal_segment_add(struct br_wal *wal, uint64_t number, uint64_t size);
 
 /* Makes the file of a new segment with a header and the state of all queues, syncs its entry in
  * the directory, and makes it the current one. The previous one must be synced. Returns 0, or an
  * errno value; the log then has no current segment. */
-int wal_segment_begin(struct br_wal *wal);
+int br_wal_segment_begin(struct br_wal *wal);
 
 /* Ends the current segment at `end`; the next write makes a new one. */
-void wal_segment_end(struct br_wal *wal, uint64_t end);
+void br_wal_segment_end(struct br_wal *wal, uint64_t end);
 
 /* Writes all bytes of the pieces at `at`, which change `pieces`. Returns 0 or an errno value. */
-int wal_write(int fd, struct iovec *pieces, size_t count, uint64_t at);
+int br_wal_write(int fd, struct iovec *pieces, size_t count, uint64_t at);
 
 /* Reads `len` bytes at `at`. Returns the number of bytes read, which is less than `len` only at the
  * end of the file, or -1 with errno. */
-long wal_pread(int fd, void *out, size_t len, uint64_t at);
+long br_wal_pread(int fd, void *out, size_t len, uint64_t at);
 
 /* A position in the file of a segment, and the frame there. */
 struct wal_scan {
@@ -155,35 +155,35 @@ struct wal_scan {
 
 /* Reads the header and name of the frame at scan->at, which stays there. Returns 0, BR_ENOTFOUND at
  * the end, BR_EINVAL if there is no valid frame, or BR_EIO with errno. */
-int wal_scan(struct wal_scan *scan);
+int br_wal_scan(struct wal_scan *scan);
 
 /* Moves to the next frame. */
-void wal_scan_next(struct wal_scan *scan);
+void br_wal_scan_next(struct wal_scan *scan);
 
 /* Moves to the next position after scan->at that has a valid header. Returns 0, BR_ENOTFOUND if
  * there is none (scan->at is then the end), or BR_EIO with errno. */
-int wal_scan_search(struct wal_scan *scan);
+int br_wal_scan_search(struct wal_scan *scan);
 
 /* Copies the bytes from `at` to `end` of a segment to a file in `quarantine`, counts the damage and
  * logs it with `what`, which names the damage. */
-void wal_quarantine(struct br_wal *wal, int fd, uint64_t segment, uint64_t at, uint64_t end,
-                    const char *what);
+void br_wal_quarantine(struct br_wal *wal, int fd, uint64_t segment, uint64_t at, uint64_t end,
+                       const char *what);
 
 /* --- Records that end the process (processing.c) -----------------------------------------------
  */
 
 /* Opens the file `processing`, and counts the records that were being processed when the process
  * died. Without the file, none are counted. */
-void wal_processing_open(struct br_wal *wal);
-void wal_processing_close(struct br_wal *wal);
+void br_wal_processing_open(struct br_wal *wal);
+void br_wal_processing_close(struct br_wal *wal);
 
 /* Returns true if the process has died three times while it processed the record. */
-bool wal_processing_is_fatal(const struct br_wal_queue *queue, uint64_t number);
+bool br_wal_processing_is_fatal(const struct br_wal_queue *queue, uint64_t number);
 
 /* Forgets the records that are done. */
-void wal_processing_forget_done(struct br_wal *wal);
+void br_wal_processing_forget_done(struct br_wal *wal);
 
 /* --- Recovery (recover.c) -------------------------------------------------------------------- */
 
 /* Reads all segments of the directory. Returns 0, or a negative code and a sentence in `err`. */
-int wal_recover(struct br_wal *wal, struct br_err *err);
+int br_wal_recover(struct br_wal *wal, struct br_err *err);

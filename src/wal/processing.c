@@ -58,10 +58,10 @@ static bool processing_reserve(int fd)
         return false;
     struct iovec piece = {(void *)(uintptr_t)zeros, sizeof zeros};
     return st.st_size == (off_t)sizeof zeros ||
-           (ftruncate(fd, 0) == 0 && wal_write(fd, &piece, 1, 0) == 0);
+           (ftruncate(fd, 0) == 0 && br_wal_write(fd, &piece, 1, 0) == 0);
 }
 
-void wal_processing_open(struct br_wal *wal)
+void br_wal_processing_open(struct br_wal *wal)
 {
     char path[WAL_PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/processing", wal->config.directory);
@@ -82,14 +82,14 @@ void wal_processing_open(struct br_wal *wal)
     }
 }
 
-void wal_processing_close(struct br_wal *wal)
+void br_wal_processing_close(struct br_wal *wal)
 {
     if (wal->processing)
         (void)munmap(wal->processing, sizeof *wal->processing);
     wal->processing = NULL;
 }
 
-bool wal_processing_is_fatal(const struct br_wal_queue *queue, uint64_t number)
+bool br_wal_processing_is_fatal(const struct br_wal_queue *queue, uint64_t number)
 {
     const struct wal_processing *processing = queue->wal->processing;
     uint32_t crc = processing_name_crc(queue);
@@ -101,7 +101,7 @@ bool wal_processing_is_fatal(const struct br_wal_queue *queue, uint64_t number)
     return false;
 }
 
-void wal_processing_forget_done(struct br_wal *wal)
+void br_wal_processing_forget_done(struct br_wal *wal)
 {
     for (unsigned i = 0; wal->processing && i < BR_WAL_SLOTS; i++) {
         struct wal_suspect *suspect = &wal->processing->suspects[i];

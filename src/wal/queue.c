@@ -10,7 +10,7 @@ static struct br_wal_queue *queue_of(struct br_list *link)
     return br_container_of(link, struct br_wal_queue, link);
 }
 
-struct br_wal_queue *wal_queue_find(struct br_wal *wal, const char *name, size_t len)
+struct br_wal_queue *br_wal_queue_find(struct br_wal *wal, const char *name, size_t len)
 {
     size_t n = 0;
     for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next, n++) {
@@ -40,7 +40,7 @@ struct br_wal_queue *br_wal_queue(struct br_wal *wal, const char *name)
     if (len > BR_FRAME_NAME_MAX)
         return NULL;
     (void)pthread_mutex_lock(&wal->lock);
-    struct br_wal_queue *queue = wal_queue_find(wal, name, len);
+    struct br_wal_queue *queue = br_wal_queue_find(wal, name, len);
     (void)pthread_mutex_unlock(&wal->lock);
     return queue;
 }
@@ -74,16 +74,8 @@ struct br_wal_total br_wal_queue_total(struct br_wal_queue *queue)
     return total;
 }
 
-uint64_t br_wal_queue_unread(struct br_wal_queue *queue)
-{
-    (void)pthread_mutex_lock(&queue->wal->lock);
-    uint64_t n_unread = queue->n_unread;
-    (void)pthread_mutex_unlock(&queue->wal->lock);
-    return n_unread;
-}
-
-void wal_total_count(struct br_wal_total *total, bool add, unsigned signal, uint32_t n_records,
-                     uint64_t bytes)
+void br_wal_total_count(struct br_wal_total *total, bool add, unsigned signal, uint32_t n_records,
+                        uint64_t bytes)
 {
     unsigned s = signal & 1;
     total->n_requests[s] += add ? 1 : (uint64_t)-1;
@@ -91,7 +83,7 @@ void wal_total_count(struct br_wal_total *total, bool add, unsigned signal, uint
     total->bytes[s] += add ? bytes : 0 - bytes;
 }
 
-void wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last)
+void br_wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last)
 {
     if (br_ranges_add(&queue->done, first, last) == 0)
         (void)br_ranges_add(&queue->unwritten, first, last);
@@ -103,8 +95,8 @@ void br_wal_done(struct br_wal_queue *queue, uint64_t number, unsigned signal, u
     struct br_wal *wal = queue->wal;
     (void)pthread_mutex_lock(&wal->lock);
     if (!br_ranges_contain(&queue->done, number)) {
-        wal_total_count(&queue->total, false, signal, n_records, len);
-        wal_queue_mark(queue, number, number);
+        br_wal_total_count(&queue->total, false, signal, n_records, len);
+        br_wal_queue_mark(queue, number, number);
     }
     (void)pthread_mutex_unlock(&wal->lock);
 }
@@ -119,7 +111,7 @@ bool br_wal_has_unwritten(struct br_wal *wal)
     return has;
 }
 
-void wal_queues_free(struct br_wal *wal)
+void br_wal_queues_free(struct br_wal *wal)
 {
     struct br_list *link;
     while ((link = br_list_shift(&wal->queues))) {

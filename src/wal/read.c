@@ -40,7 +40,7 @@ static bool reader_look(struct reader *reader)
     bool more = queue->n_unread > 0;
     reader->place = queue->unread;
     reader->first_unread = queue->first_unread;
-    const struct wal_segment *segment = wal_segment_find(wal, reader->place.segment);
+    const struct wal_segment *segment = br_wal_segment_find(wal, reader->place.segment);
     reader->end = segment ? segment->size : 0;
     (void)pthread_mutex_unlock(&wal->lock);
     return more;
@@ -70,7 +70,7 @@ static void reader_forget(struct br_wal_queue *queue, uint64_t number)
         if (br_ranges_contain(&queue->done, n))
             continue;
         queue->n_unread--;
-        wal_queue_mark(queue, n, n);
+        br_wal_queue_mark(queue, n, n);
     }
 }
 
@@ -98,7 +98,7 @@ static int reader_open(struct reader *reader)
         return 0;
     if (queue->read_fd >= 0)
         (void)close(queue->read_fd);
-    wal_segment_path(queue->wal, reader->place.segment, path);
+    br_wal_segment_path(queue->wal, reader->place.segment, path);
     queue->read_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     queue->read_segment = reader->place.segment;
     return queue->read_fd >= 0 ? 0 : errno;
@@ -135,7 +135,7 @@ static int reader_step(struct reader *reader, struct wal_scan *scan, struct br_e
         return reader_fail(err, error);
     *scan =
         (struct wal_scan){.fd = reader->queue->read_fd, .at = reader->place.at, .end = reader->end};
-    int rc = wal_scan(scan);
+    int rc = br_wal_scan(scan);
     if (rc == BR_EIO)
         return reader_fail(err, errno);
     if (rc == BR_ENOTFOUND) {
@@ -145,12 +145,12 @@ static int reader_step(struct reader *reader, struct wal_scan *scan, struct br_e
     if (rc == 0 && reader_wants(reader, scan))
         return 0;
     if (rc == 0) {
-        wal_scan_next(scan);
-    } else if (wal_scan_search(scan) == BR_EIO) {
+        br_wal_scan_next(scan);
+    } else if (br_wal_scan_search(scan) == BR_EIO) {
         return reader_fail(err, errno);
     } else {
-        wal_quarantine(reader->queue->wal, scan->fd, reader->place.segment, reader->place.at,
-                       scan->at, "damaged data");
+        br_wal_quarantine(reader->queue->wal, scan->fd, reader->place.segment, reader->place.at,
+                          scan->at, "damaged data");
     }
     reader_move(reader, scan->at);
     return BR_EAGAIN;
@@ -194,8 +194,8 @@ static int reader_take(struct reader *reader, const struct br_wal_found *found,
         queue->unread.at += BR_FRAME_HEADER + scan->frame.payload_len;
     }
     if (here && lost) {
-        wal_total_count(&queue->total, false, found->signal, found->n_records, len);
-        wal_queue_mark(queue, found->number, found->number);
+        br_wal_total_count(&queue->total, false, found->signal, found->n_records, len);
+        br_wal_queue_mark(queue, found->number, found->number);
     }
     (void)pthread_mutex_unlock(&wal->lock);
     return here ? 0 : BR_EAGAIN;
@@ -209,10 +209,10 @@ int br_wal_read_take(struct br_wal_queue *queue, const struct br_wal_found *foun
     if (!reader_look(&reader))
         return BR_EAGAIN;
     struct wal_scan scan = {.fd = queue->read_fd, .at = reader.place.at, .end = reader.end};
-    if (queue->read_segment != reader.place.segment || wal_scan(&scan) ||
+    if (queue->read_segment != reader.place.segment || br_wal_scan(&scan) ||
         scan.frame.number != found->number || scan.frame.payload_len != len + scan.frame.name_len)
         return BR_EAGAIN;
-    long n = wal_pread(scan.fd, out, len, scan.at + BR_FRAME_HEADER + scan.frame.name_len);
+    long n = br_wal_pread(scan.fd, out, len, scan.at + BR_FRAME_HEADER + scan.frame.name_len);
     if (n < 0)
         return reader_fail(err, errno);
     struct iovec pieces[] = {{scan.name, scan.frame.name_len}, {out, len}};
@@ -220,8 +220,8 @@ int br_wal_read_take(struct br_wal_queue *queue, const struct br_wal_found *foun
         return reader_take(&reader, found, &scan, false);
     int rc = reader_take(&reader, found, &scan, true);
     if (rc == 0)
-        wal_quarantine(queue->wal, scan.fd, reader.place.segment, scan.at,
-                       scan.at + BR_FRAME_HEADER + scan.frame.payload_len,
-                       "a record with a wrong checksum");
+        br_wal_quarantine(queue->wal, scan.fd, reader.place.segment, scan.at,
+                          scan.at + BR_FRAME_HEADER + scan.frame.payload_len,
+                          "a record with a wrong checksum");
     return rc ? rc : BR_EINVAL;
 }

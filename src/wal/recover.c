@@ -51,7 +51,9 @@ static uint64_t recover_segment_number(const char *name)
 static int recover_compare(const void *one, const void *other)
 {
     const struct wal_segment *first = one, *second = other;
-    return first->number < second->number ? -1 : first->number > second->number;
+    if (first->number == second->number)
+        return 0;
+    return first->number < second->number ? -1 : 1;
 }
 
 static int recover_list(struct recovery *recovery)
@@ -64,7 +66,7 @@ static int recover_list(struct recovery *recovery)
     const struct dirent *entry;
     while (!rc && (entry = readdir(directory))) {
         uint64_t number = recover_segment_number(entry->d_name);
-        if (number && !wal_segment_add(wal, number, 0))
+        if (number && !br_wal_segment_add(wal, number, 0))
             rc = recover_no_memory(recovery);
         wal->next_segment = number >= wal->next_segment ? number + 1 : wal->next_segment;
     }
@@ -79,7 +81,7 @@ static int recover_list(struct recovery *recovery)
 static int recover_open(struct recovery *recovery, struct wal_segment *segment)
 {
     char path[WAL_PATH_MAX];
-    wal_segment_path(recovery->wal, segment->number, path);
+    br_wal_segment_path(recovery->wal, segment->number, path);
     recovery->segment = segment;
     recovery->scan = (struct wal_scan){.fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW),
                                        .at = WAL_SEGMENT_HEADER};
@@ -100,7 +102,7 @@ static int recover_verify(struct recovery *recovery)
     uint32_t crc = 0;
     while (at < end) {
         size_t len = end - at < CHECK_BYTES ? (size_t)(end - at) : CHECK_BYTES;
-        if (wal_pread(scan->fd, recovery->room, len, at) != (long)len)
+        if (br_wal_pread(scan->fd, recovery->room, len, at) != (long)len)
             return recover_fail(recovery, "read a segment", errno);
         crc = br_frame_checksum_more(crc, recovery->room, len);
         at += len;
@@ -116,7 +118,7 @@ static int recover_state(struct recovery *recovery, struct br_wal_queue *queue)
     if (!ranges)
         return recover_no_memory(recovery);
     int rc = 0;
-    if (wal_pread(scan->fd, ranges, len, scan->at + BR_FRAME_HEADER + scan->frame.name_len) !=
+    if (br_wal_pread(scan->fd, ranges, len, scan->at + BR_FRAME_HEADER + scan->frame.name_len) !=
         (long)len)
         rc = recover_fail(recovery, "read a segment", errno);
     for (size_t i = 0; i < len / sizeof *ranges && !rc; i++)
@@ -131,7 +133,7 @@ static int recover_marks(struct recovery *recovery)
 {
     const struct br_frame *frame = &recovery->scan.frame;
     struct br_wal_queue *queue =
-        wal_queue_find(recovery->wal, recovery->scan.name, frame->name_len);
+        br_wal_queue_find(recovery->wal, recovery->scan.name, frame->name_len);
     if (!queue)
         return recover_no_memory(recovery);
     if (frame->kind == BR_FRAME_STATE) {
@@ -155,7 +157,7 @@ static bool recover_is_torn(struct recovery *recovery)
     uint64_t left = scan->end - scan->at;
     size_t len = left < CHECK_BYTES ? (size_t)left : CHECK_BYTES;
     const uint8_t *room = recovery->room;
-    if (wal_pread(scan->fd, recovery->room, len, scan->at) != (long)len)
+    if (br_wal_pread(scan->fd, recovery->room, len, scan->at) != (long)len)
         return false;
     if (left >= BR_FRAME_HEADER && br_frame_decode(room, &frame))
         return left - BR_FRAME_HEADER < frame.payload_len;
@@ -174,11 +176,11 @@ static int recover_skip(struct recovery *recovery)
     struct wal_scan *scan = &recovery->scan;
     uint64_t from = scan->at;
     bool torn = recover_is_torn(recovery);
-    int rc = wal_scan_search(scan);
+    int rc = br_wal_scan_search(scan);
     if (rc == BR_EIO)
         return recover_fail(recovery, "read a segment", errno);
     if (rc != BR_ENOTFOUND || !torn) {
-        wal_quarantine(wal, scan->fd, recovery->segment->number, from, scan->at, "damaged data");
+        br_wal_quarantine(wal, scan->fd, recovery->segment->number, from, scan->at, "damaged data");
         return 0;
     }
     if (recovery->last)
@@ -196,10 +198,10 @@ static int recover_damaged(struct recovery *recovery)
     struct br_wal *wal = recovery->wal;
     const struct wal_scan *scan = &recovery->scan;
     const struct br_frame *frame = &scan->frame;
-    wal_quarantine(wal, scan->fd, recovery->segment->number, scan->at,
-                   scan->at + BR_FRAME_HEADER + frame->payload_len, "a wrong checksum");
+    br_wal_quarantine(wal, scan->fd, recovery->segment->number, scan->at,
+                      scan->at + BR_FRAME_HEADER + frame->payload_len, "a wrong checksum");
     struct br_wal_queue *queue =
-        frame->kind == BR_FRAME_RECORD ? wal_queue_find(wal, scan->name, frame->name_len) : NULL;
+        frame->kind == BR_FRAME_RECORD ? br_wal_queue_find(wal, scan->name, frame->name_len) : NULL;
     if (!queue)
         return 0;
     queue->next = frame->number >= queue->next ? frame->number + 1 : queue->next;
@@ -209,7 +211,7 @@ static int recover_damaged(struct recovery *recovery)
 static int recover_frame(struct recovery *recovery)
 {
     struct wal_scan *scan = &recovery->scan;
-    int rc = wal_scan(scan);
+    int rc = br_wal_scan(scan);
     if (rc == BR_EIO)
         return recover_fail(recovery, "read a segment", errno);
     if (rc == BR_ENOTFOUND)
@@ -221,7 +223,7 @@ static int recover_frame(struct recovery *recovery)
         rc = recover_damaged(recovery);
     else if (rc == 0)
         rc = recover_marks(recovery);
-    wal_scan_next(scan);
+    br_wal_scan_next(scan);
     return rc;
 }
 
@@ -245,7 +247,7 @@ static int recover_record(struct recovery *recovery)
     const struct wal_scan *scan = &recovery->scan;
     const struct br_frame *frame = &scan->frame;
     struct br_wal *wal = recovery->wal;
-    struct br_wal_queue *queue = wal_queue_find(wal, scan->name, frame->name_len);
+    struct br_wal_queue *queue = br_wal_queue_find(wal, scan->name, frame->name_len);
     if (!queue)
         return recover_no_memory(recovery);
     bool again = queue->n_unread && frame->number < queue->recovered;
@@ -256,10 +258,10 @@ static int recover_record(struct recovery *recovery)
         if (intact)
             return intact == BR_EINVAL ? 0 : intact;
     }
-    if (wal_processing_is_fatal(queue, frame->number)) {
-        wal_quarantine(wal, scan->fd, recovery->segment->number, scan->at,
-                       scan->at + BR_FRAME_HEADER + frame->payload_len,
-                       "the process died three times while it processed a request");
+    if (br_wal_processing_is_fatal(queue, frame->number)) {
+        br_wal_quarantine(wal, scan->fd, recovery->segment->number, scan->at,
+                          scan->at + BR_FRAME_HEADER + frame->payload_len,
+                          "the process died three times while it processed a request");
         return 0;
     }
     /* numbers that are missing between two records belong to records that are done */
@@ -267,7 +269,7 @@ static int recover_record(struct recovery *recovery)
                  ? br_ranges_add(&queue->done, queue->recovered, frame->number - 1)
                  : 0;
     if (!rc)
-        rc = wal_segment_note(recovery->segment, queue, frame->number);
+        rc = br_wal_segment_note(recovery->segment, queue, frame->number);
     if (rc)
         return recover_no_memory(recovery);
     if (queue->n_unread++ == 0) {
@@ -275,8 +277,8 @@ static int recover_record(struct recovery *recovery)
         queue->first_unread = frame->number;
     }
     queue->recovered = frame->number + 1;
-    wal_total_count(&queue->total, true, frame->signal, frame->n_records,
-                    frame->payload_len - frame->name_len);
+    br_wal_total_count(&queue->total, true, frame->signal, frame->n_records,
+                       frame->payload_len - frame->name_len);
     wal->stats.n_restored++;
     return 0;
 }
@@ -286,8 +288,8 @@ static int recover_second_pass(struct recovery *recovery)
 {
     struct wal_scan *scan = &recovery->scan;
     int rc;
-    while ((rc = wal_scan(scan)) != BR_ENOTFOUND) {
-        if (rc == BR_EINVAL && wal_scan_search(scan) == 0)
+    while ((rc = br_wal_scan(scan)) != BR_ENOTFOUND) {
+        if (rc == BR_EINVAL && br_wal_scan_search(scan) == 0)
             continue;
         if (rc == BR_EIO)
             return recover_fail(recovery, "read a segment", errno);
@@ -297,7 +299,7 @@ static int recover_second_pass(struct recovery *recovery)
             rc = recover_record(recovery);
         if (rc)
             return rc;
-        wal_scan_next(scan);
+        br_wal_scan_next(scan);
     }
     return 0;
 }
@@ -332,12 +334,12 @@ static int recover_end(struct recovery *recovery)
             br_info(&wal->config.log, "%" PRIu64 " requests for exporter %s are in the storage",
                     queue->n_unread, queue->name);
     }
-    wal_processing_forget_done(wal);
-    wal_drop_done(wal);
+    br_wal_processing_forget_done(wal);
+    br_wal_drop_done(wal);
     return 0;
 }
 
-int wal_recover(struct br_wal *wal, struct br_err *err)
+int br_wal_recover(struct br_wal *wal, struct br_err *err)
 {
     struct recovery recovery = {.wal = wal, .err = err, .room = br_malloc(CHECK_BYTES)};
     int rc = recovery.room ? recover_list(&recovery) : recover_no_memory(&recovery);

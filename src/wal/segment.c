@@ -15,12 +15,12 @@
 
 static const uint8_t segment_header[WAL_SEGMENT_HEADER] = "BRAIDWAL\1";
 
-void wal_segment_path(const struct br_wal *wal, uint64_t number, char out[WAL_PATH_MAX])
+void br_wal_segment_path(const struct br_wal *wal, uint64_t number, char out[WAL_PATH_MAX])
 {
     (void)snprintf(out, WAL_PATH_MAX, "%s/%08" PRIu64 ".wal", wal->config.directory, number);
 }
 
-struct wal_segment *wal_segment_add(struct br_wal *wal, uint64_t number, uint64_t size)
+struct wal_segment *br_wal_segment_add(struct br_wal *wal, uint64_t number, uint64_t size)
 {
     if (br_grow(&wal->segments, &wal->cap_segments, wal->n_segments + 1, sizeof *wal->segments,
                 WAL_SEGMENTS_MAX))
@@ -32,7 +32,7 @@ struct wal_segment *wal_segment_add(struct br_wal *wal, uint64_t number, uint64_
     return segment;
 }
 
-struct wal_segment *wal_segment_find(struct br_wal *wal, uint64_t number)
+struct wal_segment *br_wal_segment_find(struct br_wal *wal, uint64_t number)
 {
     for (uint32_t i = 0; i < wal->n_segments; i++)
         if (wal->segments[i].number == number)
@@ -40,7 +40,7 @@ struct wal_segment *wal_segment_find(struct br_wal *wal, uint64_t number)
     return NULL;
 }
 
-int wal_segment_note(struct wal_segment *segment, struct br_wal_queue *queue, uint64_t number)
+int br_wal_segment_note(struct wal_segment *segment, struct br_wal_queue *queue, uint64_t number)
 {
     for (uint32_t i = 0; i < segment->n_shares; i++) {
         struct wal_share *share = &segment->shares[i];
@@ -66,11 +66,11 @@ static bool segment_is_done(const struct wal_segment *segment)
     return true;
 }
 
-void wal_drop_first(struct br_wal *wal)
+void br_wal_drop_first(struct br_wal *wal)
 {
     char path[WAL_PATH_MAX];
     struct wal_segment *first = &wal->segments[0];
-    wal_segment_path(wal, first->number, path);
+    br_wal_segment_path(wal, first->number, path);
     /* If this fails, the next start reads the segment again and deletes it, because all of its
      * records are done. */
     (void)unlink(path);
@@ -81,15 +81,15 @@ void wal_drop_first(struct br_wal *wal)
     memmove(wal->segments, wal->segments + 1, wal->n_segments * sizeof *wal->segments);
 }
 
-void wal_drop_done(struct br_wal *wal)
+void br_wal_drop_done(struct br_wal *wal)
 {
     while (wal->n_segments > 1 && segment_is_done(&wal->segments[0]))
-        wal_drop_first(wal);
+        br_wal_drop_first(wal);
 }
 
 /* --- Reading and writing ---------------------------------------------------------------------- */
 
-int wal_write(int fd, struct iovec *pieces, size_t count, uint64_t at)
+int br_wal_write(int fd, struct iovec *pieces, size_t count, uint64_t at)
 {
     enum { AT_ONCE = 256 };
     while (count) {
@@ -111,7 +111,7 @@ int wal_write(int fd, struct iovec *pieces, size_t count, uint64_t at)
     return 0;
 }
 
-long wal_pread(int fd, void *out, size_t len, uint64_t at)
+long br_wal_pread(int fd, void *out, size_t len, uint64_t at)
 {
     size_t got = 0;
     while (got < len) {
@@ -176,7 +176,7 @@ static int segment_fill(struct br_wal *wal)
         return ENOMEM;
     struct iovec pieces[] = {{(void *)(uintptr_t)segment_header, sizeof segment_header},
                              {states, len}};
-    int error = wal_write(wal->fd, pieces, 2, 0);
+    int error = br_wal_write(wal->fd, pieces, 2, 0);
     br_free(states);
     wal->at = wal->synced_at = WAL_SEGMENT_HEADER + len;
     if (!error && wal->config.sync != BR_WAL_OFF)
@@ -184,17 +184,17 @@ static int segment_fill(struct br_wal *wal)
     return error;
 }
 
-int wal_segment_begin(struct br_wal *wal)
+int br_wal_segment_begin(struct br_wal *wal)
 {
     char path[WAL_PATH_MAX];
     uint64_t number = wal->next_segment++;
-    wal_segment_path(wal, number, path);
+    br_wal_segment_path(wal, number, path);
     wal->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (wal->fd < 0)
         return errno;
     int error = segment_fill(wal);
     (void)pthread_mutex_lock(&wal->lock);
-    if (!error && !wal_segment_add(wal, number, wal->at))
+    if (!error && !br_wal_segment_add(wal, number, wal->at))
         error = ENOMEM;
     (void)pthread_mutex_unlock(&wal->lock);
     if (error) {
@@ -205,7 +205,7 @@ int wal_segment_begin(struct br_wal *wal)
     return error;
 }
 
-void wal_segment_end(struct br_wal *wal, uint64_t end)
+void br_wal_segment_end(struct br_wal *wal, uint64_t end)
 {
     if (wal->fd < 0)
         return;
@@ -221,7 +221,7 @@ void wal_segment_end(struct br_wal *wal, uint64_t end)
 
 /* --- Scanning -------------------------------------------------------------------------------- */
 
-int wal_scan(struct wal_scan *scan)
+int br_wal_scan(struct wal_scan *scan)
 {
     uint8_t header[BR_FRAME_HEADER];
     if (scan->at >= scan->end)
@@ -229,35 +229,35 @@ int wal_scan(struct wal_scan *scan)
     uint64_t left = scan->end - scan->at;
     if (left < sizeof header)
         return BR_EINVAL;
-    long n = wal_pread(scan->fd, header, sizeof header, scan->at);
+    long n = br_wal_pread(scan->fd, header, sizeof header, scan->at);
     if (n < 0)
         return BR_EIO;
     if (n < (long)sizeof header || !br_frame_decode(header, &scan->frame) ||
         left - sizeof header < scan->frame.payload_len)
         return BR_EINVAL;
-    n = wal_pread(scan->fd, scan->name, scan->frame.name_len, scan->at + sizeof header);
+    n = br_wal_pread(scan->fd, scan->name, scan->frame.name_len, scan->at + sizeof header);
     if (n < 0)
         return BR_EIO;
     return n == scan->frame.name_len ? 0 : BR_EINVAL;
 }
 
-void wal_scan_next(struct wal_scan *scan)
+void br_wal_scan_next(struct wal_scan *scan)
 {
     scan->at += BR_FRAME_HEADER + scan->frame.payload_len;
 }
 
-int wal_scan_search(struct wal_scan *scan)
+int br_wal_scan_search(struct wal_scan *scan)
 {
     uint8_t room[SEARCH_BYTES];
     uint64_t at = scan->at + 1;
     while (at + BR_FRAME_HEADER <= scan->end) {
         uint64_t left = scan->end - at;
-        long n = wal_pread(scan->fd, room, left < sizeof room ? left : sizeof room, at);
+        long n = br_wal_pread(scan->fd, room, left < sizeof room ? left : sizeof room, at);
         if (n < 0)
             return BR_EIO;
         size_t skip = br_frame_search(room, (size_t)n);
         scan->at = at + skip;
-        int rc = skip < (size_t)n ? wal_scan(scan) : BR_EINVAL;
+        int rc = skip < (size_t)n ? br_wal_scan(scan) : BR_EINVAL;
         if (rc != BR_EINVAL)
             return rc;
         /* the magic number may lie across the end of `room` */
@@ -286,9 +286,9 @@ static int segment_copy_out(const struct br_wal *wal, int from, uint64_t segment
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int error = fd < 0 ? errno : 0;
     for (uint64_t to = 0; at < end && !error;) {
-        long n = wal_pread(from, room, end - at < sizeof room ? end - at : sizeof room, at);
+        long n = br_wal_pread(from, room, end - at < sizeof room ? end - at : sizeof room, at);
         struct iovec piece = {room, n > 0 ? (size_t)n : 0};
-        error = n < 0 ? errno : wal_write(fd, &piece, 1, to);
+        error = n < 0 ? errno : br_wal_write(fd, &piece, 1, to);
         if (n <= 0)
             break;
         at += (uint64_t)n;
@@ -303,8 +303,8 @@ static int segment_copy_out(const struct br_wal *wal, int from, uint64_t segment
     return error;
 }
 
-void wal_quarantine(struct br_wal *wal, int fd, uint64_t segment, uint64_t at, uint64_t end,
-                    const char *what)
+void br_wal_quarantine(struct br_wal *wal, int fd, uint64_t segment, uint64_t at, uint64_t end,
+                       const char *what)
 {
     char text[128];
     int error = segment_copy_out(wal, fd, segment, at, end);

@@ -112,8 +112,8 @@ static void wal_free(struct br_wal *wal)
     for (uint32_t i = 0; i < wal->n_segments; i++)
         br_free(wal->segments[i].shares);
     br_free(wal->segments);
-    wal_processing_close(wal);
-    wal_queues_free(wal);
+    br_wal_processing_close(wal);
+    br_wal_queues_free(wal);
     wal_close_fd(wal->fd);
     wal_close_fd(wal->directory_fd);
     wal_close_fd(wal->lock_fd);
@@ -142,8 +142,8 @@ int br_wal_open(const struct br_wal_config *config, struct br_wal **ret, struct 
     (void)pthread_cond_init(&wal->finished, NULL);
     int rc = wal_open_directory(wal, err);
     if (!rc) {
-        wal_processing_open(wal);
-        rc = wal_recover(wal, err);
+        br_wal_processing_open(wal);
+        rc = br_wal_recover(wal, err);
     }
     if (rc) {
         wal_free(wal);

@@ -65,9 +65,6 @@ struct br_wal_queue *br_wal_queue(struct br_wal *wal, const char *name);
 /* Returns the totals of a queue. */
 struct br_wal_total br_wal_queue_total(struct br_wal_queue *queue);
 
-/* Returns how many records of the queue have to be read with br_wal_read. */
-uint64_t br_wal_queue_unread(struct br_wal_queue *queue);
-
 /* Marks the queue as one that is read. */
 void br_wal_queue_use(struct br_wal_queue *queue);
 

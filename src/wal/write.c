@@ -54,7 +54,7 @@ static bool group_each(struct group *group, group_record_fn *fn, void *arg)
     return true;
 }
 
-static uint64_t record_frame_len(const struct br_wal_record *record)
+static uint64_t group_frame_len(const struct br_wal_record *record)
 {
     uint64_t len = 0;
     for (size_t i = 0; i < record->n_pieces; i++)
@@ -62,9 +62,9 @@ static uint64_t record_frame_len(const struct br_wal_record *record)
     return len;
 }
 
-static size_t record_data_len(const struct br_wal_record *record)
+static size_t group_data_len(const struct br_wal_record *record)
 {
-    return record_frame_len(record) - BR_FRAME_HEADER - record->queue->name_len;
+    return group_frame_len(record) - BR_FRAME_HEADER - record->queue->name_len;
 }
 
 /* --- Writing frames -------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ static bool group_fail(struct group *group, const char *call, int error)
 static bool group_flush(struct group *group)
 {
     struct br_wal *wal = group->wal;
-    int error = wal_write(wal->fd, group->pieces, group->n_pieces, wal->at);
+    int error = br_wal_write(wal->fd, group->pieces, group->n_pieces, wal->at);
     if (error)
         return group_fail(group, "write", error);
     wal->at += group->pieces_len;
@@ -195,25 +195,25 @@ static void group_drop_segment(struct group *group, struct wal_segment *first,
                                struct wal_scan *scan)
 {
     struct br_wal *wal = group->wal;
-    for (; scan->fd >= 0 && wal_scan(scan) == 0; wal_scan_next(scan)) {
+    for (; scan->fd >= 0 && br_wal_scan(scan) == 0; br_wal_scan_next(scan)) {
         const struct br_frame *frame = &scan->frame;
-        struct br_wal_queue *queue = wal_queue_find(wal, scan->name, frame->name_len);
+        struct br_wal_queue *queue = br_wal_queue_find(wal, scan->name, frame->name_len);
         if (frame->kind != BR_FRAME_RECORD || !queue || !queue->n_unread ||
             frame->number < queue->first_unread || br_ranges_contain(&queue->done, frame->number))
             continue;
-        wal_total_count(&queue->total, false, frame->signal, frame->n_records,
-                        frame->payload_len - frame->name_len);
+        br_wal_total_count(&queue->total, false, frame->signal, frame->n_records,
+                           frame->payload_len - frame->name_len);
         wal->stats.n_dropped[frame->signal & 1] += frame->n_records;
         queue->n_unread--;
         queue->first_unread = frame->number;
-        wal_queue_mark(queue, frame->number, frame->number);
+        br_wal_queue_mark(queue, frame->number, frame->number);
     }
     for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
         struct wal_place *unread = &br_container_of(l, struct br_wal_queue, link)->unread;
         if (unread->segment <= first->number)
             *unread = (struct wal_place){first[1].number, WAL_SEGMENT_HEADER};
     }
-    wal_drop_first(wal);
+    br_wal_drop_first(wal);
 }
 
 /* Deletes the oldest segment. This thread reads the segment while it has the lock, which makes the
@@ -223,7 +223,7 @@ static void group_drop_oldest(struct group *group)
     struct br_wal *wal = group->wal;
     struct wal_segment *first = &wal->segments[0];
     char path[WAL_PATH_MAX];
-    wal_segment_path(wal, first->number, path);
+    br_wal_segment_path(wal, first->number, path);
     struct wal_scan scan = {
         .fd = open(path, O_RDONLY | O_CLOEXEC), .at = WAL_SEGMENT_HEADER, .end = first->size};
     group_drop_segment(group, first, &scan);
@@ -236,7 +236,7 @@ static void group_drop_oldest(struct group *group)
 static bool group_admit_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     struct br_wal *wal = group->wal;
-    uint64_t *bytes = arg, len = record_frame_len(record), max = wal->config.max_size;
+    uint64_t *bytes = arg, len = group_frame_len(record), max = wal->config.max_size;
     if (len > max)
         return group_refuse(group, record, BR_ETOOBIG, "the request is larger than max_size");
     while (wal->stats.bytes + *bytes + len > max && wal->config.drop_oldest && wal->n_segments > 1)
@@ -253,7 +253,7 @@ static void group_admit(struct group *group)
     struct br_wal *wal = group->wal;
     uint64_t bytes = 0;
     (void)pthread_mutex_lock(&wal->lock);
-    wal_drop_done(wal);
+    br_wal_drop_done(wal);
     (void)group_each(group, group_admit_record, &bytes);
     (void)pthread_mutex_unlock(&wal->lock);
 }
@@ -263,7 +263,7 @@ static bool group_number_record(struct group *group, struct br_wal_record *recor
 {
     struct br_wal_queue *queue = record->queue;
     (void)arg;
-    if (wal_segment_note(wal_current(group->wal), queue, queue->next))
+    if (br_wal_segment_note(wal_current(group->wal), queue, queue->next))
         return group_refuse(group, record, BR_ENOMEM, "out of memory");
     record->number = queue->next++;
     return true;
@@ -290,7 +290,7 @@ static void group_number(struct group *group)
 static bool group_note_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     (void)arg;
-    return wal_segment_note(wal_current(group->wal), record->queue, record->number) == 0 ||
+    return br_wal_segment_note(wal_current(group->wal), record->queue, record->number) == 0 ||
            group_fail(group, "allocate memory", ENOMEM);
 }
 
@@ -299,14 +299,14 @@ static bool group_store_record(struct group *group, struct br_wal_record *record
 {
     uint64_t *at = arg;
     struct br_wal_queue *queue = record->queue;
-    wal_total_count(&queue->total, true, record->signal, record->n_records,
-                    record_data_len(record));
+    br_wal_total_count(&queue->total, true, record->signal, record->n_records,
+                       group_data_len(record));
     record->keep = record->keep && queue->n_unread == 0;
     if (!record->keep && queue->n_unread++ == 0) {
         queue->unread = (struct wal_place){wal_current(group->wal)->number, *at};
         queue->first_unread = record->number;
     }
-    *at += record_frame_len(record);
+    *at += group_frame_len(record);
     return true;
 }
 
@@ -315,7 +315,7 @@ static bool group_fail_record(struct group *group, struct br_wal_record *record,
 {
     (void)arg;
     if (record->number)
-        wal_queue_mark(record->queue, record->number, record->number);
+        br_wal_queue_mark(record->queue, record->number, record->number);
     bool full = group->error == ENOSPC || group->error == EDQUOT;
     return group_refuse(group, record, full ? BR_EFULL : BR_EIO, NULL);
 }
@@ -329,9 +329,9 @@ static bool group_open_segment(struct group *group)
     if (wal->fd >= 0 && wal->at >= wal->config.segment_size) {
         if (wal->config.sync != BR_WAL_OFF && wal->synced_at < wal->at && !group_sync(group))
             return false;
-        wal_segment_end(wal, wal->at);
+        br_wal_segment_end(wal, wal->at);
     }
-    int error = wal->fd < 0 ? wal_segment_begin(wal) : 0;
+    int error = wal->fd < 0 ? br_wal_segment_begin(wal) : 0;
     return error == 0 || group_fail(group, "make a segment", error);
 }
 
@@ -342,9 +342,11 @@ static bool group_copy(struct group *group, int from, uint64_t at, uint64_t end)
     uint8_t *room = br_malloc(COPY_BYTES);
     int error = room ? 0 : ENOMEM;
     while (at < end && !error) {
-        long n = wal_pread(from, room, end - at < COPY_BYTES ? end - at : COPY_BYTES, at);
+        long n = br_wal_pread(from, room, end - at < COPY_BYTES ? end - at : COPY_BYTES, at);
         struct iovec piece = {room, n > 0 ? (size_t)n : 0};
-        error = n > 0 ? wal_write(wal->fd, &piece, 1, wal->at) : n ? errno : EIO;
+        error = n < 0 ? errno : EIO;
+        if (n > 0)
+            error = br_wal_write(wal->fd, &piece, 1, wal->at);
         wal->at += error ? 0 : (uint64_t)n;
         at += error ? 0 : (uint64_t)n;
     }
@@ -367,7 +369,8 @@ static void group_move_places(struct br_wal *wal, uint64_t from, uint64_t at, ui
 static bool group_note_shares(struct group *group, const struct wal_segment *from)
 {
     for (uint32_t i = 0; i < from->n_shares; i++)
-        if (wal_segment_note(wal_current(group->wal), from->shares[i].queue, from->shares[i].last))
+        if (br_wal_segment_note(wal_current(group->wal), from->shares[i].queue,
+                                from->shares[i].last))
             return group_fail(group, "allocate memory", ENOMEM);
     return true;
 }
@@ -379,7 +382,7 @@ static void group_undo_segment(struct br_wal *wal, int fd, uint64_t synced_at, u
     (void)close(wal->fd);
     (void)pthread_mutex_lock(&wal->lock);
     struct wal_segment *last = wal_current(wal);
-    wal_segment_path(wal, last->number, path);
+    br_wal_segment_path(wal, last->number, path);
     wal->stats.bytes -= last->size;
     br_free(last->shares);
     wal->stats.n_segments = --wal->n_segments;
@@ -397,7 +400,7 @@ static bool group_write_elsewhere(struct group *group)
     struct br_wal *wal = group->wal;
     int fd = wal->fd;
     uint64_t from = wal_current(wal)->number, at = wal->synced_at, end = group->begin;
-    int error = wal_segment_begin(wal);
+    int error = br_wal_segment_begin(wal);
     uint64_t to = wal->at;
     if (error) {
         wal->fd = fd;
@@ -408,7 +411,7 @@ static bool group_write_elsewhere(struct group *group)
     group->n_marks = 0; /* the new segment begins with them */
     bool ok = group_copy(group, fd, at, end) && group_write_frames(group) && group_sync(group);
     (void)pthread_mutex_lock(&wal->lock);
-    struct wal_segment *old = wal_segment_find(wal, from);
+    struct wal_segment *old = br_wal_segment_find(wal, from);
     ok =
         ok && group_each(group, group_note_record, NULL) && (!old || group_note_shares(group, old));
     if (ok && old) {
@@ -435,7 +438,7 @@ static void group_cut(struct group *group)
     bool cut = ftruncate(wal->fd, (off_t)group->begin) == 0;
     wal->at = group->begin;
     if (!cut && !wal->unsafe)
-        wal_segment_end(wal, group->begin);
+        br_wal_segment_end(wal, group->begin);
 }
 
 /* --- Groups ----------------------------------------------------------------------------------- */
@@ -507,7 +510,7 @@ static void group_succeed(struct group *group)
     wal->stats.bytes += wal->at - segment->size;
     segment->size = wal->at;
     (void)group_each(group, group_store_record, &at);
-    wal_drop_done(wal);
+    br_wal_drop_done(wal);
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
@@ -540,7 +543,7 @@ static void group_run(struct group *group)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
-static void job_finish(struct wal_job *job, const struct group *group)
+static void group_finish_job(struct wal_job *job, const struct group *group)
 {
     char text[128];
     job->finished = true;
@@ -565,7 +568,7 @@ static void wal_lead(struct br_wal *wal)
     (void)pthread_mutex_lock(&wal->lock);
     wal->busy = false;
     while ((link = br_list_shift(&group.jobs)))
-        job_finish(group_job(link), &group);
+        group_finish_job(group_job(link), &group);
     (void)pthread_cond_broadcast(&wal->finished);
 }
 
@@ -583,7 +586,7 @@ static void wal_do(struct br_wal *wal, struct wal_job *job)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
-static void record_prepare(struct br_wal_record *record)
+static void wal_prepare(struct br_wal_record *record)
 {
     struct br_wal_queue *queue = record->queue;
     uint64_t len = queue->name_len;
@@ -612,7 +615,7 @@ int br_wal_append(struct br_wal *wal, struct br_wal_record *records, size_t coun
     struct wal_job job = {
         .records = records, .count = count, .sync = wal->config.sync == BR_WAL_ALWAYS};
     for (size_t i = 0; i < count; i++)
-        record_prepare(&records[i]);
+        wal_prepare(&records[i]);
     wal_do(wal, &job);
     if (job.rc && err)
         *err = job.err;

@@ -274,8 +274,8 @@ static void queues_are_independent(void **state)
     br_wal_done(other, 1, 1, 3, 8);
     bed_restart(&bed);
     other = br_wal_queue(bed.wal, "otlp/2");
-    assert_int_equal(br_wal_queue_unread(other), 1); /* the mark was not written */
-    assert_int_equal(br_wal_queue_unread(bed.queue), 2);
+    assert_int_equal(other->n_unread, 1); /* the mark was not written */
+    assert_int_equal(bed.queue->n_unread, 2);
     bed_expect(&bed, "one");
     bed_expect(&bed, "two");
     bed_expect_none(&bed);
@@ -343,7 +343,7 @@ static void drop_oldest_makes_room(void **state)
     struct br_wal_total total = br_wal_queue_total(bed.queue);
     assert_true(stats.bytes <= 1 << 20);
     assert_int_equal(stats.n_dropped[1] + total.n_records[1], 40 * 3);
-    assert_int_equal(br_wal_queue_unread(bed.queue), total.n_requests[1]);
+    assert_int_equal(bed.queue->n_unread, total.n_requests[1]);
     bed_restart(&bed);
     assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], total.n_requests[1]);
     bed_end(&bed);
@@ -450,7 +450,7 @@ static void every_changed_byte_costs_one_record_at_most(void **state)
         assert_true((missing & (missing - 1)) == 0);
         assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 1);
         assert_int_equal(count_files(bed.directory, "quarantine"), 1);
-        assert_int_equal(br_wal_queue_unread(bed.queue), 0);
+        assert_int_equal(bed.queue->n_unread, 0);
         uint64_t number;
         assert_int_equal(bed_append_to(&bed, bed.queue, "new", 3, true, &number), 0);
         assert_true(number >= DAMAGE_RECORDS);
@@ -650,13 +650,13 @@ static void the_third_death_quarantines_the_record(void **state)
     die_with(&bed, 2);
     die_with(&bed, 2);
     die_with(&bed, 1);
-    assert_int_equal(br_wal_queue_unread(bed.queue), 3);
+    assert_int_equal(bed.queue->n_unread, 3);
     br_wal_process(bed.queue, 5, 2);
     br_wal_process(bed.queue, 5, 0); /* it ends: not counted */
     bed_restart(&bed);
-    assert_int_equal(br_wal_queue_unread(bed.queue), 3);
+    assert_int_equal(bed.queue->n_unread, 3);
     die_with(&bed, 2);
-    assert_int_equal(br_wal_queue_unread(bed.queue), 2);
+    assert_int_equal(bed.queue->n_unread, 2);
     assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 1);
     assert_int_equal(count_files(bed.directory, "quarantine"), 1);
     bed_expect(&bed, "one");
@@ -692,10 +692,10 @@ static void threads_share_syncs(void **state)
         pthread_join(threads[i], &failure);
         assert_null(failure);
     }
-    assert_int_equal(br_wal_queue_unread(bed.queue), THREADS * PER_THREAD);
+    assert_int_equal(bed.queue->n_unread, THREADS * PER_THREAD);
     assert_true(br_wal_stats(bed.wal).n_syncs <= THREADS * PER_THREAD);
     bed_restart(&bed);
-    assert_int_equal(br_wal_queue_unread(bed.queue), THREADS * PER_THREAD);
+    assert_int_equal(bed.queue->n_unread, THREADS * PER_THREAD);
     bed_end(&bed);
 }
 
