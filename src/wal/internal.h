@@ -40,13 +40,14 @@ struct br_wal_queue {
     uint64_t next; /* number of the next record; the first is 1 */
     /* numbers below `next` that need no delivery */
     struct br_ranges done;
-    struct br_ranges damaged;   /* used by wal_recover: numbers with a damaged payload */
+    struct br_ranges damaged;   /* used by br_wal_recover: numbers with a damaged payload */
     struct br_ranges unwritten; /* subset of `done`: no segment contains the mark yet */
     /* number of records that br_wal_read has to return, and the place where they begin; the place
      * is valid if the number is not 0 */
     uint64_t n_unread;
     struct wal_place unread;
-    uint64_t recovered; /* one more than the largest number that wal_recover has added; first 1 */
+    /* 1 more than the largest number that br_wal_recover has added */
+    uint64_t recovered;
     uint64_t first_unread; /* records with a smaller number are not returned by br_wal_read */
     bool reading;          /* a thread has the right of br_wal_read_begin */
     int read_fd;           /* segment number read_segment, used by that thread; -1: not open */
@@ -91,7 +92,7 @@ struct br_wal {
     struct br_log_limit log_limit;
 };
 
-static inline struct wal_segment *wal_current(struct br_wal *wal)
+static inline struct wal_segment *br_wal_current(struct br_wal *wal)
 {
     return &wal->segments[wal->n_segments - 1];
 }

@@ -43,9 +43,8 @@ static int recover_no_memory(struct recovery *recovery)
 static uint64_t recover_segment_number(const char *name)
 {
     size_t digits = strspn(name, "0123456789");
-    return digits && digits <= DIGITS_MAX && strcmp(name + digits, ".wal") == 0
-               ? strtoull(name, NULL, 10)
-               : 0;
+    bool valid = digits && digits <= DIGITS_MAX && strcmp(name + digits, ".wal") == 0;
+    return valid ? strtoull(name, NULL, 10) : 0;
 }
 
 static int recover_compare(const void *one, const void *other)
@@ -114,7 +113,7 @@ static int recover_state(struct recovery *recovery, struct br_wal_queue *queue)
 {
     const struct wal_scan *scan = &recovery->scan;
     size_t len = scan->frame.payload_len - scan->frame.name_len;
-    struct br_range *ranges = len <= STATE_MAX ? br_malloc(len ? len : 1) : NULL;
+    struct br_range *ranges = len <= STATE_MAX ? br_malloc(len + 1) : NULL;
     if (!ranges)
         return recover_no_memory(recovery);
     int rc = 0;

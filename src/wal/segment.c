@@ -214,8 +214,8 @@ void br_wal_segment_end(struct br_wal *wal, uint64_t end)
     (void)close(wal->fd);
     wal->fd = -1;
     (void)pthread_mutex_lock(&wal->lock);
-    wal->stats.bytes -= wal_current(wal)->size - end;
-    wal_current(wal)->size = end;
+    wal->stats.bytes -= br_wal_current(wal)->size - end;
+    br_wal_current(wal)->size = end;
     (void)pthread_mutex_unlock(&wal->lock);
 }
 

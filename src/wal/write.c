@@ -263,7 +263,7 @@ static bool group_number_record(struct group *group, struct br_wal_record *recor
 {
     struct br_wal_queue *queue = record->queue;
     (void)arg;
-    if (br_wal_segment_note(wal_current(group->wal), queue, queue->next))
+    if (br_wal_segment_note(br_wal_current(group->wal), queue, queue->next))
         return group_refuse(group, record, BR_ENOMEM, "out of memory");
     record->number = queue->next++;
     return true;
@@ -290,7 +290,7 @@ static void group_number(struct group *group)
 static bool group_note_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     (void)arg;
-    return br_wal_segment_note(wal_current(group->wal), record->queue, record->number) == 0 ||
+    return br_wal_segment_note(br_wal_current(group->wal), record->queue, record->number) == 0 ||
            group_fail(group, "allocate memory", ENOMEM);
 }
 
@@ -303,7 +303,7 @@ static bool group_store_record(struct group *group, struct br_wal_record *record
                        group_data_len(record));
     record->keep = record->keep && queue->n_unread == 0;
     if (!record->keep && queue->n_unread++ == 0) {
-        queue->unread = (struct wal_place){wal_current(group->wal)->number, *at};
+        queue->unread = (struct wal_place){br_wal_current(group->wal)->number, *at};
         queue->first_unread = record->number;
     }
     *at += group_frame_len(record);
@@ -361,7 +361,7 @@ static void group_move_places(struct br_wal *wal, uint64_t from, uint64_t at, ui
     for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
         struct wal_place *unread = &br_container_of(l, struct br_wal_queue, link)->unread;
         if (unread->segment == from && unread->at >= at)
-            *unread = (struct wal_place){wal_current(wal)->number, to + unread->at - at};
+            *unread = (struct wal_place){br_wal_current(wal)->number, to + unread->at - at};
     }
 }
 
@@ -369,7 +369,7 @@ static void group_move_places(struct br_wal *wal, uint64_t from, uint64_t at, ui
 static bool group_note_shares(struct group *group, const struct wal_segment *from)
 {
     for (uint32_t i = 0; i < from->n_shares; i++)
-        if (br_wal_segment_note(wal_current(group->wal), from->shares[i].queue,
+        if (br_wal_segment_note(br_wal_current(group->wal), from->shares[i].queue,
                                 from->shares[i].last))
             return group_fail(group, "allocate memory", ENOMEM);
     return true;
@@ -381,7 +381,7 @@ static void group_undo_segment(struct br_wal *wal, int fd, uint64_t synced_at, u
     char path[WAL_PATH_MAX];
     (void)close(wal->fd);
     (void)pthread_mutex_lock(&wal->lock);
-    struct wal_segment *last = wal_current(wal);
+    struct wal_segment *last = br_wal_current(wal);
     br_wal_segment_path(wal, last->number, path);
     wal->stats.bytes -= last->size;
     br_free(last->shares);
@@ -399,7 +399,7 @@ static bool group_write_elsewhere(struct group *group)
 {
     struct br_wal *wal = group->wal;
     int fd = wal->fd;
-    uint64_t from = wal_current(wal)->number, at = wal->synced_at, end = group->begin;
+    uint64_t from = br_wal_current(wal)->number, at = wal->synced_at, end = group->begin;
     int error = br_wal_segment_begin(wal);
     uint64_t to = wal->at;
     if (error) {
@@ -506,7 +506,7 @@ static void group_succeed(struct group *group)
     for (unsigned i = 0; i < group->n_marks; i++)
         at += BR_FRAME_HEADER + group->marks[i].queue->name_len;
     (void)pthread_mutex_lock(&wal->lock);
-    struct wal_segment *segment = wal_current(wal);
+    struct wal_segment *segment = br_wal_current(wal);
     wal->stats.bytes += wal->at - segment->size;
     segment->size = wal->at;
     (void)group_each(group, group_store_record, &at);
