@@ -18,6 +18,9 @@ enum {
     AT_N_RECORDS = 40,
 };
 
+/* a log that writes a record each nanosecond reaches it after 292 years */
+#define NUMBER_MAX ((uint64_t)INT64_MAX)
+
 static const uint8_t magic[4] = {'B', 'F', 'R', 'M'};
 
 static uint32_t frame_crc(const uint8_t *data, size_t len, uint32_t before)
@@ -96,7 +99,7 @@ bool br_frame_decode(const uint8_t header[BR_FRAME_HEADER], struct br_frame *ret
     uint64_t least = (uint64_t)ret->name_len + ret->metadata_len;
     return ret->kind >= BR_FRAME_RECORD && ret->kind <= BR_FRAME_STATE &&
            ret->name_len <= BR_FRAME_NAME_MAX && ret->payload_len <= BR_FRAME_PAYLOAD_MAX &&
-           least <= ret->payload_len;
+           least <= ret->payload_len && ret->number >= 1 && ret->number <= NUMBER_MAX;
 }
 
 size_t br_frame_search(const uint8_t *data, size_t len)

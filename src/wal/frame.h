@@ -37,7 +37,8 @@ uint32_t br_frame_checksum_more(uint32_t crc, const void *data, size_t len);
 /* Writes the header of a frame whose payload has the checksum frame->payload_crc. */
 void br_frame_encode(const struct br_frame *frame, uint8_t out[BR_FRAME_HEADER]);
 
-/* Reads a header. Returns false if its checksum is wrong, or if a length or kind is invalid. */
+/* Reads a header. Returns false if its checksum is wrong, or if a length, a number or the kind is
+ * invalid. */
 bool br_frame_decode(const uint8_t header[BR_FRAME_HEADER], struct br_frame *ret);
 
 /* Returns the number of bytes before the next position in `data` where a frame may begin; `len` if

@@ -40,7 +40,11 @@ static int wal_check_owner(const struct br_wal_config *config, struct br_err *er
 {
     struct stat st;
     if (lstat(config->directory, &st))
-        return wal_fail(err, config, "open the directory", errno);
+        return errno == ENOENT ? br_err_set(err, BR_EIO,
+                                            "the directory %s does not exist; create it, or set "
+                                            "create_directory: true",
+                                            config->directory)
+                               : wal_fail(err, config, "open the directory", errno);
     if (!S_ISDIR(st.st_mode))
         return br_err_set(err, BR_EINVAL, "%s must be a directory, not a symbolic link or a file",
                           config->directory);

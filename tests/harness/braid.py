@@ -143,6 +143,9 @@ class Braid:
                        if label in labels)
             for entry in RESULTS
         }
+        for entry in ("restored", "stored"):  # 0 without a durable queue
+            if not account[entry]:
+                del account[entry]
         return check_closed(account)
 
     def terminate(self, number=signal.SIGTERM):
@@ -159,6 +162,9 @@ class Braid:
                        if all(label in text for label in labels))
             for entry in RESULTS
         }
+        for entry in ("restored", "stored"):  # 0 without a durable queue
+            if not account[entry]:
+                del account[entry]
         return check_closed(account)
 
     def stop(self, code=0):
