@@ -288,6 +288,51 @@ static void advice_loop(const struct br_pipeline *pipeline, const struct br_inst
                 endpoint->text, pipeline->receivers[i]->id);
 }
 
+/* --- Durable queues --------------------------------------------------------------------------- */
+
+/* Returns the key with which a processor answers requests before it forwards them; NULL: it does
+ * not. */
+static const char *advice_answers_early(const struct br_instance *processor)
+{
+    static const char *const holds[] = {"hold", "profile_hold"};
+    const struct br_yaml *late = br_yaml_get(processor->node, "acknowledge");
+    uint64_t ns = 0;
+    if (advice_is(processor, "batch"))
+        return advice_starts(late, "late") ? NULL : "acknowledge";
+    if (advice_is(processor, "queue_batch"))
+        return advice_is_true(br_yaml_get(processor->node, "wait_for_result")) ? NULL
+                                                                               : "wait_for_result";
+    for (size_t i = 0; advice_is(processor, "join") && i < 2; i++) {
+        const struct br_yaml *hold = br_yaml_get(processor->node, holds[i]);
+        if (hold && hold->type == BR_YAML_SCALAR && br_duration_parse(hold->text, &ns) && ns)
+            return holds[i];
+    }
+    return NULL;
+}
+
+/* Warns of processors that answer requests before a durable queue has stored them. */
+static void advice_durable(const struct br_pipeline *pipeline, const struct br_instance *exporter,
+                           struct br_errs *errs)
+{
+    if (!br_yaml_get(br_yaml_get(exporter->node, "sending_queue"), "storage"))
+        return;
+    for (size_t i = 0; i < pipeline->n_processors; i++) {
+        const struct br_instance *processor = pipeline->processors[i];
+        const char *key = advice_answers_early(processor);
+        char path[192];
+        if (!key)
+            continue;
+        (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
+        br_errs_warn(errs, processor->node, path,
+                     advice_is(processor, "join")
+                         ? "%s answers requests while it holds them, before %s has stored them; a "
+                           "killed process loses these: set %s to 0s if that must not happen"
+                         : "%s answers requests before %s has stored them; a killed process loses "
+                           "these: use sending_queue::batch of the exporter, or change `%s`",
+                     processor->id, exporter->id, key);
+    }
+}
+
 void br_advice(const struct br_config *config, struct br_errs *errs)
 {
     static const char *const keys[] = {"endpoint", "traces_endpoint", "profiles_endpoint"};
@@ -295,6 +340,8 @@ void br_advice(const struct br_config *config, struct br_errs *errs)
     for (size_t i = 0; i < config->n_pipelines; i++) {
         const struct br_pipeline *pipeline = &config->pipelines[i];
         advice_limiter(config, i, errs);
+        for (size_t k = 0; k < pipeline->n_exporters; k++)
+            advice_durable(pipeline, pipeline->exporters[k], errs);
         for (size_t k = 0; k < pipeline->n_exporters; k++)
             for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
                 advice_loop(pipeline, pipeline->exporters[k], keys[n], errs);

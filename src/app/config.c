@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "config/foreign.h"
 #include "config/parts.h"
+#include "pipeline/exporter.h"
 
 #define NAME_MAX_CHARS 1024
 #define KINDS (BR_EXTENSION + 1)
@@ -603,6 +604,31 @@ static void loader_check_references(struct loader *loader)
     }
 }
 
+/* Checks that each storage that a queue names is a file_storage extension that runs. */
+static void loader_check_storages(struct loader *loader)
+{
+    for (size_t i = 0; i < loader->config->n_instances; i++) {
+        const struct br_instance *instance = &loader->config->instances[i];
+        char path[192], queue_path[224], shown[BR_SHOWN_SIZE];
+        if (!instance->component || !instance->component->exporter_wrapped || !instance->config)
+            continue;
+        const struct br_exporter_config *common =
+            (const void *)((const char *)instance->config + instance->component->common_at);
+        const char *id = common->sending_queue.storage;
+        const struct br_instance *found =
+            id ? loader_find_instance(loader, BR_EXTENSION, id) : NULL;
+        bool runs = found && found->used && found->component &&
+                    strcmp(found->component->name, "file_storage") == 0;
+        if (!id || runs)
+            continue;
+        (void)br_path_join(path, br_kind_section(BR_EXPORTER), instance->id);
+        br_errs_add_key(loader->errs, br_yaml_get(instance->node, "sending_queue"),
+                        br_path_join(queue_path, path, "sending_queue"), "storage",
+                        "must name a file_storage extension that is in service::extensions, got %s",
+                        br_text_show(id, shown));
+    }
+}
+
 static void loader_service(struct loader *loader, const struct br_yaml *node)
 {
     if (!node && loader->top_failed)
@@ -623,6 +649,7 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
                 &loader->config->extensions, &loader->config->n_extensions);
     loader_pipelines(loader, node, service.pipelines);
     loader_check_references(loader);
+    loader_check_storages(loader);
     loader_note(loader, br_telemetry_read(service.telemetry, &loader->config->telemetry,
                                           loader->arena, loader->errs));
     loader_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));

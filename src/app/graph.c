@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
+#include "pipeline/durable.h"
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
@@ -28,7 +29,9 @@ struct place {
     bool drains; /* draining of the node has begun: all nodes before it are empty */
     struct br_graph *graph;
     char *log_name;
-    struct br_queue *queue; /* owned; queue of an exporter */
+    struct br_queue *queue;     /* owned; queue of an exporter */
+    struct br_durable *durable; /* owned; durable queue in front of `queue`; NULL: none */
+    struct br_queue_config behind_storage; /* config of `queue` behind a durable queue */
     struct br_retry *retry;
     struct br_ledger ledger; /* record totals of an exporter */
     /* owned; distributes records of a receiver to several pipelines, by signal */
@@ -239,6 +242,28 @@ static void graph_count_records(struct br_node *node)
     }
 }
 
+static bool graph_is_durable(const struct br_queue_config *queue)
+{
+    return queue->enabled && queue->storage;
+}
+
+/* Returns the queue in memory of an exporter. If a durable queue is in front, its requests have an
+ * unlimited place here, and the result of each is reported back. */
+static struct br_queue *graph_queue(struct place *place, const struct br_queue_config *queue)
+{
+    struct br_consumer *next = place->retry ? br_retry_input(place->retry) : &place->node.input;
+    if (graph_is_durable(queue)) {
+        place->behind_storage = *queue;
+        queue = &place->behind_storage;
+        if (!queue->wait_for_result) {
+            place->behind_storage.queue_size = INT64_MAX;
+            place->behind_storage.wait_for_result = true;
+            place->behind_storage.behind_storage = true;
+        }
+    }
+    return br_queue_new(&place->node, queue, next);
+}
+
 static int graph_create(struct br_graph *graph, struct place *place, struct br_err *err)
 {
     struct br_node *node = &place->node;
@@ -274,13 +299,19 @@ static int graph_create(struct br_graph *graph, struct place *place, struct br_e
     if (!component->retries_parts)
         place->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
     if (place->retry || component->retries_parts)
-        place->queue = br_queue_new(node, &common->sending_queue,
-                                    place->retry ? br_retry_input(place->retry) : &node->input);
-    return place->queue ? 0 : graph_no_memory(err);
+        place->queue = graph_queue(place, &common->sending_queue);
+    if (!place->queue)
+        return graph_no_memory(err);
+    if (!graph_is_durable(&common->sending_queue))
+        return 0;
+    place->durable = br_durable_new(node, &common->sending_queue, place->queue);
+    return place->durable ? 0 : graph_no_memory(err);
 }
 
 static struct br_consumer *graph_entry(struct place *place)
 {
+    if (place->durable)
+        return br_durable_input(place->durable);
     return place->queue ? br_queue_input(place->queue) : &place->node.input;
 }
 
@@ -484,6 +515,8 @@ static int graph_start(struct place *place, struct br_err *err)
         return 0;
     place->started = true;
     int rc = component->start ? component->start(&place->node, err) : 0;
+    if (!rc && place->durable)
+        rc = br_durable_start(place->durable, err);
     if (rc)
         br_err_prefix(err, "%s: ", place->log_name);
     return rc;
@@ -595,15 +628,25 @@ static void graph_on_queue_empty(void *arg)
     graph_drain_node(arg);
 }
 
+static void graph_on_durable_empty(void *arg)
+{
+    struct place *place = arg;
+    br_queue_drain(place->queue, graph_on_queue_empty, &place->node);
+}
+
 static void graph_drain(struct place *place)
 {
     place->node.draining = true;
     place->node.on_drained = graph_on_drained;
     place->node.on_drained_arg = place->graph;
-    if (place->queue)
+    if (place->durable) {
+        br_queue_drain(place->queue, NULL, NULL); /* sends batches that are not full */
+        br_durable_drain(place->durable, graph_on_durable_empty, place);
+    } else if (place->queue) {
         br_queue_drain(place->queue, graph_on_queue_empty, &place->node);
-    else
+    } else {
         graph_drain_node(&place->node);
+    }
 }
 
 static void graph_on_fanout_end(void *arg)
@@ -715,6 +758,8 @@ static void graph_destroy(struct place *place)
     struct br_node *node = &place->node;
     void *state = node->state;
     node->ending = true;
+    if (place->durable)
+        br_durable_close(place->durable);
     if (place->queue)
         br_queue_close(place->queue);
     if (state && node->component->destroy)
@@ -726,6 +771,8 @@ static void graph_destroy(struct place *place)
     if (place->queue)
         br_queue_drop(place->queue);
     (void)br_host_iterate(node->host);
+    br_durable_free(place->durable);
+    place->durable = NULL;
     graph_log_unsent(node);
     br_free(state);
 }

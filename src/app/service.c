@@ -215,7 +215,7 @@ static void service_on_signal(int number, void *arg)
 }
 
 struct totals {
-    double received, sent, rejected, held;
+    double received, sent, rejected, held, stored, restored;
 };
 
 static void service_total(struct totals *totals, const struct br_ledger *ledger,
@@ -225,15 +225,23 @@ static void service_total(struct totals *totals, const struct br_ledger *ledger,
     totals->sent += *ledger->sent[signal];
     totals->rejected += *ledger->rejected[signal];
     totals->held += *ledger->held[signal];
+    totals->stored += *ledger->stored[signal];
+    totals->restored += *ledger->restored[signal];
 }
 
 static void service_log_totals(const char *prefix, const struct totals *totals,
                                enum br_signal signal)
 {
+    const char *name = br_signal_name(signal), *records = br_signal_records(signal);
+    double dropped = totals->received + totals->restored - totals->sent - totals->rejected -
+                     totals->stored - totals->held;
+    char storage[96] = "";
+    if (totals->stored > 0 || totals->restored > 0)
+        (void)snprintf(storage, sizeof storage, ", %.0f stored, %.0f restored from storage",
+                       totals->stored, totals->restored);
     br_info(&log_service,
-            "%s%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left", prefix,
-            br_signal_name(signal), totals->received, br_signal_records(signal), totals->sent,
-            totals->rejected, totals->received - totals->sent - totals->rejected - totals->held,
+            "%s%s: %.0f %s received%s, %.0f sent, %.0f rejected, %.0f dropped, %.0f left", prefix,
+            name, totals->received, records, storage, totals->sent, totals->rejected, dropped,
             totals->held);
 }
 

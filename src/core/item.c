@@ -69,6 +69,18 @@ void br_item_received(struct br_item *item)
     item->received_ms = br_host_mono_ms(item->host);
 }
 
+void br_item_restored(struct br_item *item, struct br_ledger *exporter)
+{
+    struct br_ledger *const ledgers[] = {&item->host->ledger, exporter};
+    for (size_t i = 0; i < BR_COUNT(ledgers) && ledgers[i]; i++) {
+        *ledgers[i]->restored[item->signal] += item->n_records;
+        *ledgers[i]->held[item->signal] += item->n_records;
+    }
+    item->n_pending = item->received_records = item->n_records;
+    item->pending.exporter = exporter;
+    item->sender = BR_SENDER_ANSWERED;
+}
+
 void br_item_answered(const struct br_item *item)
 {
     *item->host->ledger.unanswered[item->signal] -= item->received_records;

@@ -244,6 +244,10 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
  * From then on the records are pending. */
 void br_item_received(struct br_item *item);
 
+/* Counts the item's records as restored from the durable queue of the exporter with this ledger,
+ * which may be NULL. From then on the records are pending, and nobody waits for the item. */
+void br_item_restored(struct br_item *item, struct br_ledger *exporter);
+
 /* Notes that the sender of a received item was answered, or expects no answer. Called once for
  * each received item. */
 void br_item_answered(const struct br_item *item);
@@ -346,7 +350,12 @@ void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
 int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
 /* The result of a record, as reported to the ledger. */
-enum br_result { BR_RESULT_SENT, BR_RESULT_REJECTED, BR_RESULT_DROPPED };
+enum br_result {
+    BR_RESULT_SENT,
+    BR_RESULT_REJECTED,
+    BR_RESULT_DROPPED,
+    BR_RESULT_STORED, /* a durable queue has the record */
+};
 
 /* Reports the result of `count` of the item's pending records to the ledger. `reason` is a constant
  * that names why they were dropped; NULL for other results. */

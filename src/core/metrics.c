@@ -298,14 +298,17 @@ int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const c
         ledger->sent[s] = metrics_entry(ledger, BR_COUNTER, "sent", s, NULL);
         ledger->rejected[s] = metrics_entry(ledger, BR_COUNTER, "rejected", s, NULL);
         ledger->held[s] = metrics_entry(ledger, BR_GAUGE, "held", s, NULL);
+        ledger->stored[s] = metrics_entry(ledger, BR_COUNTER, "stored", s, NULL);
+        ledger->restored[s] = metrics_entry(ledger, BR_COUNTER, "restored", s, NULL);
         ledger->dropped_other[s] = metrics_entry(ledger, BR_COUNTER, "dropped", s, "other");
         ledger->empty[s] =
             exporter ? NULL : metrics_entry(ledger, BR_COUNTER, "empty_requests", s, NULL);
         ledger->unanswered[s] =
             exporter ? NULL : metrics_entry(ledger, BR_GAUGE, "unanswered", s, NULL);
         const double *const numbers[] = {
-            ledger->received[s],      ledger->sent[s],  ledger->rejected[s],  ledger->held[s],
-            ledger->dropped_other[s], ledger->empty[s], ledger->unanswered[s]};
+            ledger->received[s],   ledger->sent[s],          ledger->rejected[s],
+            ledger->held[s],       ledger->dropped_other[s], ledger->empty[s],
+            ledger->unanswered[s], ledger->stored[s],        ledger->restored[s]};
         for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
             lost = lost || numbers[i] == &metrics->lost;
     }

@@ -79,12 +79,14 @@ void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format f
  * `target` of OpenMetrics. `labels` as in br_metric. */
 void br_metrics_print_target(const char *labels, enum br_metrics_format format, struct br_str *out);
 
-/* Counts all records and their results by signal: received = sent + rejected + sum(dropped) +
- * held, between any two calls into the core. The worker's ledger counts each received record
- * once. An exporter's ledger counts the records that arrive at the exporter, each time they
- * arrive. */
+/* Counts all records and their results by signal: received + restored = sent + rejected +
+ * sum(dropped) + stored + held, between any two calls into the core. The worker's ledger counts
+ * each received record once. An exporter's ledger counts the records that arrive at the exporter,
+ * each time they arrive. */
 struct br_ledger {
     double *received[BR_SIGNALS], *sent[BR_SIGNALS], *rejected[BR_SIGNALS], *held[BR_SIGNALS];
+    /* records written to a durable queue, and records taken from it to be delivered */
+    double *stored[BR_SIGNALS], *restored[BR_SIGNALS];
     /* records dropped for reasons for which no metric could be created */
     double *dropped_other[BR_SIGNALS];
     double *empty[BR_SIGNALS]; /* worker's ledger: requests without records */

@@ -106,6 +106,8 @@ static void pending_count(struct br_ledger *ledger, enum br_signal signal, enum 
         *ledger->sent[signal] += count;
     else if (result == BR_RESULT_REJECTED)
         *ledger->rejected[signal] += count;
+    else if (result == BR_RESULT_STORED)
+        *ledger->stored[signal] += count;
     else
         br_ledger_dropped(ledger, signal, reason, count);
 }

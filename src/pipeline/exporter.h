@@ -27,6 +27,9 @@ struct br_queue_batch_config {
 
 struct br_queue_config {
     bool enabled;
+    const char *storage; /* id of a file_storage extension; NULL: the queue is in memory */
+    /* not an option: a durable queue in front of this one limits and counts the requests */
+    bool behind_storage;
     int64_t num_consumers, queue_size;
     int sizer; /* unit of queue_size, of enum br_sizer */
     bool block_on_overflow, wait_for_result;
@@ -130,6 +133,13 @@ struct br_consumer *br_retry_input(struct br_retry *retry);
  * of br_client_config.on_reachable. */
 void br_retry_reachable(void *node);
 
+/* Makes the retries try each item until it is `max_age_ms` milliseconds old (0: without limit),
+ * instead of max_elapsed_time. Accepts NULL. */
+void br_retry_keep(struct br_retry *retry, uint64_t max_age_ms);
+
+/* Ends the waiting items, and later each item that fails, with BR_RETRY. Accepts NULL. */
+void br_retry_stop(struct br_retry *retry);
+
 /* Finishes the items that are still held with BR_RETRY. Accepts NULL. */
 void br_retry_free(struct br_retry *retry);
 
@@ -142,6 +152,11 @@ struct br_queue;
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
                               struct br_consumer *next);
 struct br_consumer *br_queue_input(struct br_queue *queue);
+
+/* Calls `fn` before and after each item is passed to the next consumer. Behind a durable queue,
+ * which identifies the item by its parent. */
+void br_queue_watch(struct br_queue *queue,
+                    void (*fn)(void *arg, const struct br_item *item, bool begins), void *arg);
 
 /* Sends the held items and accepts no further items. Calls `on_empty` when no items are held. */
 void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg);

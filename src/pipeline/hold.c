@@ -109,6 +109,8 @@ void br_hold_pause(struct br_hold *hold)
 
 void br_hold_start(struct br_hold *hold)
 {
+    if (hold->paused && hold->config.policy.order == BR_HOLD_IN_ORDER)
+        return;
     (void)br_host_timer(hold->config.host, &hold->timer, 0, hold_on_timer);
 }
 
@@ -280,6 +282,7 @@ int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg)
         return BR_ECLOSED;
     if (bytes > policy->max_bytes || hold->bytes > policy->max_bytes - bytes)
         return BR_EFULL;
+    uint64_t since_ms = policy->age_since_receipt ? item->received_ms : now_ms;
     struct held *held = br_calloc(1, sizeof *held);
     if (!held)
         return BR_ENOMEM;
@@ -287,8 +290,8 @@ int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg)
                           .item = item,
                           .arg = arg,
                           .number = hold->n_added++,
-                          .until_ms = policy->max_age_ms < BR_HOLD_UNLIMITED - now_ms
-                                          ? now_ms + policy->max_age_ms
+                          .until_ms = policy->max_age_ms < BR_HOLD_UNLIMITED - since_ms
+                                          ? since_ms + policy->max_age_ms
                                           : BR_HOLD_UNLIMITED,
                           .delay_ms = policy->first_delay_ms,
                           .bytes = bytes,

@@ -12,12 +12,12 @@
  * - Answer. The hold never answers a sender. The owner answers either before it adds the item, or
  *   in `end`. If an item is dropped after its sender was answered, only the metrics and the log
  *   report it.
- * - Restart. Nothing here is written to disk yet. A durable queue has to keep these rules:
- *   An item for which `end` was called is never offered again.
- *   An item that is waiting or offered when the process stops may be offered again after the
- *   restart, so a destination can receive an offered item twice.
- *   An item whose sender waits for the delivery is not restored, because the sender sends it again.
- *   The age continues over a restart; the delay begins again at `first_delay_ms`.
+ * - Restart. Nothing here is written to disk. A durable queue (pipeline/durable.h) keeps these
+ * rules: An item for which `end` was called is never offered again. An item that is waiting or
+ * offered when the process stops may be offered again after the restart, so a destination can
+ * receive an offered item twice. An item whose sender waits for the delivery is not restored,
+ * because the sender sends it again. The age continues over a restart; the delay begins again at
+ * `first_delay_ms`.
  *
  * States of an item:
  *
@@ -72,6 +72,7 @@ struct br_hold_policy {
     /* milliseconds after br_hold_add from which an item is not tried again; 0: one try; may be
      * BR_HOLD_UNLIMITED */
     uint64_t max_age_ms;
+    bool age_since_receipt; /* max_age_ms counts from item->received_ms instead */
 };
 
 struct br_hold;
@@ -125,7 +126,8 @@ int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg);
  * just refused an item. Not for BR_HOLD_APART. */
 void br_hold_pause(struct br_hold *hold);
 
-/* Begins to offer the added items, in this loop iteration. Only for BR_HOLD_PACED. */
+/* Begins to offer the added items, in this loop iteration; with BR_HOLD_IN_ORDER, not before a
+ * pause ends. Not for BR_HOLD_APART. */
 void br_hold_start(struct br_hold *hold);
 
 /* Notes that an item of the group was taken, or that the end of an item counts as such. The next

@@ -30,6 +30,8 @@ struct br_queue {
     struct br_deferred room; /* runs after batches have ended */
     struct br_timer again;   /* tries again to send after memory was short; parked otherwise */
     bool draining, closing;
+    void (*watch)(void *arg, const struct br_item *item, bool begins); /* may be NULL */
+    void *watch_arg;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     struct br_log_limit log_limit;
@@ -152,7 +154,11 @@ static bool queue_send_one(struct br_queue *queue, struct br_item *item)
         return false;
     br_list_append(&queue->sent_items, &item->link);
     queue_count_flight(queue, item->signal, true);
+    if (queue->watch)
+        queue->watch(queue->watch_arg, item, true);
     br_consume(queue->next, child);
+    if (queue->watch)
+        queue->watch(queue->watch_arg, item, false);
     return true;
 }
 
@@ -329,7 +335,7 @@ static void queue_make_metrics(struct br_queue *queue)
         (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
         queue->refused[s] = br_node_metric(queue->node, BR_COUNTER, name, NULL, NULL);
     }
-    if (!queue->config->enabled)
+    if (!queue->config->enabled || queue->config->behind_storage)
         return;
     queue->enqueued = br_node_size_histogram(queue->node, "otelcol_exporter_enqueue_size", false);
     queue->enqueued_bytes =
@@ -345,11 +351,15 @@ static void queue_make_gauges(struct br_queue *queue)
         if (!queue->node->in_pipeline[s] && queue->node->in_pipeline[!s])
             continue;
         queue->size_metrics[s] =
-            br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_size", "data_type", type);
+            queue->config->behind_storage
+                ? NULL
+                : br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_size", "data_type",
+                                 type);
         queue->flight_metrics[s] = br_node_metric(
             queue->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", "data_type", type);
-        *br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_capacity", "data_type",
-                        type) = (double)queue->capacity;
+        if (!queue->config->behind_storage)
+            *br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_capacity", "data_type",
+                            type) = (double)queue->capacity;
     }
 }
 
@@ -389,6 +399,13 @@ struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config
 struct br_consumer *br_queue_input(struct br_queue *queue)
 {
     return &queue->input;
+}
+
+void br_queue_watch(struct br_queue *queue,
+                    void (*fn)(void *arg, const struct br_item *item, bool begins), void *arg)
+{
+    queue->watch = fn;
+    queue->watch_arg = arg;
 }
 
 void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg)
@@ -476,6 +493,9 @@ const struct br_option br_queue_batch_options[] = {
         BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0,                    \
                "capacity of the queue, for all workers together, in units of sizer"),              \
         BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),          \
+        BR_STRING(struct br_queue_config, storage, NULL,                                           \
+                  "id of a `file_storage` extension that stores the queue on disk; absent: the "   \
+                  "queue is in memory"),                                                           \
         BR_BOOL(struct br_queue_config, block_on_overflow, false,                                  \
                 "if the queue is full, let requests wait for space instead of rejecting them"),    \
         BR_BOOL(struct br_queue_config, wait_for_result, false,                                    \

@@ -27,7 +27,10 @@ struct br_retry {
         bool reachable; /* a connection was opened since `since_ms` */
         /* state of each signal, because the signals can have different servers */
     } silences[BR_SIGNALS];
-    bool logged; /* the failure was logged */
+    bool logged;         /* the failure was logged */
+    bool stopped;        /* nothing is tried again (br_retry_stop) */
+    bool keeps;          /* items are tried until they are max_age_ms old (br_retry_keep) */
+    uint64_t max_age_ms; /* 0: without limit */
     bool closing;
 };
 
@@ -206,18 +209,31 @@ static void retry_note_answer(struct br_retry *retry)
     retry->failing_since_ms = 0;
 }
 
-/* Arms the timer for the next try, or ends the item if max_elapsed_time would be over by then. */
+/* Returns true if the item is not tried again in `delay_ms` milliseconds. */
+static bool retry_is_over(const struct attempt *attempt, uint64_t now_ms, uint64_t delay_ms)
+{
+    const struct br_retry *retry = attempt->retry;
+    uint64_t limit_ms = retry->config->max_elapsed_time / 1000000, since_ms = attempt->started_ms;
+    if (retry->closing || retry->stopped)
+        return true;
+    if (retry->keeps) {
+        limit_ms = retry->max_age_ms;
+        since_ms = attempt->item->received_ms;
+    } else if (!retry->config->enabled) {
+        return true;
+    }
+    return limit_ms && now_ms - since_ms + delay_ms > limit_ms;
+}
+
+/* Arms the timer for the next try, or ends the item if there is none. */
 static void retry_again(struct attempt *attempt, const struct br_outcome *outcome)
 {
-    const struct br_retry_config *retry_config = attempt->retry->config;
     struct br_host *host = attempt->retry->node->host;
     uint64_t now = br_host_mono_ms(host), delay = retry_next_delay(attempt, outcome->delay_ms);
-    uint64_t limit_ms = retry_config->max_elapsed_time / 1000000;
     attempt->unreachable = retry_is_unreachable(outcome);
     if (attempt->unreachable)
         retry_note_silence(attempt->retry, attempt->item->signal);
-    bool over = limit_ms && now - attempt->started_ms + delay > limit_ms;
-    if (!retry_config->enabled || over || attempt->retry->closing ||
+    if (retry_is_over(attempt, now, delay) ||
         !br_host_timer(host, &attempt->timer, delay, retry_on_due))
         retry_attempt_end(attempt, outcome);
     else
@@ -387,6 +403,28 @@ struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config
 struct br_consumer *br_retry_input(struct br_retry *retry)
 {
     return &retry->input;
+}
+
+void br_retry_keep(struct br_retry *retry, uint64_t max_age_ms)
+{
+    if (!retry)
+        return;
+    retry->keeps = true;
+    retry->max_age_ms = max_age_ms;
+}
+
+void br_retry_stop(struct br_retry *retry)
+{
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    if (!retry)
+        return;
+    retry->stopped = true;
+    for (struct br_list *l = retry->held.next, *next; l != &retry->held; l = next) {
+        struct attempt *attempt = br_container_of(l, struct attempt, link);
+        next = l->next;
+        if (attempt->timer.slot)
+            retry_attempt_end(attempt, &outcome);
+    }
 }
 
 void br_retry_free(struct br_retry *retry)

@@ -69,6 +69,7 @@ HOW = [
     (r"\./demo/run", NOT_RUN),
     (r"npm .*--prefix web.*", NOT_RUN),
     (r"web/screenshots", NOT_RUN),
+    (r"tests/page/lint( --fix)?", "tests/run::tests/page/lint"),
     (r"tests/page/run", "tests/run::tests/page/run"),
     # Deploying.
     (r"packaging/deb build \.", "tests/e2e/test_packaging.py::PACKAGING / \"deb\""),

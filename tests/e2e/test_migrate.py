@@ -21,7 +21,7 @@ def braid(*args):
 def test_migrated_config_is_valid(tmp_path):
     done = braid("migrate", CASES / "agent.yaml", "--rest", tmp_path / "rest.yaml")
     assert done.returncode == 0, done.stderr
-    assert "agent.yaml:19:3: receivers::jaeger: left out: " in done.stderr
+    assert "agent.yaml:20:3: receivers::jaeger: left out: " in done.stderr
     (tmp_path / "braid.yaml").write_text(done.stdout)
     checked = braid("validate", "--config", tmp_path / "braid.yaml")
     assert checked.returncode == 0, checked.stderr

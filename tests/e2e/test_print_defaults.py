@@ -48,7 +48,7 @@ def check(options, shown, given, path, named=()):
         if option["type"] == "map":
             if value != {"enabled": False}:
                 check(option["options"], value, own, f"{path}::{name}", given)
-        elif "true if the kind is in the config" in option["help"] and own is None:
+        elif "true if the configuration contains the kind" in option["help"] and own is None:
             assert value is (option["default"] or bool(given) or path.split("::")[-1] in named), f"{path}::{name}"
         elif own is None and "default" in option and option["type"] != "duration":
             wanted = DERIVED.get(f"{path}::{name}", option["default"])

@@ -92,7 +92,7 @@ def test_tenants_are_not_mixed(braid, sink):
 
 
 @pytest.mark.parametrize("keys, text", [
-    ("storage: file_storage", 'processors::queue_batch: "storage": queues are in memory'),
+    ("storage: file_storage", 'processors::queue_batch: "storage": a processor has no queue on disk'),
     ("batch: {min_size: 5, max_size: 4}", "processors::queue_batch::batch: max_size (4) must not be less than min_size (5)"),
     ("batch: {sizer: requests}", 'processors::queue_batch::batch::sizer: must be one of items, bytes, got "requests"'),
 ])

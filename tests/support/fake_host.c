@@ -617,8 +617,8 @@ double fake_host_dropped(struct fake_host *h, enum br_signal signal, const char 
 static double missing(struct fake_host *h, enum br_signal s)
 {
     const struct br_ledger *l = &h->host.ledger;
-    return *l->received[s] - *l->sent[s] - *l->rejected[s] - *l->held[s] -
-           fake_host_dropped(h, s, NULL);
+    return *l->received[s] + *l->restored[s] - *l->sent[s] - *l->rejected[s] - *l->stored[s] -
+           *l->held[s] - fake_host_dropped(h, s, NULL);
 }
 
 bool fake_host_ledger_closes(struct fake_host *h)

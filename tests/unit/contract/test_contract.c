@@ -25,6 +25,9 @@
 #define SEEDS 12
 #define LONG_MS 1200000 /* longer than any retry */
 
+/* settings with a directory of this run, made in the suite */
+static char storage_yaml[96];
+
 static const struct {
     enum br_kind kind;
     const char *name, *yaml;
@@ -43,6 +46,7 @@ static const struct {
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
     {BR_EXPORTER, "pyroscope", "endpoints: [\"http://localhost:4040\", \"http://localhost:4041\"]"},
     {BR_EXTENSION, "control", "token: 0123456789abcdef"},
+    {BR_EXTENSION, "file_storage", storage_yaml},
 };
 
 struct bed {
@@ -710,6 +714,8 @@ SUITE(contract)
     char data[] = "/tmp/test_contract.XXXXXX", command[64]; /* the directory of `store` */
     if (!mkdtemp(data) || setenv("XDG_DATA_HOME", data, 1))
         return 1;
+    (void)snprintf(storage_yaml, sizeof storage_yaml,
+                   "{directory: %s/queue, create_directory: true}", data);
     while (br_components[n_components])
         n_components++;
     struct CMUnitTest *tests = calloc(n_components * BR_COUNT(rules), sizeof *tests);

@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "wal/internal.h"
+
+#define GROUP_PIECES 256u
+#define GROUP_MARKS 64u
+#define COPY_BYTES (64u << 10)
+
+struct mark {
+    struct br_wal_queue *queue;
+    struct br_range range;
+    uint8_t header[BR_FRAME_HEADER];
+};
+
+/* The jobs that one thread writes together. */
+struct group {
+    struct br_wal *wal;
+    struct br_list jobs; /* list of wal_job */
+    bool sync;
+    uint64_t begin; /* offset of the group in the current segment */
+    struct mark marks[GROUP_MARKS];
+    unsigned n_marks;
+    /* pieces that the next call writes, and the sum of their lengths */
+    struct iovec pieces[GROUP_PIECES];
+    size_t n_pieces;
+    uint64_t pieces_len;
+    bool failed;      /* the group was not stored */
+    int error;        /* errno of the last call that failed; 0: none has failed */
+    const char *call; /* what that call does */
+};
+
+static struct wal_job *group_job(struct br_list *link)
+{
+    return br_container_of(link, struct wal_job, link);
+}
+
+typedef bool group_record_fn(struct group *group, struct br_wal_record *record, void *arg);
+
+/* Calls `fn` for each record that is not refused, in order, until it returns false. Returns false
+ * then. */
+static bool group_each(struct group *group, group_record_fn *fn, void *arg)
+{
+    for (struct br_list *l = group->jobs.next; l != &group->jobs; l = l->next) {
+        struct wal_job *job = group_job(l);
+        for (size_t i = 0; i < job->count; i++)
+            if (job->records[i].rc == 0 && !fn(group, &job->records[i], arg))
+                return false;
+    }
+    return true;
+}
+
+static uint64_t group_frame_len(const struct br_wal_record *record)
+{
+    uint64_t len = 0;
+    for (size_t i = 0; i < record->n_pieces; i++)
+        len += record->pieces[i].iov_len;
+    return len;
+}
+
+static size_t group_data_len(const struct br_wal_record *record)
+{
+    return group_frame_len(record) - BR_FRAME_HEADER - record->queue->name_len;
+}
+
+/* --- Writing frames -------------------------------------------------------------------------- */
+
+static bool group_fail(struct group *group, const char *call, int error)
+{
+    group->call = call;
+    group->error = error;
+    return false;
+}
+
+static bool group_flush(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    int error = br_wal_write(wal->fd, group->pieces, group->n_pieces, wal->at);
+    if (error)
+        return group_fail(group, "write", error);
+    wal->at += group->pieces_len;
+    group->n_pieces = 0;
+    group->pieces_len = 0;
+    return true;
+}
+
+static bool group_put(struct group *group, const void *data, size_t len)
+{
+    if (group->n_pieces == GROUP_PIECES && !group_flush(group))
+        return false;
+    group->pieces[group->n_pieces++] = (struct iovec){(void *)(uintptr_t)data, len};
+    group->pieces_len += len;
+    return true;
+}
+
+static bool group_put_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < record->n_pieces; i++)
+        if (!group_put(group, record->pieces[i].iov_base, record->pieces[i].iov_len))
+            return false;
+    return true;
+}
+
+static bool group_write_frames(struct group *group)
+{
+    group->begin = group->wal->at;
+    group->n_pieces = 0;
+    group->pieces_len = 0;
+    for (unsigned i = 0; i < group->n_marks; i++) {
+        const struct mark *mark = &group->marks[i];
+        if (!group_put(group, mark->header, sizeof mark->header) ||
+            !group_put(group, mark->queue->name, mark->queue->name_len))
+            return false;
+    }
+    if (!group_each(group, group_put_record, NULL))
+        return false;
+    return group->n_pieces == 0 || group_flush(group);
+}
+
+static bool group_sync(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    if (fdatasync(wal->fd))
+        return group_fail(group, "sync", errno);
+    wal->synced_at = wal->at;
+    (void)pthread_mutex_lock(&wal->lock);
+    wal->stats.n_syncs++;
+    (void)pthread_mutex_unlock(&wal->lock);
+    return true;
+}
+
+/* --- Marks ------------------------------------------------------------------------------------ */
+
+static void mark_encode(struct mark *mark)
+{
+    struct br_frame frame = {.kind = BR_FRAME_DONE,
+                             .name_len = mark->queue->name_len,
+                             .number = mark->range.first,
+                             .time_ns = mark->range.last,
+                             .payload_len = mark->queue->name_len};
+    struct iovec piece = {mark->queue->name, mark->queue->name_len};
+    frame.payload_crc = br_frame_checksum(&piece, 1);
+    br_frame_encode(&frame, mark->header);
+}
+
+/* Takes marks to write from the queues. */
+static void group_take_marks(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    (void)pthread_mutex_lock(&wal->lock);
+    for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
+        struct br_wal_queue *queue = br_container_of(l, struct br_wal_queue, link);
+        while (queue->unwritten.count && group->n_marks < GROUP_MARKS) {
+            struct mark *mark = &group->marks[group->n_marks++];
+            mark->queue = queue;
+            mark->range = br_ranges_shift(&queue->unwritten);
+        }
+    }
+    (void)pthread_mutex_unlock(&wal->lock);
+    for (unsigned i = 0; i < group->n_marks; i++)
+        mark_encode(&group->marks[i]);
+}
+
+/* Returns the marks to the queues after a failure. */
+static void group_return_marks(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    (void)pthread_mutex_lock(&wal->lock);
+    for (unsigned i = 0; i < group->n_marks; i++) {
+        const struct mark *mark = &group->marks[i];
+        (void)br_ranges_add(&mark->queue->unwritten, mark->range.first, mark->range.last);
+    }
+    (void)pthread_mutex_unlock(&wal->lock);
+    group->n_marks = 0;
+}
+
+/* --- Records ---------------------------------------------------------------------------------- */
+
+static bool group_refuse(struct group *group, struct br_wal_record *record, int code,
+                         const char *why)
+{
+    (void)group;
+    record->rc = code;
+    record->why = why;
+    return true;
+}
+
+/* Counts the records of the oldest segment that were not read yet, and drops them. */
+static void group_drop_segment(struct group *group, struct wal_segment *first,
+                               struct wal_scan *scan)
+{
+    struct br_wal *wal = group->wal;
+    for (; scan->fd >= 0 && br_wal_scan(scan) == 0; br_wal_scan_next(scan)) {
+        const struct br_frame *frame = &scan->frame;
+        struct br_wal_queue *queue = br_wal_queue_find(wal, scan->name, frame->name_len);
+        if (frame->kind != BR_FRAME_RECORD || !queue || !queue->n_unread ||
+            frame->number < queue->first_unread || br_ranges_contain(&queue->done, frame->number))
+            continue;
+        br_wal_total_count(&queue->total, false, frame->signal, frame->n_records,
+                           frame->payload_len - frame->name_len);
+        wal->stats.n_dropped[frame->signal & 1] += frame->n_records;
+        queue->n_unread--;
+        queue->first_unread = frame->number;
+        br_wal_queue_mark(queue, frame->number, frame->number);
+    }
+    for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
+        struct wal_place *unread = &br_container_of(l, struct br_wal_queue, link)->unread;
+        if (unread->segment <= first->number)
+            *unread = (struct wal_place){first[1].number, WAL_SEGMENT_HEADER};
+    }
+    br_wal_drop_first(wal);
+}
+
+/* Deletes the oldest segment. This thread reads the segment while it has the lock, which makes the
+ * workers wait, but only when data is being lost. Needs wal->lock. */
+static void group_drop_oldest(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    struct wal_segment *first = &wal->segments[0];
+    char path[WAL_PATH_MAX];
+    br_wal_segment_path(wal, first->number, path);
+    struct wal_scan scan = {
+        .fd = open(path, O_RDONLY | O_CLOEXEC), .at = WAL_SEGMENT_HEADER, .end = first->size};
+    group_drop_segment(group, first, &scan);
+    if (scan.fd >= 0)
+        (void)close(scan.fd);
+}
+
+/* Refuses the record if the log has no room for it. `arg` is the number of bytes of the records
+ * before it. Needs wal->lock. */
+static bool group_admit_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    struct br_wal *wal = group->wal;
+    uint64_t *bytes = arg, len = group_frame_len(record), max = wal->config.max_size;
+    if (len > max)
+        return group_refuse(group, record, BR_ETOOBIG, "the request is larger than max_size");
+    while (wal->stats.bytes + *bytes + len > max && wal->config.drop_oldest && wal->n_segments > 1)
+        group_drop_oldest(group);
+    if (wal->stats.bytes + *bytes + len > max)
+        return group_refuse(group, record, BR_EFULL, "the storage has reached max_size");
+    *bytes += len;
+    return true;
+}
+
+/* Refuses the records for which the log has no room. */
+static void group_admit(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    uint64_t bytes = 0;
+    (void)pthread_mutex_lock(&wal->lock);
+    br_wal_drop_done(wal);
+    (void)group_each(group, group_admit_record, &bytes);
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
+/* Numbers a record in the current segment. Needs wal->lock. */
+static bool group_number_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    struct br_wal_queue *queue = record->queue;
+    (void)arg;
+    if (br_wal_segment_note(br_wal_current(group->wal), queue, queue->next))
+        return group_refuse(group, record, BR_ENOMEM, "out of memory");
+    record->number = queue->next++;
+    return true;
+}
+
+static bool group_encode_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    (void)group;
+    (void)arg;
+    record->frame.number = record->number;
+    br_frame_encode(&record->frame, record->header);
+    return true;
+}
+
+static void group_number(struct group *group)
+{
+    (void)pthread_mutex_lock(&group->wal->lock);
+    (void)group_each(group, group_number_record, NULL);
+    (void)pthread_mutex_unlock(&group->wal->lock);
+    (void)group_each(group, group_encode_record, NULL);
+}
+
+/* Notes that the current segment contains a record. Needs wal->lock. */
+static bool group_note_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    (void)arg;
+    return br_wal_segment_note(br_wal_current(group->wal), record->queue, record->number) == 0 ||
+           group_fail(group, "allocate memory", ENOMEM);
+}
+
+/* Counts a record as stored. `arg` is its offset in the current segment. Needs wal->lock. */
+static bool group_store_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    uint64_t *at = arg;
+    struct br_wal_queue *queue = record->queue;
+    br_wal_total_count(&queue->total, true, record->signal, record->n_records,
+                       group_data_len(record));
+    record->keep = record->keep && queue->n_unread == 0;
+    if (!record->keep && queue->n_unread++ == 0) {
+        queue->unread = (struct wal_place){br_wal_current(group->wal)->number, *at};
+        queue->first_unread = record->number;
+    }
+    *at += group_frame_len(record);
+    return true;
+}
+
+/* Refuses a record that could not be stored. Its number is not used again. Needs wal->lock. */
+static bool group_fail_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    (void)arg;
+    if (record->number)
+        br_wal_queue_mark(record->queue, record->number, record->number);
+    bool full = group->error == ENOSPC || group->error == EDQUOT;
+    return group_refuse(group, record, full ? BR_EFULL : BR_EIO, NULL);
+}
+
+/* --- Segments -------------------------------------------------------------------------------- */
+
+/* Makes sure that there is a current segment, which is not larger than segment_size. */
+static bool group_open_segment(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    if (wal->fd >= 0 && wal->at >= wal->config.segment_size) {
+        if (wal->config.sync != BR_WAL_OFF && wal->synced_at < wal->at && !group_sync(group))
+            return false;
+        br_wal_segment_end(wal, wal->at);
+    }
+    int error = wal->fd < 0 ? br_wal_segment_begin(wal) : 0;
+    return error == 0 || group_fail(group, "make a segment", error);
+}
+
+/* Copies the bytes from `at` to `end` of a file to the end of the current segment. */
+static bool group_copy(struct group *group, int from, uint64_t at, uint64_t end)
+{
+    struct br_wal *wal = group->wal;
+    uint8_t *room = br_malloc(COPY_BYTES);
+    int error = room ? 0 : ENOMEM;
+    while (at < end && !error) {
+        long n = br_wal_pread(from, room, end - at < COPY_BYTES ? end - at : COPY_BYTES, at);
+        struct iovec piece = {room, n > 0 ? (size_t)n : 0};
+        error = n < 0 ? errno : EIO;
+        if (n > 0)
+            error = br_wal_write(wal->fd, &piece, 1, wal->at);
+        wal->at += error ? 0 : (uint64_t)n;
+        at += error ? 0 : (uint64_t)n;
+    }
+    br_free(room);
+    return error == 0 || group_fail(group, "copy a segment", error);
+}
+
+/* The records after `at` of the segment `from` are now in the current segment, from `to` on. Needs
+ * wal->lock. */
+static void group_move_places(struct br_wal *wal, uint64_t from, uint64_t at, uint64_t to)
+{
+    for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
+        struct wal_place *unread = &br_container_of(l, struct br_wal_queue, link)->unread;
+        if (unread->segment == from && unread->at >= at)
+            *unread = (struct wal_place){br_wal_current(wal)->number, to + unread->at - at};
+    }
+}
+
+/* The current segment contains what followed the synced part of `from`. Needs wal->lock. */
+static bool group_note_shares(struct group *group, const struct wal_segment *from)
+{
+    for (uint32_t i = 0; i < from->n_shares; i++)
+        if (br_wal_segment_note(br_wal_current(group->wal), from->shares[i].queue,
+                                from->shares[i].last))
+            return group_fail(group, "allocate memory", ENOMEM);
+    return true;
+}
+
+/* Removes the current segment, which is the newest, and makes `fd` the current one again. */
+static void group_undo_segment(struct br_wal *wal, int fd, uint64_t synced_at, uint64_t at)
+{
+    char path[WAL_PATH_MAX];
+    (void)close(wal->fd);
+    (void)pthread_mutex_lock(&wal->lock);
+    struct wal_segment *last = br_wal_current(wal);
+    br_wal_segment_path(wal, last->number, path);
+    wal->stats.bytes -= last->size;
+    br_free(last->shares);
+    wal->stats.n_segments = --wal->n_segments;
+    (void)pthread_mutex_unlock(&wal->lock);
+    (void)unlink(path);
+    wal->fd = fd;
+    wal->synced_at = synced_at;
+    wal->at = at;
+}
+
+/* Writes the records of the group, and everything between the last successful sync and the group,
+ * to a new segment, and syncs it. */
+static bool group_write_elsewhere(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    int fd = wal->fd;
+    uint64_t from = br_wal_current(wal)->number, at = wal->synced_at, end = group->begin;
+    int error = br_wal_segment_begin(wal);
+    uint64_t to = wal->at;
+    if (error) {
+        wal->fd = fd;
+        wal->synced_at = at;
+        wal->at = end;
+        return group_fail(group, "make a segment", error);
+    }
+    group->n_marks = 0; /* the new segment begins with them */
+    bool ok = group_copy(group, fd, at, end) && group_write_frames(group) && group_sync(group);
+    (void)pthread_mutex_lock(&wal->lock);
+    struct wal_segment *old = br_wal_segment_find(wal, from);
+    ok =
+        ok && group_each(group, group_note_record, NULL) && (!old || group_note_shares(group, old));
+    if (ok && old) {
+        group_move_places(wal, from, at, to);
+        wal->stats.bytes -= old->size - at;
+        old->size = at;
+    }
+    (void)pthread_mutex_unlock(&wal->lock);
+    if (!ok) {
+        group_undo_segment(wal, fd, at, end);
+        return false;
+    }
+    (void)ftruncate(fd, (off_t)at);
+    (void)close(fd);
+    return true;
+}
+
+/* Removes what a failed write has written, or ends the segment where it began. */
+static void group_cut(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    if (wal->fd < 0)
+        return;
+    bool cut = ftruncate(wal->fd, (off_t)group->begin) == 0;
+    wal->at = group->begin;
+    if (!cut && !wal->unsafe)
+        br_wal_segment_end(wal, group->begin);
+}
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+static bool group_needs_sync(const struct group *group)
+{
+    return group->sync && group->wal->synced_at < group->wal->at;
+}
+
+/* Writes the group to the current segment and syncs it. Returns false after a failure. */
+static bool group_write_here(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    if (!group_write_frames(group))
+        return false;
+    bool synced = !group_needs_sync(group) || group_sync(group);
+    wal->unsafe = !synced;
+    return synced;
+}
+
+/* Writes the group where it belongs. Returns false after a failure; the log is then as before. */
+static bool group_store(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    bool ok = wal->unsafe || group_open_segment(group);
+    wal->unsafe =
+        wal->unsafe || (!ok && wal->fd >= 0); /* the sync of the full segment has failed */
+    group->begin = wal->at;
+    if (wal->fd < 0)
+        return false;
+    group_admit(group);
+    group_number(group);
+    ok = !wal->unsafe && group_write_here(group);
+    if (wal->unsafe) {
+        ok = group_write_elsewhere(group);
+        wal->unsafe = !ok;
+    }
+    if (!ok)
+        group_cut(group);
+    return ok;
+}
+
+/* Counts and logs a failure, or the end of failures. */
+static void group_report(struct group *group, bool ok)
+{
+    struct br_wal *wal = group->wal;
+    char text[128];
+    (void)pthread_mutex_lock(&wal->lock);
+    bool failed_before = wal->stats.failing;
+    wal->stats.failing = !ok;
+    wal->stats.n_errors += group->error ? 1 : 0;
+    (void)pthread_mutex_unlock(&wal->lock);
+    if (!ok && !failed_before)
+        br_error(&wal->config.log, "cannot %s: %s; requests are refused until it succeeds",
+                 group->call, strerror_r(group->error, text, sizeof text));
+    if (ok && failed_before)
+        br_info(&wal->config.log, "storing requests again");
+}
+
+/* Counts the records of a group that was written. */
+static void group_succeed(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    uint64_t at = group->begin;
+    for (unsigned i = 0; i < group->n_marks; i++)
+        at += BR_FRAME_HEADER + group->marks[i].queue->name_len;
+    (void)pthread_mutex_lock(&wal->lock);
+    struct wal_segment *segment = br_wal_current(wal);
+    wal->stats.bytes += wal->at - segment->size;
+    segment->size = wal->at;
+    (void)group_each(group, group_store_record, &at);
+    br_wal_drop_done(wal);
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
+static bool group_is_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    (void)group;
+    (void)record;
+    (void)arg;
+    return false;
+}
+
+static void group_run(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    group_take_marks(group);
+    bool has_records = !group_each(group, group_is_record, NULL);
+    bool to_sync = wal->fd >= 0 && (wal->unsafe || group_needs_sync(group));
+    if (!has_records && !group->n_marks && !to_sync)
+        return;
+    bool ok = group_store(group);
+    group->failed = !ok;
+    group_report(group, ok);
+    if (ok) {
+        group_succeed(group);
+        return;
+    }
+    group_return_marks(group);
+    (void)pthread_mutex_lock(&wal->lock);
+    (void)group_each(group, group_fail_record, NULL);
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
+static void group_finish_job(struct wal_job *job, const struct group *group)
+{
+    char text[128];
+    job->finished = true;
+    if (group->failed)
+        job->rc = br_err_set(&job->err, BR_EIO, "cannot %s: %s", group->call,
+                             strerror_r(group->error, text, sizeof text));
+}
+
+/* Writes all jobs that wait. Needs wal->lock, which it releases meanwhile. */
+static void wal_lead(struct br_wal *wal)
+{
+    struct group group = {.wal = wal};
+    struct br_list *link;
+    br_list_init(&group.jobs);
+    while ((link = br_list_shift(&wal->jobs))) {
+        br_list_append(&group.jobs, link);
+        group.sync = group.sync || group_job(link)->sync;
+    }
+    wal->busy = true;
+    (void)pthread_mutex_unlock(&wal->lock);
+    group_run(&group);
+    (void)pthread_mutex_lock(&wal->lock);
+    wal->busy = false;
+    while ((link = br_list_shift(&group.jobs)))
+        group_finish_job(group_job(link), &group);
+    (void)pthread_cond_broadcast(&wal->finished);
+}
+
+/* Writes the job, together with others, in this thread or in another one that waits as well. */
+static void wal_do(struct br_wal *wal, struct wal_job *job)
+{
+    (void)pthread_mutex_lock(&wal->lock);
+    br_list_append(&wal->jobs, &job->link);
+    while (!job->finished) {
+        if (wal->busy)
+            (void)pthread_cond_wait(&wal->finished, &wal->lock);
+        else
+            wal_lead(wal);
+    }
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
+static void wal_prepare(struct br_wal_record *record)
+{
+    struct br_wal_queue *queue = record->queue;
+    uint64_t len = queue->name_len;
+    for (size_t i = BR_WAL_PIECES_BEFORE; i < record->n_pieces; i++)
+        len += record->pieces[i].iov_len;
+    record->pieces[0] = (struct iovec){record->header, sizeof record->header};
+    record->pieces[1] = (struct iovec){queue->name, queue->name_len};
+    record->number = 0;
+    record->rc = len > BR_FRAME_PAYLOAD_MAX ? BR_ETOOBIG : 0;
+    record->why = record->rc ? "the request is too large for a record" : NULL;
+    record->frame = (struct br_frame){
+        .kind = BR_FRAME_RECORD,
+        .signal = (uint8_t)record->signal,
+        .name_len = queue->name_len,
+        .time_ns = record->time_ns,
+        .payload_len = (uint32_t)len,
+        .metadata_len = (uint32_t)record->metadata_len,
+        .n_records = record->n_records,
+        .payload_crc = br_frame_checksum(record->pieces + 1, record->n_pieces - 1),
+    };
+}
+
+int br_wal_append(struct br_wal *wal, struct br_wal_record *records, size_t count,
+                  struct br_err *err)
+{
+    struct wal_job job = {
+        .records = records, .count = count, .sync = wal->config.sync == BR_WAL_ALWAYS};
+    for (size_t i = 0; i < count; i++)
+        wal_prepare(&records[i]);
+    wal_do(wal, &job);
+    if (job.rc && err)
+        *err = job.err;
+    int rc = 0;
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = records[i].rc;
+    return rc;
+}
+
+int br_wal_sync(struct br_wal *wal, bool sync, struct br_err *err)
+{
+    struct wal_job job = {.sync = sync};
+    wal_do(wal, &job);
+    if (job.rc && err)
+        *err = job.err;
+    return job.rc;
+}

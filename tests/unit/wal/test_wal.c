@@ -1,0 +1,796 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wal/wal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/support/fake_root.h"
+#include "tests/support/test.h"
+#include "wal/internal.h"
+
+/* --- Faults ---------------------------------------------------------------------------------- */
+
+/* Calls of the log that change files are counted, and fail from number `first` on. */
+static struct {
+    unsigned n_calls;
+    unsigned first, count; /* first call that fails, from 1; number of calls that fail */
+    int error;             /* errno; 0: writes are short instead */
+    bool torn;             /* the first failing write has written half of its data */
+} disk;
+
+/* Returns true if this call fails. */
+static bool disk_fails(void)
+{
+    unsigned call = ++disk.n_calls;
+    return disk.first && call >= disk.first && call < disk.first + disk.count;
+}
+
+static int disk_error(void)
+{
+    errno = disk.error;
+    return -1;
+}
+
+ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t at)
+{
+    if (!disk_fails())
+        return syscall(SYS_pwritev, fd, pieces, count, at, 0);
+    if (disk.error && !(disk.torn && disk.n_calls == disk.first))
+        return disk_error();
+    struct iovec piece = {pieces->iov_base, (pieces->iov_len + 1) / 2};
+    return syscall(SYS_pwritev, fd, &piece, 1, at, 0);
+}
+
+/* The tests read what is in the page cache, so nothing has to reach a disk. */
+int fdatasync(int fd)
+{
+    (void)fd;
+    return disk_fails() && disk.error ? disk_error() : 0;
+}
+
+int fsync(int fd)
+{
+    (void)fd;
+    return disk_fails() && disk.error ? disk_error() : 0;
+}
+
+int ftruncate(int fd, off_t len)
+{
+    return disk_fails() && disk.error ? disk_error() : (int)syscall(SYS_ftruncate, fd, len);
+}
+
+/* --- The log in a directory ------------------------------------------------------------------ */
+
+struct bed {
+    struct fake_root root;
+    char directory[300];
+    struct br_wal_config config;
+    struct br_wal *wal;
+    struct br_wal_queue *queue;
+};
+
+static void bed_open(struct bed *bed)
+{
+    struct br_err err = {0};
+    if (br_wal_open(&bed->config, &bed->wal, &err))
+        fail_msg("%s", err.text);
+    bed->queue = br_wal_queue(bed->wal, "otlp");
+    assert_non_null(bed->queue);
+}
+
+static void bed_begin(struct bed *bed, enum br_wal_sync_mode sync)
+{
+    *bed = (struct bed){.root = fake_root_new()};
+    (void)snprintf(bed->directory, sizeof bed->directory, "%s/storage", bed->root.path);
+    bed->config = (struct br_wal_config){.directory = bed->directory,
+                                         .create_directory = true,
+                                         .directory_mode = 0700,
+                                         .max_size = 1 << 20,
+                                         .segment_size = 1 << 18,
+                                         .sync = sync};
+    disk.n_calls = disk.first = 0;
+    disk.torn = false;
+    bed_open(bed);
+}
+
+/* Closes without writing anything, as when the process is killed: all calls fail. */
+static void bed_kill(struct bed *bed)
+{
+    disk.first = disk.n_calls + 1;
+    disk.count = UINT_MAX - disk.first;
+    disk.error = EIO;
+    br_wal_close(bed->wal);
+    disk.first = 0;
+}
+
+static void bed_restart(struct bed *bed)
+{
+    bed_kill(bed);
+    bed_open(bed);
+}
+
+static void bed_end(struct bed *bed)
+{
+    disk.first = 0;
+    br_wal_close(bed->wal);
+    fake_root_free(&bed->root);
+}
+
+/* Appends a record whose data is `text`. Returns its rc. */
+static int bed_append_to(struct bed *bed, struct br_wal_queue *queue, const char *text, size_t len,
+                         bool keep, uint64_t *ret_number)
+{
+    struct br_err err = {0};
+    struct iovec pieces[] = {{0}, {0}, {(void *)(uintptr_t) "k\0v\0", 5}, {0}};
+    pieces[3] = (struct iovec){(void *)(uintptr_t)text, len};
+    struct br_wal_record record = {.queue = queue,
+                                   .signal = 1,
+                                   .n_records = 3,
+                                   .time_ns = 77,
+                                   .pieces = pieces,
+                                   .n_pieces = 4,
+                                   .metadata_len = 5,
+                                   .keep = keep};
+    int rc = br_wal_append(bed->wal, &record, 1, &err);
+    assert_int_equal(rc, record.rc);
+    if (rc && !record.why)
+        assert_true(err.text[0] != '\0');
+    if (ret_number)
+        *ret_number = record.number;
+    return rc;
+}
+
+static int bed_append(struct bed *bed, const char *text, bool keep)
+{
+    return bed_append_to(bed, bed->queue, text, strlen(text), keep, NULL);
+}
+
+/* Reads the next record. Returns false if there is none. Damaged records are skipped. */
+static bool bed_read_from(struct br_wal_queue *queue, struct br_wal_found *found, char *ret_text,
+                          size_t size)
+{
+    struct br_err err = {0};
+    int rc = BR_EAGAIN;
+    uint8_t *room = NULL;
+    while (rc == BR_EAGAIN || rc == BR_EINVAL) {
+        if (!br_wal_read_begin(queue))
+            return false;
+        rc = br_wal_read(queue, found, &err);
+        if (rc == 0) {
+            room = realloc(room, found->metadata_len + found->data_len + 1);
+            rc = br_wal_read_take(queue, found, room, &err);
+        }
+        br_wal_read_end(queue);
+    }
+    if (rc == BR_ENOTFOUND) {
+        free(room);
+        return false;
+    }
+    assert_int_equal(rc, 0);
+    assert_int_equal(found->metadata_len, 5);
+    assert_memory_equal(room, "k\0v\0", 5);
+    assert_true(found->data_len < size);
+    memcpy(ret_text, room + 5, found->data_len);
+    ret_text[found->data_len] = '\0';
+    free(room);
+    return true;
+}
+
+static void bed_expect(struct bed *bed, const char *text)
+{
+    struct br_wal_found found;
+    char got[256];
+    if (!bed_read_from(bed->queue, &found, got, sizeof got))
+        fail_msg("there is no record %s", text);
+    assert_string_equal(got, text);
+    assert_int_equal(found.signal, 1);
+    assert_int_equal(found.n_records, 3);
+    assert_int_equal(found.time_ns, 77);
+}
+
+static void bed_expect_none(struct bed *bed)
+{
+    struct br_wal_found found;
+    char got[256];
+    assert_false(bed_read_from(bed->queue, &found, got, sizeof got));
+}
+
+/* --- Tests ----------------------------------------------------------------------------------- */
+
+static void records_survive_a_restart_in_order(void **state)
+{
+    (void)state;
+    struct bed bed;
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    assert_int_equal(bed_append(&bed, "one", true), 0);
+    assert_int_equal(bed_append(&bed, "two", false), 0);
+    assert_int_equal(bed_append(&bed, "three", true), 0);
+    bed_expect(&bed, "two"); /* the first is kept, the third must not be before the second */
+    bed_expect(&bed, "three");
+    bed_expect_none(&bed);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_records[1], 9);
+    assert_int_equal(br_wal_queue_total(bed.queue).bytes[1], 3 * 5 + 3 + 3 + 5);
+    bed_restart(&bed);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
+    assert_int_equal(br_wal_stats(bed.wal).n_restored, 3);
+    bed_expect(&bed, "one");
+    bed_expect(&bed, "two");
+    bed_expect(&bed, "three");
+    bed_expect_none(&bed);
+    bed_end(&bed);
+}
+
+static void done_records_do_not_come_back(void **state)
+{
+    (void)state;
+    struct bed bed;
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(bed_append(&bed, (const char *[]){"a", "b", "c", "d", "e"}[i], true), 0);
+    br_wal_done(bed.queue, 2, 1, 3, 6);
+    br_wal_done(bed.queue, 4, 1, 3, 6);
+    assert_true(br_wal_has_unwritten(bed.wal));
+    assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
+    assert_false(br_wal_has_unwritten(bed.wal));
+    bed_restart(&bed);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
+    bed_expect(&bed, "a");
+    bed_expect(&bed, "c");
+    bed_expect(&bed, "e");
+    bed_expect_none(&bed);
+    br_wal_done(bed.queue, 1, 1, 3, 6);
+    br_wal_done(bed.queue, 3, 1, 3, 6);
+    br_wal_done(bed.queue, 5, 1, 3, 6);
+    assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 0);
+    assert_int_equal(br_wal_queue_total(bed.queue).bytes[1], 0);
+    assert_int_equal(br_wal_stats(bed.wal).n_segments, 1); /* the old one is deleted */
+    bed_restart(&bed);
+    bed_expect_none(&bed);
+    uint64_t number;
+    assert_int_equal(bed_append_to(&bed, bed.queue, "f", 1, true, &number), 0);
+    assert_int_equal(number, 6); /* numbers are not used again */
+    bed_end(&bed);
+}
+
+static void queues_are_independent(void **state)
+{
+    (void)state;
+    struct bed bed;
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    struct br_wal_queue *other = br_wal_queue(bed.wal, "otlp/2");
+    assert_int_equal(bed_append(&bed, "one", false), 0);
+    assert_int_equal(bed_append_to(&bed, other, "uno", 3, false, NULL), 0);
+    assert_int_equal(bed_append(&bed, "two", false), 0);
+    br_wal_done(other, 1, 1, 3, 8);
+    bed_restart(&bed);
+    other = br_wal_queue(bed.wal, "otlp/2");
+    assert_int_equal(other->n_unread, 1); /* the mark was not written */
+    assert_int_equal(bed.queue->n_unread, 2);
+    bed_expect(&bed, "one");
+    bed_expect(&bed, "two");
+    bed_expect_none(&bed);
+    bed_end(&bed);
+}
+
+static void segments_are_deleted_once_all_queues_have_passed(void **state)
+{
+    (void)state;
+    struct bed bed;
+    static char big[60000];
+    memset(big, 'x', sizeof big);
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    bed.config.segment_size = 100000;
+    br_wal_close(bed.wal);
+    bed_open(&bed);
+    struct br_wal_queue *other = br_wal_queue(bed.wal, "slow");
+    assert_int_equal(bed_append_to(&bed, other, "s", 1, true, NULL), 0);
+    for (uint64_t n = 1; n <= 8; n++) {
+        assert_int_equal(bed_append_to(&bed, bed.queue, big, sizeof big, true, NULL), 0);
+        br_wal_done(bed.queue, n, 1, 3, sizeof big + 5);
+    }
+    assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
+    assert_true(br_wal_stats(bed.wal).n_segments >= 4);
+    br_wal_done(other, 1, 1, 3, 6);
+    assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
+    assert_int_equal(br_wal_stats(bed.wal).n_segments, 1);
+    bed_end(&bed);
+}
+
+static void a_full_log_refuses_and_accepts_again(void **state)
+{
+    (void)state;
+    struct bed bed;
+    static char big[60000];
+    memset(big, 'x', sizeof big);
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    uint64_t number = 0, n = 0;
+    int rc;
+    while ((rc = bed_append_to(&bed, bed.queue, big, sizeof big, true, &number)) == 0)
+        n = number;
+    assert_int_equal(rc, BR_EFULL);
+    assert_true(n >= 14 && n <= 17); /* 1 MiB */
+    assert_true(br_wal_stats(bed.wal).bytes <= 1 << 20);
+    assert_false(br_wal_stats(bed.wal).failing);
+    for (uint64_t i = 1; i <= n; i++)
+        br_wal_done(bed.queue, i, 1, 3, sizeof big + 5);
+    assert_int_equal(bed_append_to(&bed, bed.queue, big, sizeof big, true, &number), 0);
+    bed_end(&bed);
+}
+
+static void drop_oldest_makes_room(void **state)
+{
+    (void)state;
+    struct bed bed;
+    static char big[60000];
+    memset(big, 'x', sizeof big);
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    br_wal_close(bed.wal);
+    bed.config.drop_oldest = true;
+    bed_open(&bed);
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(bed_append_to(&bed, bed.queue, big, sizeof big, false, NULL), 0);
+    struct br_wal_stats stats = br_wal_stats(bed.wal);
+    struct br_wal_total total = br_wal_queue_total(bed.queue);
+    assert_true(stats.bytes <= 1 << 20);
+    assert_int_equal(stats.n_dropped[1] + total.n_records[1], 40 * 3);
+    assert_int_equal(bed.queue->n_unread, total.n_requests[1]);
+    bed_restart(&bed);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], total.n_requests[1]);
+    bed_end(&bed);
+}
+
+/* --- Damage ---------------------------------------------------------------------------------- */
+
+#define DAMAGE_RECORDS 6
+
+static void damage_text(int i, char out[64])
+{
+    (void)snprintf(out, 64, "record number %d with some data", i);
+}
+
+/* Reads all records and returns the set of their numbers as bits. */
+static unsigned damage_read(struct bed *bed)
+{
+    struct br_wal_found found;
+    char got[256], expected[64];
+    unsigned set = 0;
+    while (bed_read_from(bed->queue, &found, got, sizeof got)) {
+        assert_true(found.number >= 1 && found.number <= DAMAGE_RECORDS);
+        damage_text((int)found.number, expected);
+        assert_string_equal(got, expected);
+        assert_int_equal(set & 1u << found.number, 0);
+        set |= 1u << found.number;
+    }
+    return set;
+}
+
+static size_t damage_file(const struct bed *bed, char *path, size_t size, uint8_t *ret_data,
+                          size_t cap)
+{
+    (void)snprintf(path, size, "%s/00000001.wal", bed->directory);
+    int fd = open(path, O_RDONLY);
+    ssize_t n = read(fd, ret_data, cap);
+    close(fd);
+    assert_true(n > 0 && (size_t)n < cap);
+    return (size_t)n;
+}
+
+static void damage_put(const char *path, const uint8_t *data, size_t len)
+{
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CREAT, 0600);
+    assert_int_equal(write(fd, data, len), (ssize_t)len);
+    close(fd);
+}
+
+static unsigned count_files(const char *directory, const char *name)
+{
+    char path[400];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    DIR *dir = opendir(path);
+    unsigned n = 0;
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n > 2 ? n - 2 : 0;
+}
+
+/* Removes all files of a directory. */
+static void remove_files(const char *directory)
+{
+    DIR *dir = opendir(directory);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.')
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
+static void damage_clear(const struct bed *bed)
+{
+    char path[400];
+    (void)snprintf(path, sizeof path, "%s/quarantine", bed->directory);
+    remove_files(path);
+    remove_files(bed->directory);
+}
+
+/* A changed byte costs at most the frame that contains it, and the frame is kept. */
+static void every_changed_byte_costs_one_record_at_most(void **state)
+{
+    (void)state;
+    struct bed bed;
+    static uint8_t data[8192];
+    char path[400], text[64];
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    for (int i = 1; i <= DAMAGE_RECORDS; i++) {
+        damage_text(i, text);
+        assert_int_equal(bed_append(&bed, text, true), 0);
+    }
+    br_wal_close(bed.wal);
+    size_t len = damage_file(&bed, path, sizeof path, data, sizeof data);
+    unsigned all = (2u << DAMAGE_RECORDS) - 2;
+    for (size_t at = WAL_SEGMENT_HEADER; at < len; at++) {
+        damage_clear(&bed);
+        data[at] ^= 0x40;
+        damage_put(path, data, len);
+        data[at] ^= 0x40;
+        bed_open(&bed);
+        unsigned missing = all & ~damage_read(&bed);
+        assert_true((missing & (missing - 1)) == 0);
+        assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 1);
+        assert_int_equal(count_files(bed.directory, "quarantine"), 1);
+        assert_int_equal(bed.queue->n_unread, 0);
+        uint64_t number;
+        assert_int_equal(bed_append_to(&bed, bed.queue, "new", 3, true, &number), 0);
+        assert_true(number >= DAMAGE_RECORDS);
+        br_wal_close(bed.wal);
+    }
+    damage_clear(&bed);
+    bed_open(&bed);
+    bed_end(&bed);
+}
+
+/* A file that ends anywhere has all records that are complete. */
+static void every_cut_keeps_the_records_before_it(void **state)
+{
+    (void)state;
+    struct bed bed;
+    static uint8_t data[8192];
+    char path[400], text[64];
+    size_t ends[DAMAGE_RECORDS + 1], n_ends = 0;
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    for (int i = 1; i <= DAMAGE_RECORDS; i++) {
+        damage_text(i, text);
+        assert_int_equal(bed_append(&bed, text, true), 0);
+        ends[n_ends++] = bed.wal->at;
+    }
+    br_wal_close(bed.wal);
+    size_t len = damage_file(&bed, path, sizeof path, data, sizeof data);
+    for (size_t cut = WAL_SEGMENT_HEADER; cut <= len; cut++) {
+        unsigned expected = 0;
+        for (size_t i = 0; i < n_ends; i++)
+            expected |= ends[i] <= cut ? 2u << i : 0;
+        damage_clear(&bed);
+        damage_put(path, data, cut);
+        bed_open(&bed);
+        assert_int_equal(damage_read(&bed), expected);
+        assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
+        br_wal_close(bed.wal);
+    }
+    damage_clear(&bed);
+    bed_open(&bed);
+    bed_end(&bed);
+}
+
+/* --- Faults of every call --------------------------------------------------------------------- */
+
+#define FAULT_RECORDS 12
+
+struct fault_result {
+    unsigned stored, done; /* sets of record numbers by their text */
+};
+
+/* Appends records one by one, and marks every third stored one as done. */
+static struct fault_result fault_scenario(struct bed *bed)
+{
+    struct fault_result result = {0};
+    static char text[30000];
+    memset(text, '.', sizeof text);
+    for (unsigned i = 0; i < FAULT_RECORDS; i++) {
+        uint64_t number;
+        text[0] = (char)('a' + i);
+        int rc = bed_append_to(bed, bed->queue, text, sizeof text, true, &number);
+        assert_true(rc == 0 || rc == BR_EIO || rc == BR_EFULL);
+        if (rc)
+            continue;
+        result.stored |= 1u << i;
+        if (i % 3 == 0) {
+            br_wal_done(bed->queue, number, 1, 3, sizeof text + 5);
+            (void)br_wal_sync(bed->wal, true, NULL);
+            result.done |= 1u << i;
+        }
+    }
+    return result;
+}
+
+static unsigned fault_read(struct bed *bed)
+{
+    static char text[30001];
+    struct br_wal_found found;
+    unsigned set = 0;
+    while (bed_read_from(bed->queue, &found, text, sizeof text)) {
+        unsigned i = (unsigned)text[0] - 'a';
+        if (text[0] == 'z')
+            continue;
+        assert_true(i < FAULT_RECORDS);
+        assert_int_equal(set & 1u << i, 0);
+        set |= 1u << i;
+    }
+    return set;
+}
+
+static void fault_run(enum br_wal_sync_mode sync, unsigned first, unsigned count, int error,
+                      bool *ret_reached)
+{
+    struct bed bed;
+    bed_begin(&bed, sync);
+    bed.config.segment_size = 100000;
+    br_wal_close(bed.wal);
+    bed_open(&bed);
+    disk.n_calls = 0;
+    disk.first = first;
+    disk.count = count;
+    disk.error = error;
+    struct fault_result result = fault_scenario(&bed);
+    *ret_reached = disk.n_calls >= first;
+    disk.first = 0;
+    if (!error && (result.stored != (1u << FAULT_RECORDS) - 1))
+        fail_msg("a short write (call %u) is not an error", first);
+    /* it heals */
+    assert_int_equal(bed_append(&bed, "z", true), 0);
+    assert_false(br_wal_stats(bed.wal).failing);
+    assert_int_equal(br_wal_sync(bed.wal, true, NULL), 0);
+    bed_restart(&bed);
+    unsigned back = fault_read(&bed);
+    unsigned expected = result.stored & ~result.done;
+    if (back != expected)
+        fail_msg("call %u+%u, errno %d: %x came back, not %x", first, count, error, back, expected);
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
+    bed_end(&bed);
+}
+
+static void every_failing_call_loses_nothing(void **state)
+{
+    (void)state;
+    static const int errors[] = {EIO, ENOSPC, 0};
+    static const unsigned counts[] = {1, 2, 5};
+    static const enum br_wal_sync_mode modes[] = {BR_WAL_ALWAYS, BR_WAL_INTERVAL};
+    for (size_t m = 0; m < 2; m++) {
+        for (size_t e = 0; e < 3; e++) {
+            for (size_t c = 0; c < 3; c++) {
+                bool reached = true;
+                for (unsigned n = 1; reached; n++)
+                    fault_run(modes[m], n, counts[c], errors[e], &reached);
+            }
+        }
+    }
+}
+
+/* --- The process is killed at every call ------------------------------------------------------ */
+
+/* From call `first` on nothing reaches the files, and then the process ends. The write that is
+ * interrupted may have written half of its data. */
+static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
+{
+    struct bed bed;
+    bed_begin(&bed, sync);
+    bed.config.segment_size = 100000;
+    br_wal_close(bed.wal);
+    bed_open(&bed);
+    disk.n_calls = 0;
+    disk.first = first;
+    disk.count = UINT_MAX - first;
+    disk.error = EIO;
+    disk.torn = torn;
+    struct fault_result result = fault_scenario(&bed);
+    bool reached = disk.n_calls >= first;
+    disk.torn = false;
+    bed_restart(&bed);
+    unsigned back = fault_read(&bed), expected = result.stored & ~result.done;
+    unsigned more = back & ~expected;
+    if ((back & expected) != expected)
+        fail_msg("call %u: %x came back, not %x", first, back, expected);
+    /* at most the request and the mark that were being written */
+    if (__builtin_popcount(more & ~result.stored) > 1 || __builtin_popcount(more & result.done) > 1)
+        fail_msg("call %u: %x came back in addition", first, more);
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
+    bed_end(&bed);
+    return reached;
+}
+
+static void killed_at_every_call(void **state)
+{
+    (void)state;
+    for (int torn = 0; torn < 2; torn++) {
+        for (unsigned n = 1; crash_run(BR_WAL_ALWAYS, n, torn); n++)
+            ;
+        for (unsigned n = 1; crash_run(BR_WAL_OFF, n, torn); n++)
+            ;
+    }
+}
+
+/* --- Records that end the process ------------------------------------------------------------- */
+
+/* Restarts while the record that `text` names is being processed. */
+static void die_with(struct bed *bed, uint64_t number)
+{
+    br_wal_process(bed->queue, 5, number);
+    bed_restart(bed);
+}
+
+static void the_third_death_quarantines_the_record(void **state)
+{
+    (void)state;
+    struct bed bed;
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    assert_int_equal(bed_append(&bed, "one", true), 0);
+    assert_int_equal(bed_append(&bed, "two", true), 0);
+    assert_int_equal(bed_append(&bed, "three", true), 0);
+    die_with(&bed, 2);
+    die_with(&bed, 2);
+    die_with(&bed, 1);
+    assert_int_equal(bed.queue->n_unread, 3);
+    br_wal_process(bed.queue, 5, 2);
+    br_wal_process(bed.queue, 5, 0); /* it ends: not counted */
+    bed_restart(&bed);
+    assert_int_equal(bed.queue->n_unread, 3);
+    die_with(&bed, 2);
+    assert_int_equal(bed.queue->n_unread, 2);
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 1);
+    assert_int_equal(count_files(bed.directory, "quarantine"), 1);
+    bed_expect(&bed, "one");
+    bed_expect(&bed, "three");
+    bed_expect_none(&bed);
+    bed_end(&bed);
+}
+
+/* --- Threads ---------------------------------------------------------------------------------- */
+
+#define THREADS 8
+#define PER_THREAD 50
+
+static void *thread_append(void *arg)
+{
+    struct bed *bed = arg;
+    for (int i = 0; i < PER_THREAD; i++)
+        if (bed_append(bed, "x", false))
+            return "an append has failed";
+    return NULL;
+}
+
+static void threads_share_syncs(void **state)
+{
+    (void)state;
+    struct bed bed;
+    pthread_t threads[THREADS];
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, thread_append, &bed), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failure;
+        pthread_join(threads[i], &failure);
+        assert_null(failure);
+    }
+    assert_int_equal(bed.queue->n_unread, THREADS * PER_THREAD);
+    assert_true(br_wal_stats(bed.wal).n_syncs <= THREADS * PER_THREAD);
+    bed_restart(&bed);
+    assert_int_equal(bed.queue->n_unread, THREADS * PER_THREAD);
+    bed_end(&bed);
+}
+
+/* --- The directory ---------------------------------------------------------------------------- */
+
+static void one_process_uses_a_directory(void **state)
+{
+    (void)state;
+    struct bed bed;
+    struct br_wal *second = NULL;
+    struct br_err err = {0};
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    assert_int_equal(br_wal_open(&bed.config, &second, &err), BR_EINVAL);
+    assert_non_null(strstr(err.text, "another process uses"));
+    bed_end(&bed);
+}
+
+static void links_are_refused(void **state)
+{
+    (void)state;
+    struct bed bed;
+    struct br_wal *wal = NULL;
+    struct br_err err = {0};
+    char link[320];
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    (void)snprintf(link, sizeof link, "%s/link", bed.root.path);
+    assert_int_equal(symlink(bed.directory, link), 0);
+    struct br_wal_config config = bed.config;
+    config.directory = link;
+    assert_int_equal(br_wal_open(&config, &wal, &err), BR_EINVAL);
+    assert_int_equal(br_wal_check(&config, &err), BR_EINVAL);
+    bed_end(&bed);
+}
+
+static void only_the_owner_can_read(void **state)
+{
+    (void)state;
+    struct bed bed;
+    struct stat st;
+    char path[400];
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    assert_int_equal(bed_append(&bed, "one", true), 0);
+    assert_int_equal(stat(bed.directory, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    (void)snprintf(path, sizeof path, "%s/00000001.wal", bed.directory);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    bed_end(&bed);
+}
+
+static void ranges_merge(void **state)
+{
+    (void)state;
+    struct br_ranges ranges = {0};
+    assert_int_equal(br_ranges_add(&ranges, 5, 6), 0);
+    assert_int_equal(br_ranges_add(&ranges, 1, 2), 0);
+    assert_int_equal(br_ranges_add(&ranges, 9, 9), 0);
+    assert_int_equal(ranges.count, 3);
+    assert_int_equal(br_ranges_add(&ranges, 3, 3), 0);
+    assert_int_equal(ranges.count, 3);
+    assert_true(br_ranges_cover(&ranges, 1, 3));
+    assert_false(br_ranges_cover(&ranges, 1, 4));
+    assert_int_equal(br_ranges_add(&ranges, 2, 8), 0);
+    assert_int_equal(ranges.count, 1);
+    assert_true(br_ranges_cover(&ranges, 1, 9));
+    assert_false(br_ranges_contain(&ranges, 0));
+    assert_false(br_ranges_contain(&ranges, 10));
+    assert_int_equal(br_ranges_add(&ranges, UINT64_MAX, UINT64_MAX), 0);
+    assert_true(br_ranges_contain(&ranges, UINT64_MAX));
+    struct br_range first = br_ranges_shift(&ranges);
+    assert_int_equal(first.first, 1);
+    assert_int_equal(first.last, 9);
+    assert_int_equal(ranges.count, 1);
+    br_ranges_release(&ranges);
+}
+
+SUITE(wal)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_survive_a_restart_in_order),
+        cmocka_unit_test(done_records_do_not_come_back),
+        cmocka_unit_test(queues_are_independent),
+        cmocka_unit_test(segments_are_deleted_once_all_queues_have_passed),
+        cmocka_unit_test(a_full_log_refuses_and_accepts_again),
+        cmocka_unit_test(drop_oldest_makes_room),
+        cmocka_unit_test(every_changed_byte_costs_one_record_at_most),
+        cmocka_unit_test(every_cut_keeps_the_records_before_it),
+        cmocka_unit_test(every_failing_call_loses_nothing),
+        cmocka_unit_test(killed_at_every_call),
+        cmocka_unit_test(the_third_death_quarantines_the_record),
+        cmocka_unit_test(threads_share_syncs),
+        cmocka_unit_test(one_process_uses_a_directory),
+        cmocka_unit_test(links_are_refused),
+        cmocka_unit_test(only_the_owner_can_read),
+        cmocka_unit_test(ranges_merge),
+    };
+    return RUN(tests, NULL, NULL);
+}
