@@ -30,8 +30,8 @@
 #define NO_SPANS "It produces neither spans nor profiles."
 #define BY_HEADERS "Set the headers that it adds as the exporter's headers."
 #define GUARD                                                                                      \
-    "Listen on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in "    \
-    "front."
+    "Use bearertokenauth or basicauth, ask for client certificates (tls: client_ca_file), or put " \
+    "a proxy in front."
 #define METRICS_OF                                                                                 \
     "Send a copy of the spans to a Collector that computes the metrics, with an additional otlp "  \
     "exporter."
@@ -167,10 +167,6 @@ static const struct br_foreign rows[] = {
     LACKS(CONNECTOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
     LACKS(CONNECTOR, "sum", NULL, "computes sums of attributes as metrics", METRICS_OF),
     /* Extensions. */
-    LACKS(EXTENSION, "basicauth", "basic_auth", "checks or sends user names and passwords",
-          BY_HEADERS " " GUARD),
-    LACKS(EXTENSION, "bearertokenauth", "bearer_token_auth", "checks or sends a token",
-          BY_HEADERS " " GUARD),
     LACKS(EXTENSION, "asapclient", "asap_client", "signs requests", BY_HEADERS),
     LACKS(EXTENSION, "azureauth", "azure_auth", "gets tokens for Azure", BY_COLLECTOR),
     LACKS(EXTENSION, "db_storage", NULL, "keeps queues in a database",
@@ -178,14 +174,11 @@ static const struct br_foreign rows[] = {
     LACKS(EXTENSION, "docker_observer", NULL, "finds targets for receivers", NULL),
     LACKS(EXTENSION, "googleclientauth", "google_client_auth", "gets tokens for Google's APIs",
           BY_COLLECTOR),
-    LACKS(EXTENSION, "headers_setter", NULL, "passes headers of clients on",
-          "batch keeps them apart by metadata_keys, and the exporter's headers are fixed."),
     LACKS(EXTENSION, "host_observer", NULL, "finds targets for receivers", NULL),
     LACKS(EXTENSION, "http_forwarder", NULL, "forwards HTTP requests", NULL),
     LACKS(EXTENSION, "jaegerremotesampling", "jaeger_remote_sampling",
           "configures the sampling of Jaeger's SDKs", "Run a separate server for that."),
     LACKS(EXTENSION, "k8s_observer", NULL, "finds targets for receivers", NULL),
-    LACKS(EXTENSION, "oauth2client", "oauth2_client", "gets tokens by OAuth 2", BY_COLLECTOR),
     LACKS(EXTENSION, "oidc", NULL, "checks tokens of clients", GUARD),
     LACKS(EXTENSION, "redis_storage", NULL, "keeps queues in Redis",
           "file_storage keeps them in files."),
@@ -266,15 +259,8 @@ bool br_foreign_is_harmless(const char *type)
 static const struct {
     const char *section, *key, *text;
 } keys[] = {
-    {"receivers", "auth", "Braid does not authenticate clients. " GUARD},
     {"receivers", "middlewares", "Braid has no middlewares"},
-    {"extensions", "auth", "Braid does not authenticate clients. " GUARD},
     {"extensions", "middlewares", "Braid has no middlewares"},
-    {"exporters", "auth",
-     "Braid has no authenticators: put the headers that it sends into `headers`, such as headers: "
-     "{Authorization: \"Bearer ${env:TOKEN}\"}; --skip-unsupported and migrate do so where they "
-     "are "
-     "fixed"},
     {"exporters", "middlewares", "Braid has no middlewares"},
     {"exporters", "dialer_middleware", "Braid has no middlewares"},
     {"processors", "log_bodies", OF_OTHERS},
@@ -286,8 +272,7 @@ static const struct {
     {"exporters", "queued_retry",
      "the Collector has removed it: use sending_queue and retry_on_failure"},
     {"exporters", "per_rpc_auth",
-     "the Collector has removed it: put what it sends in `headers`, such as headers: "
-     "{Authorization: \"Bearer ${env:TOKEN}\"}"},
+     "the Collector has removed it: use auth with an extension such as bearertokenauth"},
     {"processors", "ballast_size_mib",
      "the Collector has removed it, and Braid needs no ballast: remove the key"},
     {"exporters", "batcher", "batches are made by the processor batch, or by sending_queue::batch"},

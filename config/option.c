@@ -231,12 +231,25 @@ static int option_read_enum(struct reader *reader, const struct br_option *optio
     return option_refuse(reader, node, path, wanted);
 }
 
-static int option_read_strings(struct reader *reader, const struct br_yaml *node, const char *path,
-                               struct br_strings *out)
+/* Reads one text of a list. */
+static int option_read_item(struct reader *reader, bool secret, const struct br_yaml *node,
+                            const char *path, const char **out)
+{
+    struct br_secret text = {NULL};
+    if (!secret)
+        return option_read_string(reader, node, path, out);
+    int rc = option_read_secret(reader, node, path, &text);
+    *out = text.text ? text.text : "";
+    return rc;
+}
+
+static int option_read_strings(struct reader *reader, bool secret, const struct br_yaml *node,
+                               const char *path, struct br_strings *out)
 {
     bool list = node->type == BR_YAML_SEQ;
     if (node->type == BR_YAML_MAP)
-        return option_refuse(reader, node, path, "a list of texts");
+        return secret ? option_refuse_secret(reader, node, path)
+                      : option_refuse(reader, node, path, "a list of texts");
     size_t n = list ? node->count : 1;
     const char **v = br_arena_calloc(reader->arena, n, sizeof *v);
     if (!v)
@@ -245,8 +258,8 @@ static int option_read_strings(struct reader *reader, const struct br_yaml *node
     for (size_t i = 0; i < n; i++) {
         char name[256];
         (void)snprintf(name, sizeof name, "%s[%zu]", path, i);
-        rc = option_worse(rc, option_read_string(reader, list ? node->items[i] : node,
-                                                 list ? name : path, &v[i]));
+        rc = option_worse(rc, option_read_item(reader, secret, list ? node->items[i] : node,
+                                               list ? name : path, &v[i]));
     }
     *out = (struct br_strings){v, n};
     return rc;
@@ -437,7 +450,7 @@ static int option_read_value(struct reader *reader, const struct br_option *opti
     case BR_OPT_ENUM:
         return option_read_enum(reader, option, node, path, field);
     case BR_OPT_STRINGS:
-        return option_read_strings(reader, node, path, field);
+        return option_read_strings(reader, option->secret, node, path, field);
     case BR_OPT_HEADERS:
         return option_read_headers(reader, node, path, field);
     case BR_OPT_STRUCT:

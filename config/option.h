@@ -75,6 +75,7 @@ struct br_option {
     enum br_option_kind kind;
     size_t offset;
     bool required;
+    bool secret; /* STRINGS: the texts are never written to a log, an error or a dump */
     union {
         bool boolean;
         int64_t integer;
@@ -138,6 +139,11 @@ struct br_option {
 #define BR_STRINGS(type, field, text)                                                              \
     {                                                                                              \
         .name = #field, .kind = BR_OPT_STRINGS,                                                    \
+        .offset = BR_OPT_FIELD(type, field, struct br_strings), .help = (text)                     \
+    }
+#define BR_SECRETS(type, field, text)                                                              \
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_STRINGS, .secret = true,                                    \
         .offset = BR_OPT_FIELD(type, field, struct br_strings), .help = (text)                     \
     }
 #define BR_HEADERS(type, field, text)                                                              \

@@ -13,6 +13,7 @@ struct keepalive {
 struct config {
     const char *endpoint, *compression, *authority, *user_agent;
     struct br_tls_config tls;
+    struct br_auth_config *auth;
     struct br_headers headers;
     struct keepalive *keepalive;
     int balancer_name;
@@ -46,6 +47,7 @@ static const struct br_option options[] = {
      .help =
          "address of the server: host:port, http(s)://host:port, dns:///host:port or unix:///path"},
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS settings of the connection"),
+    BR_AUTH_CLIENT_ROW(struct config),
     BR_STRING(struct config, compression, "gzip", "compression of requests: gzip, zstd or none"),
     BR_HEADERS(struct config, headers, "metadata to add to every request"),
     BR_PRESENT(struct config, keepalive, struct keepalive, keepalive_options,
@@ -115,6 +117,7 @@ static int otlp_grpc_start(struct br_node *node, struct br_err *err)
     struct br_client_config config = {.endpoint = settings->endpoint,
                                       .grpc = true,
                                       .tls = &settings->tls,
+                                      .authenticator = br_auth_name(settings->auth),
                                       .authority = settings->authority,
                                       .pick_first = settings->balancer_name != 0,
                                       .max_connections = (unsigned)settings->connections,

@@ -19,6 +19,7 @@ struct config {
     struct compression_params compression_params;
     struct br_tls_config tls;
     struct br_secret proxy_url;
+    struct br_auth_config *auth;
     struct br_headers headers;
     int64_t max_conns_per_host;
     struct br_client_keepalive keepalive;
@@ -54,6 +55,7 @@ static const struct br_option options[] = {
     BR_ENUM(struct config, encoding, "proto", encodings,
             "format of request bodies: protobuf or JSON"),
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS settings of the connection"),
+    BR_AUTH_CLIENT_ROW(struct config),
     BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
     BR_STRING(struct config, compression, "gzip",
               "compression of requests: gzip, zstd, deflate, zlib or none"),
@@ -188,6 +190,7 @@ static int otlp_http_start(struct br_node *node, struct br_err *err)
             .endpoint = state->url[i],
             .tls = &settings->tls,
             .proxy_url = settings->proxy_url.text,
+            .authenticator = br_auth_name(settings->auth),
             .max_connections = (unsigned)settings->max_conns_per_host,
             .http2 = settings->force_attempt_http2,
             .keepalive_time_ms = settings->http2_read_idle_timeout / 1000000,

@@ -192,6 +192,7 @@ int pyroscope_push_start(struct pyroscope_push *push, struct br_err *err)
     struct br_client_config config = {.endpoint = push_config->endpoint,
                                       .tls = push_config->tls,
                                       .proxy_url = push_config->proxy_url,
+                                      .authenticator = push_config->authenticator,
                                       .max_connections = push_config->max_connections,
                                       .log = &push->node->log,
                                       .on_reachable = br_retry_reachable,

@@ -37,6 +37,7 @@ struct config {
     struct br_strings metadata_keys; /* list that contains tenant_metadata */
     struct basic_auth *basic_auth;
     struct br_secret bearer_token;
+    struct br_auth_config *auth;
     struct br_headers headers;
     struct br_tls_config tls;
     struct br_secret proxy_url;
@@ -104,6 +105,7 @@ static const struct br_option options[] = {
     BR_SECRET(struct config, bearer_token, "token for `Authorization: Bearer`"),
     BR_HEADERS(struct config, headers, "headers to add to every request"),
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS settings of the connection"),
+    BR_AUTH_CLIENT_ROW(struct config),
     BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
     BR_ENUM(struct config, compression, "gzip", compressions, "compression of requests"),
     BR_INT(struct config, max_conns_per_host, 256, 0, 10000,
@@ -437,6 +439,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
         .tls = &settings->tls,
         .proxy_url = settings->proxy_url.text,
         .headers = &settings->headers,
+        .authenticator = br_auth_name(settings->auth),
         .authorization.text = state->authorization[0] ? state->authorization : NULL,
         .tenant = settings->tenant,
         .tenant_metadata = settings->tenant_metadata,

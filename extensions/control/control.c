@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "ingest/http.h"
 #include "wire/multipart.h"
 
@@ -21,9 +22,10 @@
 
 static const struct br_option options[] = {
     BR_LISTEN_ROWS(struct control_config, "localhost:13134"),
-    BR_SECRET(
-        struct control_config, token,
-        "secret that requests must send as Authorization: Bearer; required, 16 characters or more"),
+    BR_AUTH_SERVER_ROW(struct control_config),
+    BR_SECRET(struct control_config, token,
+              "secret that requests must send as Authorization: Bearer, 16 characters or more; "
+              "required without `auth`"),
     BR_BOOL(struct control_config, allow_remote, false,
             "permit an endpoint that is not a loopback address"),
     BR_STRINGS(struct control_config, allowed_hosts, BR_HOSTS_HELP),
@@ -44,6 +46,20 @@ static bool control_is_token(const char *text)
     return true;
 }
 
+static void control_check_token(const struct control_config *config, const struct br_yaml *node,
+                                const char *path, struct br_errs *errs)
+{
+    const char *token = config->token.text;
+    if (br_auth_name(config->auth) && token)
+        br_errs_add_key(errs, node, path, "token", "must not be set together with auth");
+    else if (!br_auth_name(config->auth) && (!token || strlen(token) < CONTROL_TOKEN_MIN))
+        br_errs_add_key(errs, node, path, "token",
+                        "must be set, to 16 characters or more, such as "
+                        "${env:BRAID_CONTROL_TOKEN}, unless auth is set");
+    else if (token && !control_is_token(token))
+        br_errs_add_key(errs, node, path, "token", "must be printable ASCII without spaces");
+}
+
 static int control_check(void *config, const struct br_yaml *node, const char *path,
                          struct br_arena *arena, struct br_errs *errs)
 {
@@ -52,12 +68,7 @@ static int control_check(void *config, const struct br_yaml *node, const char *p
     (void)arena;
     br_endpoint_check(control_config->endpoint, control_config->transport, node, path, errs);
     br_hosts_check(&control_config->allowed_hosts, node, path, errs);
-    if (!control_config->token.text || strlen(control_config->token.text) < CONTROL_TOKEN_MIN)
-        br_errs_add_key(
-            errs, node, path, "token",
-            "must be set, to 16 characters or more, such as ${env:BRAID_CONTROL_TOKEN}");
-    else if (!control_is_token(control_config->token.text))
-        br_errs_add_key(errs, node, path, "token", "must be printable ASCII without spaces");
+    control_check_token(control_config, node, path, errs);
     if (strcmp(control_config->transport, "unix") != 0 && !control_config->allow_remote &&
         !br_endpoint_is_loopback(control_config->endpoint))
         br_errs_add_key(errs, node, path, "endpoint",
@@ -78,25 +89,16 @@ static int control_check(void *config, const struct br_yaml *node, const char *p
 
 /* --- Access ---------------------------------------------------------------------------------- */
 
-/* Returns true if a presented token is the secret. Compares in constant time: the duration
- * depends only on the length of the presented token. */
-static bool control_is_secret(const char *shown, const char *secret)
-{
-    size_t len = strlen(secret), shown_len = strlen(shown);
-    volatile unsigned char differ = shown_len != len;
-    for (size_t i = 0; i < shown_len; i++)
-        differ = (unsigned char)(differ | (shown[i] ^ secret[i % len]));
-    return differ == 0;
-}
-
 static bool control_is_allowed(const struct control *control, const struct br_request *request)
 {
     const struct control_config *config = control->node->config;
     const char *value = br_request_header(request, "authorization");
+    if (!config->token.text)
+        return true; /* the gate of the server has checked the request */
     if (!value || !br_text_starts_nocase(value, "Bearer "))
         return false;
     value += 7;
-    return control_is_secret(value + strspn(value, " "), config->token.text);
+    return br_secret_equal(value + strspn(value, " "), config->token.text);
 }
 
 /* Counts a request without the right token. Returns false if there were too many such requests
@@ -291,6 +293,8 @@ static int control_start(struct br_node *node, struct br_err *err)
     struct br_server_config server = {.endpoint = config->endpoint,
                                       .transport = config->transport,
                                       .tls = config->tls,
+                                      .gate = {.auth = config->auth},
+                                      .guarded = true,
                                       .idle_timeout_ms = IDLE_MS};
     return br_http_service_listen(&control->service, node, "http", &config->allowed_hosts, &server,
                                   err);

@@ -33,6 +33,7 @@
 struct control_config {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
+    struct br_auth_config *auth;
     struct br_secret token;
     bool allow_remote;
     struct br_strings allowed_hosts;

@@ -27,6 +27,7 @@ struct status {
 struct http {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
+    struct br_auth_config *auth;
     struct br_headers response_headers;
     struct br_http_keepalive keepalive;
     struct status status;
@@ -37,6 +38,7 @@ struct config {
     struct http *http;
     const char *endpoint, *transport, *path;
     struct br_tls_config *tls;
+    struct br_auth_config *auth;
     struct response_body *response_body;
     struct br_headers response_headers;
     struct br_http_keepalive keepalive;
@@ -81,6 +83,7 @@ static const struct br_option status_options[] = {
 
 static const struct br_option http_options[] = {
     BR_LISTEN_ROWS(struct http, "localhost:13133"),
+    BR_AUTH_SERVER_ROW(struct http),
     BR_HEADERS(struct http, response_headers, "additional headers of every response"),
     BR_STRUCT(struct http, keepalive, br_http_keepalive_options,
               "use of one connection for several requests"),
@@ -101,6 +104,7 @@ static const struct br_option options[] = {
     BR_IGNORED("grpc", "the state is available over HTTP only"),
     BR_IGNORED("component_health", "the metrics show which exporters fail"),
     BR_LISTEN_ROWS(struct config, "localhost:13133"),
+    BR_AUTH_SERVER_ROW(struct config),
     BR_STRING(
         struct config, path, "/",
         "path of the status response; a path that ends in a slash includes all paths below it"),
@@ -127,6 +131,7 @@ static void health_check_apply_http(struct config *settings)
     settings->endpoint = http->endpoint;
     settings->transport = http->transport;
     settings->tls = http->tls;
+    settings->auth = http->auth;
     settings->response_headers = http->response_headers;
     settings->keepalive = http->keepalive;
     settings->path = http->status.path;
@@ -281,6 +286,8 @@ static int health_check_start(struct br_node *node, struct br_err *err)
     struct br_server_config config = {.endpoint = settings->endpoint,
                                       .transport = settings->transport,
                                       .tls = settings->tls,
+                                      .gate = {.auth = settings->auth},
+                                      .guarded = true,
                                       .idle_timeout_ms =
                                           settings->keepalive.idle_timeout / 1000000};
     return br_http_service_listen(&state->service, node, "http", &settings->allowed_hosts, &config,

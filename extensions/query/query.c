@@ -15,6 +15,7 @@
 
 static const struct br_option options[] = {
     BR_LISTEN_ROWS(struct br_http_config, "localhost:3200"),
+    BR_AUTH_SERVER_ROW(struct br_http_config),
     BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,
                "web pages of other origins that may send requests"),
     BR_HEADERS(struct br_http_config, response_headers, "additional headers of every response"),
@@ -140,6 +141,8 @@ static void query_begin(struct br_handler *self, struct br_request *request)
         query_respond_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
     else if (br_http_answer_page(&config->http, &config->allowed_hosts, request))
         *query->refused += strcmp(request->method, "OPTIONS") != 0;
+    else if (query_sessions_answer(&query->sessions, request))
+        return;
     else if (br_grpc_is(request) && !br_grpc_begin(request, &encoding))
         return;
     else if (query->node->host->draining)
@@ -147,6 +150,20 @@ static void query_begin(struct br_handler *self, struct br_request *request)
                             "shutting down");
     else
         query_dispatch(query, request);
+}
+
+static bool query_is_public(struct br_handler *self, const struct br_request *request)
+{
+    const struct query *query = br_container_of(self, struct query, service.handler);
+    const struct query_config *config = query->node->config;
+    return query_sessions_is_public(request) ||
+           (config->http.cors && br_http_is_preflight(request));
+}
+
+static const char *query_credential(struct br_handler *self, const struct br_request *request)
+{
+    struct query *query = br_container_of(self, struct query, service.handler);
+    return query_sessions_credential(&query->sessions, request);
 }
 
 static void query_body(struct br_handler *self, struct br_request *request)
@@ -174,6 +191,7 @@ static int query_create(struct br_node *node, struct br_err *err)
                             .body = query_body,
                             .gone = query_gone,
                             .long_target = "the query is longer than 64 KiB\n"};
+    query->sessions = (struct query_sessions){.node = node, .http = &config->http};
     query->started_ns = br_host_unix_ns(node->host);
     br_list_init(&query->jobs);
     query->requests = br_node_metric(node, BR_COUNTER, "braid_query_requests", NULL, NULL);
@@ -194,8 +212,12 @@ static int query_start(struct br_node *node, struct br_err *err)
     struct query *query = node->state;
     const struct query_config *config = node->config;
     struct br_server_config server = br_http_server(&config->http);
-    return br_http_service_listen(&query->service, node, "http", &config->allowed_hosts, &server,
-                                  err);
+    server.gate.is_public = query_is_public;
+    server.gate.credential = query_credential;
+    int rc =
+        br_http_service_listen(&query->service, node, "http", &config->allowed_hosts, &server, err);
+    query->sessions.server = query->service.server;
+    return rc;
 }
 
 static void query_drain(struct br_node *node)
@@ -211,6 +233,7 @@ static void query_destroy(struct br_node *node)
     br_http_service_release(&query->service);
     if (!query->node)
         return;
+    query_sessions_release(&query->sessions);
     query_jobs_release(query);
     query_sending_release(query);
     br_masked_put(node->host, query->masked);

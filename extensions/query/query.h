@@ -24,6 +24,7 @@
 #include "base/str.h"
 #include "core/masked.h"
 #include "core/task.h"
+#include "extensions/query/session.h"
 #include "ingest/http.h"
 #include "ingest/http_service.h"
 #include "storage/store.h"
@@ -61,6 +62,7 @@ struct query {
     struct br_node *node;
     struct br_store *store;
     struct br_masked *masked;
+    struct query_sessions sessions;
     struct br_list jobs; /* list of struct query_job */
     unsigned n_jobs;     /* number of jobs that are not tails */
     unsigned n_tails, n_downloads;

@@ -40,6 +40,7 @@ static const struct br_option keepalive_options[] = {
 
 static const struct br_option grpc_options[] = {
     BR_LISTEN_ROWS(struct otlp_grpc, "localhost:4317"),
+    BR_AUTH_SERVER_ROW(struct otlp_grpc),
     BR_INT(struct otlp_grpc, max_recv_msg_size_mib, 64, 0, 255,
            "largest message in MiB, before and after decompression; 0: 64"),
     BR_INT(struct otlp_grpc, max_concurrent_streams, 0, 0, 4294967295.0,

@@ -137,6 +137,7 @@ static struct br_server_config otlp_receiver_grpc_server(const struct otlp_grpc 
         .endpoint = grpc->endpoint,
         .transport = grpc->transport,
         .tls = grpc->tls,
+        .gate = {.auth = grpc->auth},
         .limits = {.max_concurrent_streams = (uint32_t)grpc->max_concurrent_streams,
                    .ping_min_ms = otlp_receiver_ms_or(policy->min_time, PING_MIN_MS),
                    .ping_without_stream = policy->permit_without_stream},

@@ -21,6 +21,7 @@ struct otlp_keepalive {
 struct otlp_grpc {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
+    struct br_auth_config *auth;
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
     struct otlp_keepalive *keepalive; /* If NULL, all fields are treated as 0. */
     struct br_connections connections;

@@ -381,12 +381,8 @@ static bool adapt_is_authenticator(const struct br_adapter *adapter,
 static const char *adapt_why_unit(const struct br_adapter *adapter,
                                   const struct br_adapt_unit *unit)
 {
-    if (unit->lacking && unit->translated)
-        return "its headers are now set in the exporters";
     if (unit->lacking && adapter->adapt->split && adapt_is_authenticator(adapter, unit))
         return "the Collector keeps it, with the components that use it";
-    if (unit->lacking && unit->kind == BR_EXTENSION && unit->refused)
-        return "the exporters that use it are left out";
     if (unit->lacking && (unit->wanted || unit->kind == BR_EXTENSION))
         return unit->lacking;
     if (unit->lacking && !unit->named)
@@ -418,44 +414,44 @@ static void adapt_extensions(struct br_adapter *adapter)
         adapt_list(adapter, list, BR_EXTENSION);
 }
 
-/* Replaces an exporter's `auth` with headers. Returns true if that is impossible and the
- * exporter has to be removed. */
+/* Returns true if a rule of headers_setter takes its value from the client's request. */
+static bool adapt_reads_client(const struct br_yaml *extension)
+{
+    const struct br_yaml *rules = br_yaml_get(extension, "headers");
+    static const char *const keys[] = {"from_context", "from_attribute"};
+    for (size_t i = 0; rules && rules->type == BR_YAML_SEQ && i < rules->count; i++)
+        for (size_t k = 0; k < BR_COUNT(keys); k++) {
+            const struct br_yaml *value = br_yaml_get(rules->items[i], keys[k]);
+            if (value && value->type == BR_YAML_SCALAR && value->len)
+                return true;
+        }
+    return false;
+}
+
+/* Checks an exporter's `auth`. Returns true if Braid does not support the authenticator and the
+ * exporter has to be removed. A Collector in front of Braid does not pass on headers of clients, so
+ * with `split`, it keeps exporters that send them. */
 static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
 {
-    size_t at = br_yaml_index(unit->node, "auth");
-    const struct br_yaml *key = unit->node->keys[at];
-    const struct br_yaml *name = br_yaml_get(unit->node->items[at], "authenticator");
-    struct br_adapt_unit *extension = name ? br_adapt_resolve(adapter, BR_EXTENSION, name) : NULL;
-    const char *why = "its authenticator is not defined";
-    char path[192];
-    br_path_join(path, "exporters", unit->id);
-    int rc = BR_EUNSUPPORTED;
-    if (extension) {
-        struct br_auth auth = {adapter->adapt->arena, adapter->adapt->edits, extension->type,
-                               extension->node};
-        rc = br_auth_translate(&auth, unit->key, unit->node, &why);
-    }
-    adapter->no_memory = adapter->no_memory || rc == BR_ENOMEM;
-    if (rc == 0) {
-        extension->translated = true;
-        br_errs_warn(adapter->adapt->errs, key, path, "auth is replaced with headers");
-    }
-    if (rc != BR_EUNSUPPORTED)
-        return false;
+    const struct br_yaml *name = br_yaml_get(br_yaml_get(unit->node, "auth"), "authenticator");
+    const struct br_adapt_unit *extension =
+        name ? br_adapt_resolve(adapter, BR_EXTENSION, name) : NULL;
+    bool by_client = adapter->adapt->split && extension && adapt_reads_client(extension->node);
+    if (!extension || (extension->component && !by_client))
+        return false; /* the loader checks it */
+    const char *why = by_client ? "it sends headers from client requests"
+                                : "Braid does not have its authenticator";
     unit->refused = br_adapt_keep(
-        adapter, br_arena_printf(adapter->adapt->arena, "%sBraid has no authenticators: %s",
+        adapter, br_arena_printf(adapter->adapt->arena, "%s%s",
                                  adapter->adapt->split ? "the Collector keeps it: " : "", why));
     if (!adapter->adapt->split && !adapter->adapt->accept_loss)
         return false;
     unit->lacking = unit->refused;
-    if (extension)
-        extension->refused = unit->refused;
-    unit->by_client = extension && strcmp(extension->type, "headers_setter") == 0;
+    unit->by_client = by_client;
     return true;
 }
 
-/* Translates the `auth` of all exporters in use to headers. Returns true if an exporter has to
- * be removed. */
+/* Checks the `auth` of all exporters in use. Returns true if an exporter has to be removed. */
 static bool adapt_auths(struct br_adapter *adapter)
 {
     bool lost = false;
@@ -468,6 +464,27 @@ static bool adapt_auths(struct br_adapter *adapter)
             lost = adapt_auth(adapter, unit) || lost;
     }
     return lost;
+}
+
+/* Removes authenticators that only removed components use. */
+static void adapt_unused_authenticators(struct br_adapter *adapter)
+{
+    for (size_t i = 0; i < adapter->n_units; i++) {
+        struct br_adapt_unit *unit = &adapter->units[i];
+        bool in_use = false;
+        if (unit->kind != BR_EXTENSION || !unit->component || !unit->component->authenticates ||
+            unit->lacking || !adapt_is_authenticator(adapter, unit))
+            continue;
+        for (size_t k = 0; k < adapter->n_units; k++) {
+            const struct br_adapt_unit *user = &adapter->units[k];
+            bool stays = user->kind == BR_EXTENSION ? user != unit : user->used && !user->lacking;
+            in_use = in_use || (stays && adapt_names_authenticator(user->node, unit->id));
+        }
+        if (!in_use)
+            unit->lacking = adapter->adapt->split
+                                ? "the Collector keeps it, with the components that use it"
+                                : "the components that use it are left out";
+    }
 }
 
 static void adapt_mark_used(struct br_adapter *adapter, const struct br_yaml *pipelines)
@@ -492,6 +509,7 @@ static int adapt_components(struct br_adapter *adapter)
         adapt_all_pipelines(adapter, pipelines);
         adapt_mark_used(adapter, pipelines);
     }
+    adapt_unused_authenticators(adapter);
     adapt_extensions(adapter);
     adapt_units(adapter);
     if (pipelines->count)
@@ -702,8 +720,9 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
         return ADAPT_REPORT; /* the Collector rejects this setting too */
     size_t guard = adapt_chain_guard(chain), last = chain->count - 1;
     bool serves = kind == BR_RECEIVER || kind == BR_EXTENSION;
-    bool matters =
-        (serves && guard < chain->count) || adapt_is_lossy(adapt_chain_unit(adapter, chain));
+    bool protects =
+        guard < chain->count && (serves || strcmp(adapt_chain_key(chain, guard), "auth") == 0);
+    bool matters = protects || adapt_is_lossy(adapt_chain_unit(adapter, chain));
     if (matters && !loss)
         return adapter->adapt->split && kind != BR_EXTENSION ? ADAPT_REMOVE_COMPONENT
                                                              : ADAPT_REPORT;
@@ -711,8 +730,8 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
         for (last = guard - 1; last > 1 && chain->value[last].parent->count == 1;)
             last--; /* without its last protocol the component is useless, so remove it */
     else if (kind == BR_EXPORTER && guard < chain->count &&
-             strcmp(adapt_chain_key(chain, guard), "tls") == 0)
-        last = 1;
+             strcmp(adapt_chain_key(chain, guard), "tls_settings") != 0)
+        last = 1; /* without its credentials or TLS the exporter must not send */
     for (size_t i = 2; i < last; i++)
         if (!chain->value[i].parent->keys && !adapt_chain_is_condition(chain, last))
             /* a rule without one of its conditions would match something else, so remove the
@@ -724,7 +743,7 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
 
 static bool adapt_chain_is_auth(const struct chain *chain)
 {
-    return chain->count == 3 && adapt_kind_of(adapt_chain_key(chain, 0)) == BR_EXPORTER &&
+    return chain->count >= 3 && adapt_kind_of(adapt_chain_key(chain, 0)) == BR_EXPORTER &&
            strcmp(adapt_chain_key(chain, 2), "auth") == 0;
 }
 
@@ -736,7 +755,9 @@ static bool adapt_resolve_error(struct br_adapter *adapter, const struct br_err 
     adapt_chain_point(&chain, err);
     if (chain.count < 2)
         return false; /* adapt_decide reports it; the code below needs a component */
-    if (adapt_chain_is_auth(&chain))
+    const struct br_adapt_unit *exporter =
+        adapt_chain_is_auth(&chain) ? adapt_chain_unit(adapter, &chain) : NULL;
+    if (exporter && exporter->refused)
         return false; /* adapt_auth has already handled this error */
     size_t last = 0;
     enum adapt_action action =
@@ -791,7 +812,7 @@ static int adapt_report(struct br_adapter *adapter, const struct chain *chain,
     if (adapt_chain_is_auth(chain) && unit && unit->refused)
         return br_errs_add(
             adapter->adapt->errs, &at, err->path, "\"auth\": %s%s", unit->refused,
-            avoidable
+            !adapter->adapt->accept_loss && !adapter->adapt->split
                 ? "; --accept-loss removes the exporter, migrate --rest keeps it in a Collector"
                 : "");
     size_t len = strlen(err->text);

@@ -7,12 +7,11 @@
  * - Components that Braid does not have are removed from every pipeline. A pipeline without a
  * receiver or without an exporter is also removed.
  * - Unknown settings are removed one by one.
- * - An exporter's `auth` becomes headers (auth.c).
  *
  * Some removals are errors, unless `accept_loss` allows them. They would pass on data that the
  * original dropped, hid or changed, or would accept clients that it rejected. Examples are
  * tail_sampling, filter, redaction and transform, settings of such a processor, `auth` or `tls` of
- * a receiver, and an `auth` that no header can replace.
+ * a receiver, and an `auth` of an exporter whose authenticator Braid does not have.
  *
  * With `accept_loss`, all other settings that the loader rejects are removed too. A server or
  * exporter whose `auth` or `tls` is rejected is removed as a whole.

@@ -17,16 +17,14 @@ struct br_adapt_unit {
     const struct br_component *component;
     const struct br_foreign *foreign;
     const char *lacking; /* why the component has to be removed; NULL if it can stay */
-    /* for an exporter or its extension, why `auth` cannot be translated to headers; otherwise
-     * NULL */
+    /* for an exporter, why its `auth` is not supported; otherwise NULL */
     const char *refused;
-    bool named;      /* a pipeline lists the component */
-    bool wanted;     /* a pipeline of traces or profiles lists the component */
-    bool used;       /* a pipeline that remains lists the component */
-    bool cut;        /* at least one setting of the component was removed */
-    bool by_client;  /* an exporter that sends headers from client requests */
-    bool collected;  /* a receiver that runs in the Collector and therefore not in Braid */
-    bool translated; /* an extension that became headers of an exporter */
+    bool named;     /* a pipeline lists the component */
+    bool wanted;    /* a pipeline of traces or profiles lists the component */
+    bool used;      /* a pipeline that remains lists the component */
+    bool cut;       /* at least one setting of the component was removed */
+    bool by_client; /* an exporter that sends headers from client requests */
+    bool collected; /* a receiver that runs in the Collector and therefore not in Braid */
 };
 
 /* A processor that was removed from a pipeline, and the key of that pipeline. */

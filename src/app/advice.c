@@ -5,11 +5,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "app/authenticators.h"
 #include "base/bytes.h"
 #include "config/parts.h"
 #include "pipeline/exporter.h"
 
 /* --- Client metadata -------------------------------------------------------------------------- */
+
+#define BLOCK_PATHS_MAX 65536u /* bytes of the paths of an exporter's settings */
 
 static const struct br_strings no_keys;
 
@@ -23,32 +26,55 @@ static const struct br_strings *advice_partition_keys(const struct br_instance *
     return batch ? &batch->partition.metadata_keys : &no_keys;
 }
 
+/* Returns the metadata keys that the authenticator of an exporter uses. */
+static const struct br_strings *advice_auth_keys(const struct br_config *config,
+                                                 const struct br_instance *exporter)
+{
+    struct br_arena arena;
+    br_arena_init(&arena, BLOCK_PATHS_MAX);
+    const struct br_instance *authenticator = br_authenticators_of(config, exporter, &arena);
+    br_arena_release(&arena);
+    return authenticator && authenticator->component && authenticator->component->metadata_keys &&
+                   authenticator->config
+               ? authenticator->component->metadata_keys(authenticator->config)
+               : &no_keys;
+}
+
 /* Returns the metadata keys that an instance uses. */
-static const struct br_strings *advice_keys_of(const struct br_instance *instance)
+static const struct br_strings *advice_keys_of(const struct br_config *config,
+                                               const struct br_instance *instance)
 {
     const struct br_component *component = instance->component;
     if (!component || !instance->config)
         return &no_keys; /* --skip-unsupported has removed the component */
     const struct br_strings *keys =
         component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
-    return keys && keys->count ? keys : advice_partition_keys(instance);
+    if (!keys || !keys->count)
+        keys = advice_partition_keys(instance);
+    return component->kind == BR_EXPORTER && !keys->count ? advice_auth_keys(config, instance)
+                                                          : keys;
 }
 
-/* Returns one of the metadata keys that an instance uses, or NULL if it uses none. */
-static const char *advice_key_of(const struct br_instance *instance)
+/* Returns one of the headers of clients that an instance uses, or NULL if it uses none. Attributes
+ * of authenticated clients are always kept. */
+static const char *advice_key_of(const struct br_config *config, const struct br_instance *instance)
 {
-    const struct br_strings *keys = advice_keys_of(instance);
-    return keys->count ? keys->items[0] : NULL;
+    const struct br_strings *keys = advice_keys_of(config, instance);
+    for (size_t i = 0; i < keys->count; i++)
+        if (strncasecmp(keys->items[i], BR_AUTH_KEY, strlen(BR_AUTH_KEY)) != 0)
+            return keys->items[i];
+    return NULL;
 }
 
 /* Returns the first processor or exporter of a pipeline that uses metadata, or NULL. */
-static const struct br_instance *advice_reader_of(const struct br_pipeline *pipeline)
+static const struct br_instance *advice_reader_of(const struct br_config *config,
+                                                  const struct br_pipeline *pipeline)
 {
     for (size_t i = 0; i < pipeline->n_processors; i++)
-        if (advice_key_of(pipeline->processors[i]))
+        if (advice_key_of(config, pipeline->processors[i]))
             return pipeline->processors[i];
     for (size_t i = 0; i < pipeline->n_exporters; i++)
-        if (advice_key_of(pipeline->exporters[i]))
+        if (advice_key_of(config, pipeline->exporters[i]))
             return pipeline->exporters[i];
     return NULL;
 }
@@ -67,7 +93,7 @@ static void advice_receiver(const struct br_config *config, const struct br_inst
     const struct br_instance *reader = NULL;
     for (size_t i = 0; i < config->n_pipelines && !reader; i++)
         if (advice_receives(&config->pipelines[i], receiver))
-            reader = advice_reader_of(&config->pipelines[i]);
+            reader = advice_reader_of(config, &config->pipelines[i]);
     if (!reader)
         return;
     char path[192];
@@ -75,7 +101,7 @@ static void advice_receiver(const struct br_config *config, const struct br_inst
                  br_path_join(path, br_kind_section(BR_RECEIVER), receiver->id),
                  "%s %s reads the client metadata \"%s\", which is kept only with "
                  "include_metadata: true on each protocol",
-                 br_kind_name(reader->component->kind), reader->id, advice_key_of(reader));
+                 br_kind_name(reader->component->kind), reader->id, advice_key_of(config, reader));
 }
 
 static bool advice_names(const struct br_strings *keys, const char *key)
@@ -87,29 +113,31 @@ static bool advice_names(const struct br_strings *keys, const char *key)
 }
 
 /* Returns a metadata key that `reader` uses and `gatherer` does not keep, or NULL. */
-static const char *advice_lost_key(const struct br_instance *gatherer,
+static const char *advice_lost_key(const struct br_config *config,
+                                   const struct br_instance *gatherer,
                                    const struct br_instance *reader)
 {
-    const struct br_strings *keys = advice_keys_of(reader);
+    const struct br_strings *keys = advice_keys_of(config, reader);
     for (size_t i = 0; i < keys->count; i++)
-        if (!advice_names(advice_keys_of(gatherer), keys->items[i]))
+        if (!advice_names(advice_keys_of(config, gatherer), keys->items[i]))
             return keys->items[i];
     return NULL;
 }
 
 /* Returns the first component after `gatherer` in a pipeline that uses a metadata key that
  * `gatherer` does not keep, or NULL. */
-static const struct br_instance *advice_loser_of(const struct br_pipeline *pipeline,
+static const struct br_instance *advice_loser_of(const struct br_config *config,
+                                                 const struct br_pipeline *pipeline,
                                                  const struct br_instance *gatherer)
 {
     bool behind = false;
     for (size_t i = 0; i < pipeline->n_processors; i++) {
-        if (behind && advice_lost_key(gatherer, pipeline->processors[i]))
+        if (behind && advice_lost_key(config, gatherer, pipeline->processors[i]))
             return pipeline->processors[i];
         behind = behind || pipeline->processors[i] == gatherer;
     }
     for (size_t i = 0; i < pipeline->n_exporters && behind; i++)
-        if (advice_lost_key(gatherer, pipeline->exporters[i]))
+        if (advice_lost_key(config, gatherer, pipeline->exporters[i]))
             return pipeline->exporters[i];
     return NULL;
 }
@@ -121,7 +149,7 @@ static void advice_gatherer(const struct br_config *config, const struct br_inst
 {
     const struct br_instance *reader = NULL;
     for (size_t i = 0; i < config->n_pipelines && !reader; i++)
-        reader = advice_loser_of(&config->pipelines[i], gatherer);
+        reader = advice_loser_of(config, &config->pipelines[i], gatherer);
     if (!reader)
         return;
     char path[192];
@@ -129,7 +157,8 @@ static void advice_gatherer(const struct br_config *config, const struct br_inst
         errs, gatherer->node, br_path_join(path, br_kind_section(BR_PROCESSOR), gatherer->id),
         "%s %s reads the client metadata \"%s\", which is lost here because requests of several "
         "clients are merged; add it to metadata_keys",
-        br_kind_name(reader->component->kind), reader->id, advice_lost_key(gatherer, reader));
+        br_kind_name(reader->component->kind), reader->id,
+        advice_lost_key(config, gatherer, reader));
 }
 
 /* Warns of each receiver without include_metadata if a later processor or exporter uses client

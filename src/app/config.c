@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app/adapt.h"
+#include "app/authenticators.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -650,8 +651,13 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
     loader_pipelines(loader, node, service.pipelines);
     loader_check_references(loader);
     loader_check_storages(loader);
+    loader_note(loader, br_authenticators_check(loader->config, loader->arena, loader->errs));
     loader_note(loader, br_telemetry_read(service.telemetry, &loader->config->telemetry,
                                           loader->arena, loader->errs));
+    const struct br_yaml *metrics = br_yaml_get(service.telemetry, "metrics");
+    br_authenticators_check_server(loader->config, loader->config->telemetry.metrics_auth,
+                                   br_yaml_get(metrics, "auth"),
+                                   "service::telemetry::metrics::auth", loader->errs);
     loader_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));
 }
 

@@ -39,6 +39,7 @@ struct br_telemetry_config {
     bool log_json;
     /* address of the metrics server, for example "localhost:8888"; NULL without a server */
     const char *metrics_endpoint;
+    const struct br_auth_config *metrics_auth; /* authentication of scrapes; NULL: none */
     struct br_strings metrics_hosts; /* additional hosts that requests may name (net/hosts.h) */
     bool metrics_detailed;           /* the metrics level is `detailed` */
     /* metric names end in their unit, and names of counters in _total */

@@ -46,6 +46,8 @@ static bool config_print_sounds_secret(const char *name)
 
 static struct scope config_print_scope_of_row(const struct br_option *option)
 {
+    if (option->secret)
+        return (struct scope){.view = VIEW_HIDE};
     switch (option->kind) {
     case BR_OPT_SECRET:
         return (struct scope){.view = VIEW_HIDE};

@@ -89,12 +89,15 @@ static int fetch_run(struct fetch *fetch, const char *url, uint64_t timeout_ms,
     return rc;
 }
 
-int br_fetch(const char *url, const char *path, uint64_t timeout_ms, struct br_fetched *ret,
-             struct br_err *err)
+int br_fetch(const char *url, const char *path, const char *authorization, uint64_t timeout_ms,
+             struct br_fetched *ret, struct br_err *err)
 {
     struct br_net *net = br_net_new();
+    const struct br_header header = {"authorization", authorization};
     struct fetch fetch = {.exchange = {.method = "GET",
                                        .path = path,
+                                       .headers = &header,
+                                       .n_headers = authorization ? 1 : 0,
                                        .user_agent = "braid-query/" BR_VERSION,
                                        .max_response = BR_FETCH_MAX,
                                        .on_done = fetch_on_done}};

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "app/authenticators.h"
 #include "base/mem.h"
 #include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
@@ -14,6 +15,7 @@
 #define DEPTH_EXPORTER 1000u
 /* number of records; at start, a queue that may hold more records is logged */
 #define QUEUE_ITEMS_LARGE 1000000u
+#define BLOCK_PATHS_MAX 65536u   /* bytes of the paths of an exporter's settings */
 #define METADATA_KEYS_MAX 10000u /* most metadata keys of a receiver */
 
 struct place {
@@ -167,9 +169,11 @@ static int graph_no_memory(struct br_err *err)
 static int graph_place_all(struct br_graph *graph, struct br_err *err)
 {
     const struct br_config *config = graph->config;
-    for (size_t i = 0; i < config->n_extensions && graph->host->worker == 0; i++)
-        if (!graph_place(graph, config->extensions[i], NULL, DEPTH_EXPORTER + 1))
+    for (size_t i = 0; i < config->n_extensions; i++) {
+        bool placed = graph->host->worker == 0 || config->extensions[i]->component->every_worker;
+        if (placed && !graph_place(graph, config->extensions[i], NULL, DEPTH_EXPORTER + 1))
             return graph_no_memory(err);
+    }
     for (size_t i = 0; i < config->n_pipelines; i++) {
         const struct br_pipeline *p = &config->pipelines[i];
         for (size_t k = 0; k < p->n_receivers; k++)
@@ -400,6 +404,20 @@ static int graph_need_all_metadata(struct place *at, const struct br_strings *ke
     return 0;
 }
 
+static int graph_need_metadata_of(struct place *at, const struct br_instance *instance);
+
+/* Records the metadata keys that the authenticator of an exporter needs. */
+static int graph_need_metadata_of_auth(struct place *at, const struct br_instance *exporter)
+{
+    struct br_arena arena;
+    br_arena_init(&arena, BLOCK_PATHS_MAX);
+    const struct br_instance *authenticator =
+        br_authenticators_of(at->graph->config, exporter, &arena);
+    int rc = authenticator ? graph_need_metadata_of(at, authenticator) : 0;
+    br_arena_release(&arena);
+    return rc;
+}
+
 static int graph_need_metadata_of(struct place *at, const struct br_instance *instance)
 {
     const struct br_component *component = instance->component;
@@ -426,8 +444,10 @@ static int graph_note_needs(struct place *at, const struct br_pipeline *pipeline
     }
     if (pipeline->signal == BR_PROFILES && !times)
         at->node.times_wanted = false;
-    for (size_t i = 0; i < pipeline->n_exporters && !rc; i++)
+    for (size_t i = 0; i < pipeline->n_exporters && !rc; i++) {
         rc = graph_need_metadata_of(at, pipeline->exporters[i]);
+        rc = rc ? rc : graph_need_metadata_of_auth(at, pipeline->exporters[i]);
+    }
     return rc;
 }
 

@@ -17,6 +17,9 @@ static const struct row rows[] = {
     {"braid_attributes_gave_up",
      "Times that a regular expression exceeded its time limit on a value. `include` and `exclude` "
      "then do not match, `extract` finds nothing, and `delete` and `hash` apply."},
+    {"braid_auth_rejected",
+     "Requests that were rejected by authentication, by listener and reason: missing or invalid "
+     "credentials, or limited because of earlier failures."},
     {"braid_control_throttled",
      "Requests without the token that were answered with 429 because there were too many of them."},
     {"braid_control_unauthorized", "Requests without the token, answered with 401 or 429."},
@@ -92,6 +95,8 @@ static const struct row rows[] = {
      "Memory limits in bytes: new requests are rejected above `soft`, connections are not read "
      "above `intake`, allocations fail above `hard`."},
     {"braid_memory_trims", "Times that an idle worker returned freed memory to the system."},
+    {"braid_oauth_failures", "Failed requests for an OAuth 2 token."},
+    {"braid_oauth_tokens", "OAuth 2 tokens that were received."},
     {"braid_profile_limits_changed", "Changes because of limits: shortened stacks, attributes "
                                      "replaced with `[other]`, and removed original payloads."},
     {"braid_profile_limits_splits", "Requests that were split because of limits."},

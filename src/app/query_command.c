@@ -43,6 +43,7 @@ const char br_query_command_help[] =
     "Options:\n"
     "  --url URL                     address of the query API (default $BRAID_URL or\n"
     "                                http://localhost:3200)\n"
+    "                                $BRAID_AUTHORIZATION: credentials, such as \"Bearer TOKEN\"\n"
     "  --time-range D                the last D, such as 30m (default 1h); or use --start and "
     "--end\n"
     "  --service NAME, --name NAME, --min-duration D, --status error, --q TRACEQL\n"
@@ -68,6 +69,7 @@ struct query_args {
     enum query_verb verb;
     char trace[33], span[17]; /* ids in hexadecimal; empty if not given */
     const char *url, *scope, *selector, *baseline, *comparison, *pprof;
+    const char *authorization; /* value of the header Authorization; NULL: not sent */
     bool json;
     size_t lines; /* most lines of a tree to print */
     struct query_parameter parameters[QUERY_PARAMETERS_MAX];
@@ -424,7 +426,8 @@ static int query_run(const struct query_args *args)
     query_put_path(&path, args);
     if (path.failed)
         (void)fprintf(stderr, "braid query: the selection is too long\n");
-    else if (br_fetch(args->url, path.data, QUERY_TIMEOUT_MS, &fetched, &err) == 0)
+    else if (br_fetch(args->url, path.data, args->authorization, QUERY_TIMEOUT_MS, &fetched,
+                      &err) == 0)
         code = query_print_response(args, &fetched);
     else
         (void)fprintf(stderr,
@@ -439,7 +442,10 @@ static int query_run(const struct query_args *args)
 int br_query_command_run(int argc, char **argv)
 {
     const char *url = getenv("BRAID_URL");
-    struct query_args args = {.url = url && *url ? url : QUERY_URL};
+    const char *authorization = getenv("BRAID_AUTHORIZATION");
+    struct query_args args = {.url = url && *url ? url : QUERY_URL,
+                              .authorization =
+                                  authorization && *authorization ? authorization : NULL};
     char start[64];
     int code = query_read(&args, argc, argv, start, sizeof start);
     return code ? code : query_run(&args);

@@ -49,10 +49,11 @@ struct br_fetched {
     size_t len;
 };
 
-/* Requests `path`, including its query, with GET from the server at `url` (http://host:port).
- * Returns 0 for a response of any status except a redirect. Returns BR_EINVAL if `url` is invalid,
- * BR_EIO for other failures and redirects, BR_ETIMEOUT or BR_ENOMEM, with `err` set. */
-int br_fetch(const char *url, const char *path, uint64_t timeout_ms, struct br_fetched *ret,
-             struct br_err *err);
+/* Requests `path`, including its query, with GET from the server at `url` (http://host:port),
+ * with the header Authorization unless `authorization` is NULL. Returns 0 for a response of any
+ * status except a redirect. Returns BR_EINVAL if `url` is invalid, BR_EIO for other failures and
+ * redirects, BR_ETIMEOUT or BR_ENOMEM, with `err` set. */
+int br_fetch(const char *url, const char *path, const char *authorization, uint64_t timeout_ms,
+             struct br_fetched *ret, struct br_err *err);
 
 void br_fetched_release(struct br_fetched *fetched);

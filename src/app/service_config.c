@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "config/option.h"
 #include "config/parts.h"
+#include "core/authenticator.h"
 #include "net/hosts.h"
 
 #define WORKERS_MAX 256
@@ -41,6 +42,7 @@ struct metrics {
     const char *address;
     struct br_structs readers;
     struct br_strings allowed_hosts;
+    struct br_auth_config *auth;
 };
 
 struct logs {
@@ -101,6 +103,7 @@ static const struct br_option metrics_options[] = {
     BR_LIST(struct metrics, readers, struct metric_reader, reader_options,
             "list of readers; the first one with `pull` configures the metrics endpoint"),
     BR_STRINGS(struct metrics, allowed_hosts, BR_HOSTS_HELP),
+    BR_AUTH_SERVER_ROW(struct metrics),
     BR_IGNORED("views", "Braid has no views of metrics"),
     BR_OPT_END,
 };
@@ -333,6 +336,7 @@ int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *re
     br_hosts_check(&telemetry.metrics.allowed_hosts, br_yaml_get(node, "metrics"), metrics_path,
                    errs);
     ret->metrics_hosts = telemetry.metrics.allowed_hosts;
+    ret->metrics_auth = telemetry.metrics.auth;
     ret->log_json = telemetry.logs.encoding == 1;
     rc = service_config_read_log_level(node, telemetry.logs.level, &ret->log_level, errs);
     int endpoint = service_config_read_endpoint(&telemetry.metrics, br_yaml_get(node, "metrics"),

@@ -277,6 +277,7 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts,
     struct br_server_config server = {.name = "telemetry metrics",
                                       .what = "metrics",
                                       .endpoint = hosts->endpoint,
+                                      .gate = {.auth = config->metrics_auth},
                                       .idle_timeout_ms = 120000,
                                       .log = &log_telemetry};
     int rc = telemetry_make_target(telemetry, config)

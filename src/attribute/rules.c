@@ -29,7 +29,8 @@ const struct br_option br_rule_options[] = {
               "insert, update, upsert: key of the attribute from which the new value is copied"),
     BR_STRING(
         struct br_rule_config, from_context, NULL,
-        "insert, update, upsert: metadata.NAME copies the new value from the client's header NAME"),
+        "insert, update, upsert: metadata.NAME copies the new value from the client's header NAME, "
+        "auth.NAME from the authenticated client (auth.username)"),
     BR_VALUE(struct br_rule_config, default_value,
              "insert, update, upsert: the new value if from_attribute or from_context finds none"),
     BR_STRING(struct br_rule_config, pattern, NULL,
@@ -101,11 +102,12 @@ static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *r
     return 0;
 }
 
-/* Returns the name of the header in a from_context ("metadata.X", or only "X"), or NULL if Braid
- * does not support this kind of context. */
+/* Returns the metadata key of a from_context: the name of a header ("metadata.X", or only "X"), or
+ * an attribute of the authenticated client ("auth.X"). Returns NULL if Braid does not support this
+ * kind of context. */
 static const char *attribute_rules_context_header(const char *from_context)
 {
-    if (strcmp(from_context, "client.address") == 0 || br_text_starts(from_context, "auth."))
+    if (strcmp(from_context, "client.address") == 0)
         return NULL;
     return br_text_starts(from_context, "metadata.") ? from_context + 9 : from_context;
 }
@@ -136,7 +138,7 @@ static int attribute_rules_compile_source(struct br_rules *rules, struct br_rule
         rule->from_metadata = attribute_rules_context_header(config->from_context);
         if (!rule->from_metadata) {
             (void)attribute_rules_wrong(problem, "from_context",
-                                        "%s is not supported, only metadata.NAME is",
+                                        "%s is not supported, only metadata.NAME and auth.NAME are",
                                         config->from_context);
             problem->lacks = true;
             return BR_EINVAL;

@@ -20,6 +20,7 @@ int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_
     br_list_init(&host->deferred);
     br_list_init(&host->finished);
     br_list_init(&host->overridables);
+    br_list_init(&host->authenticators);
     br_random_bytes(&host->random_state, sizeof host->random_state);
     host->n_workers = 1;
     host->metrics = br_metrics_new();

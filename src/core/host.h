@@ -77,7 +77,8 @@ struct br_host {
     struct br_list deferred;
     /* list of finished struct br_item whose callbacks were not called yet */
     struct br_list finished;
-    struct br_list overridables; /* list of struct br_overridable (pipeline/override.h) */
+    struct br_list overridables;   /* list of struct br_overridable (pipeline/override.h) */
+    struct br_list authenticators; /* list of struct br_authenticator (core/authenticator.h) */
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;

@@ -127,6 +127,7 @@ static void call_send(struct br_call *call)
     call->exchange.timeout_ms = call_left_ms(call);
     call->exchange.on_done = call_on_done;
     call->exchange.user = call;
+    call->exchange.metadata = call->item->metadata;
     br_client_send(call->client, &call->exchange);
 }
 

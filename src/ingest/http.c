@@ -61,6 +61,19 @@ void br_connections_apply(const struct br_connections *connections, struct br_se
     server->first_request_timeout_ms = connections->first_request_timeout / 1000000;
 }
 
+bool br_http_is_preflight(const struct br_request *request)
+{
+    return strcmp(request->method, "OPTIONS") == 0 && br_request_header(request, "origin") &&
+           br_request_header(request, "access-control-request-method");
+}
+
+/* Browsers send no credentials in a preflight (Fetch, "CORS-preflight fetch"). */
+static bool ingest_http_is_public(struct br_handler *handler, const struct br_request *request)
+{
+    (void)handler;
+    return br_http_is_preflight(request);
+}
+
 struct br_server_config br_http_server(const struct br_http_config *http)
 {
     uint64_t timeout = http->read_timeout;
@@ -69,8 +82,11 @@ struct br_server_config br_http_server(const struct br_http_config *http)
     struct br_server_config server = {.endpoint = http->endpoint,
                                       .transport = http->transport,
                                       .tls = http->tls,
+                                      .gate = {.auth = http->auth},
                                       .idle_timeout_ms = http->keepalive.idle_timeout / 1000000,
                                       .request_timeout_ms = timeout / 1000000};
+    if (http->cors)
+        server.gate.is_public = ingest_http_is_public;
     br_connections_apply(&http->connections, &server);
     return server;
 }
@@ -265,13 +281,6 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
 }
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
-
-bool br_grpc_is(const struct br_request *request)
-{
-    const char *type = br_request_header(request, "content-type");
-    return type && request->http2 && br_text_starts_nocase(type, "application/grpc") &&
-           type[16] != '-';
-}
 
 void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why)
 {

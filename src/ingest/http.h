@@ -6,9 +6,11 @@
 #pragma once
 
 #include "config/option.h"
+#include "core/authenticator.h"
 #include "core/outcome.h"
 #include "net/server.h"
 #include "wire/compression.h"
+#include "wire/grpc.h"
 #include "wire/request.h"
 
 #define BR_BODY_MAX (64u << 20) /* largest body, in bytes, if the config does not set a limit */
@@ -72,6 +74,7 @@ extern const struct br_option br_http_keepalive_options[];
 struct br_http_config {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
+    struct br_auth_config *auth;
     struct br_cors *cors;
     int64_t max_request_body_size;
     struct br_headers response_headers;
@@ -98,7 +101,7 @@ extern const struct br_option br_cors_options[];
 
 /* The same rows. `keeps` is the default of include_metadata, which is false in the Collector. */
 #define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
-    BR_LISTEN_ROWS(struct br_http_config, listens),                                                \
+    BR_LISTEN_ROWS(struct br_http_config, listens), BR_AUTH_SERVER_ROW(struct br_http_config),     \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
                    "web pages of other origins that may send requests"),                           \
         BR_INT(struct br_http_config, max_request_body_size, BR_BODY_MAX, 0, 255 << 20,            \
@@ -126,7 +129,12 @@ void br_endpoint_check(const char *endpoint, const char *transport, const struct
 
 /* Returns the largest body in bytes that the config allows. */
 size_t br_http_max_body(const struct br_http_config *http);
+
+/* Returns the config of a server. If `cors` is set, preflights need no credentials. */
 struct br_server_config br_http_server(const struct br_http_config *http);
+
+/* Returns true for a CORS preflight: an OPTIONS request in which a browser asks for a method. */
+bool br_http_is_preflight(const struct br_request *request);
 
 /* Copies the limits for connections to the config of a server. */
 void br_connections_apply(const struct br_connections *connections,
@@ -180,9 +188,6 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
 uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
-
-/* Returns true for a gRPC request: HTTP/2 and not gRPC-Web. */
-bool br_grpc_is(const struct br_request *request);
 
 /* Answers a request with a gRPC error. */
 void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why);

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
+#include "core/authenticator.h"
 #include "ingest/pieces.h"
 
 #define DELAY_MS 1000
@@ -159,20 +161,40 @@ static const char *upload_source_of(const struct br_ingest *ingest, const char *
                                                                         : key;
 }
 
-/* Copies the metadata that batches are grouped by: name\0value\0 pairs, ended by an empty name. */
-static void upload_keep_metadata(struct br_item *item, const struct br_ingest *ingest,
-                                 const struct br_request *request)
+static void upload_put_metadata(struct br_str *text, const char *key, const char *value)
 {
+    br_str_add(text, key, strlen(key) + 1);
+    br_str_add(text, value, strlen(value) + 1);
+}
+
+/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A header of
+ * that name is never used instead. */
+static void upload_put_auth(struct br_str *text, const char *key, const struct br_request *request)
+{
+    for (const char *name = request->auth; name && *name;) {
+        const char *value = name + strlen(name) + 1;
+        if (strcasecmp(name, key + strlen(BR_AUTH_KEY)) == 0)
+            upload_put_metadata(text, key, value);
+        name = value + strlen(value) + 1;
+    }
+}
+
+/* Copies the metadata that components use: name\0value\0 pairs, ended by an empty name. */
+static void upload_keep_metadata(struct br_item *item, const struct br_upload *upload)
+{
+    const struct br_ingest *ingest = upload->listener->ingest;
+    const struct br_request *request = upload->request;
     const struct br_strings *keys = ingest->node->metadata_keys;
     struct br_str text = {.max = METADATA_MAX};
     for (size_t i = 0; keys && i < keys->count; i++) {
         const char *key = keys->items[i], *source = upload_source_of(ingest, key);
-        for (size_t k = 0; k < request->n_headers; k++) {
-            if (strcasecmp(request->headers[k].name, source) != 0)
-                continue;
-            br_str_add(&text, key, strlen(key) + 1);
-            br_str_add(&text, request->headers[k].value, strlen(request->headers[k].value) + 1);
-        }
+        bool is_auth = br_text_starts_nocase(key, BR_AUTH_KEY);
+        size_t n_headers = upload->listener->drops_metadata ? 0 : request->n_headers;
+        if (is_auth)
+            upload_put_auth(&text, key, request);
+        for (size_t k = 0; k < n_headers && !is_auth; k++)
+            if (strcasecmp(request->headers[k].name, source) == 0)
+                upload_put_metadata(&text, key, request->headers[k].value);
     }
     if (text.len && !text.failed)
         item->metadata = br_arena_strndup(&item->arena, text.data, text.len);
@@ -215,8 +237,7 @@ static void upload_on_done(struct br_item *item, void *arg)
 static void upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces)
 {
     struct br_ingest *ingest = upload->listener->ingest;
-    if (!upload->listener->drops_metadata)
-        upload_keep_metadata(item, ingest, upload->request);
+    upload_keep_metadata(item, upload);
     br_item_received(item);
     item->done = upload_on_done;
     item->done_arg = upload;

@@ -16,6 +16,7 @@
 #include "net/net_internal.h"
 #include "net/redirect.h"
 #include "net/route.h"
+#include "net/signing.h"
 #include "net/tls.h"
 
 #define HTTP_CONNECTIONS 100
@@ -1054,5 +1055,7 @@ int br_net_connect(struct br_host *host, const struct br_client_config *config,
         return rc;
     }
     *ret = &client->base;
-    return 0;
+    return config->authenticator
+               ? br_signing_client_new(host, config->authenticator, &client->base, ret, err)
+               : 0;
 }

@@ -31,6 +31,7 @@
 #include "base/log.h"
 #include "config/option.h"
 #include "config/yaml.h"
+#include "core/authenticator.h"
 #include "core/host.h"
 #include "net/tls.h"
 #include "wire/exchange.h"
@@ -65,6 +66,8 @@ struct br_client_config {
         *tls;
     /* URL of an HTTP proxy; NULL: use the proxies of the environment (net/route.h) */
     const char *proxy_url;
+    /* id of the extension that adds credentials to exchanges (net/signing.h); NULL: none */
+    const char *authenticator;
     const char *authority; /* value of Host or :authority; NULL: the endpoint's authority */
     /* maximum number of connections. gRPC: per address, 0: 1; HTTP: in total, 0: 100 */
     unsigned max_connections;

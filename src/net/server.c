@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "net/hosts.h"
 #include "net/server_internal.h"
 #include "net/tls.h"
 
@@ -111,15 +112,26 @@ static enum br_ending server_ending_of(const struct br_stream *stream)
     return stream->reason ? stream->reason : BR_END_DONE;
 }
 
+static void server_warn_of_rejection(struct br_net_server *server, const struct br_peer *peer,
+                                     const char *why)
+{
+    br_log_limited(server->config.log, BR_LOG_WARN, &server->complaints, uv_now(&server->loop->uv),
+                   BR_LOG_EVERY_MS, "%s: rejected a connection from %s: %s", server->config.what,
+                   peer->name, why);
+}
+
 static void server_on_closed(struct br_stream *stream, const char *why)
 {
     struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
+    enum br_ending ending = server_ending_of(stream);
     br_debug(server->config.log, "connection from %s closed: %s", peer->name, why);
+    if (ending == BR_END_TLS && server->config.tls && server->config.tls->client_ca_file)
+        server_warn_of_rejection(server, peer, why);
     br_server_forget(server, stream);
     br_server_uncount(server, &peer->address);
     *server->connections -= 1;
-    *server->closed[server_ending_of(stream)] += 1;
+    *server->closed[ending] += 1;
     if (server->stopping && br_list_empty(&server->streams))
         br_host_defer(&server->loop->host, &server->report, server_on_report);
     br_free(peer);
@@ -129,9 +141,7 @@ static void server_on_complaint(struct br_stream *stream, const char *complaint)
 {
     struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
-    br_log_limited(server->config.log, BR_LOG_WARN, &server->complaints, uv_now(&server->loop->uv),
-                   BR_LOG_EVERY_MS, "%s: rejected a connection from %s: %s", server->config.what,
-                   peer->name, complaint);
+    server_warn_of_rejection(server, peer, complaint);
 }
 
 static const struct br_stream_events events = {server_detect, server_on_progress, server_on_closed,
@@ -241,6 +251,14 @@ static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), v
     (void)br_host_timer(&server->loop->host, &server->sweep, 0, br_server_stop_sweep);
 }
 
+static void server_release(struct br_net_server *server)
+{
+    br_tls_reload_stop(server->tls_reload);
+    br_tls_context_free(server->tls);
+    br_gate_release(&server->gate);
+    br_free(server);
+}
+
 static void server_free(struct br_server *base)
 {
     struct br_net_server *server = server_of(base);
@@ -254,9 +272,7 @@ static void server_free(struct br_server *base)
     br_host_defer_cancel(&server->report);
     if (server->listener)
         br_listener_leave(server->listener, server);
-    br_tls_reload_stop(server->tls_reload);
-    br_tls_context_free(server->tls);
-    br_free(server);
+    server_release(server);
 }
 
 static const struct br_server_ops server_ops = {server_stop, server_free, server_port};
@@ -267,6 +283,34 @@ static int server_make_tls(struct br_net_server *server, struct br_err *err)
     if (!server->config.tls)
         return 0;
     return br_tls_context_new(server->config.tls, true, alpn, &server->tls, err);
+}
+
+static int server_make_gate(struct br_net_server *server, struct br_err *err)
+{
+    const struct br_server_config *config = &server->config;
+    if (!br_auth_name(config->gate.auth))
+        return 0;
+    if (br_gate_init(&server->gate, &server->loop->host, &config->gate, server->service,
+                     config->name, config->what, config->log))
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    server->service = &server->gate.handler;
+    return 0;
+}
+
+/* Warns if other machines can send requests without authentication. */
+static void server_warn_if_open(const struct br_net_server *server)
+{
+    const struct br_server_config *config = &server->config;
+    bool is_unix = config->transport && strcmp(config->transport, "unix") == 0;
+    bool authenticates = br_auth_name(config->gate.auth) || config->guarded ||
+                         (config->tls && config->tls->client_ca_file);
+    if (server->loop->host.worker || authenticates || is_unix ||
+        br_endpoint_is_loopback(config->endpoint))
+        return;
+    br_warn(config->log,
+            "%s: other machines can send requests to %s without authentication; set auth or "
+            "tls::client_ca_file",
+            config->what, config->endpoint);
 }
 
 /* Returns the gauge of the connections of one server on one worker. Each worker has a gauge,
@@ -347,6 +391,8 @@ int br_net_serve(struct br_host *host, const struct br_server_config *config,
     server->oldest_ns = UINT64_MAX;
     br_server_set_times(server);
     int rc = server_make_tls(server, err);
+    if (!rc)
+        rc = server_make_gate(server, err);
     if (!rc && (br_tls_reload_start(host, server->tls, config->log, &server->tls_reload) ||
                 !br_host_timer(host, &server->sweep, server->sweep_ms, br_server_sweep)))
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
@@ -354,11 +400,10 @@ int br_net_serve(struct br_host *host, const struct br_server_config *config,
         rc = server_open_listener(server, err);
     if (rc) {
         br_host_timer_stop(host, &server->sweep);
-        br_tls_reload_stop(server->tls_reload);
-        br_tls_context_free(server->tls);
-        br_free(server);
+        server_release(server);
         return rc;
     }
+    server_warn_if_open(server);
     server->listener->targets[host->worker] = server;
     if (server->listener->n_targets <= host->worker)
         server->listener->n_targets = host->worker + 1;

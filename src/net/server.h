@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/host.h"
+#include "net/gate.h"
 #include "net/tls.h"
 #include "wire/conn.h"
 
@@ -24,6 +25,10 @@ struct br_server_config {
     const char *endpoint;
     const char *transport;           /* NULL, "tcp" or "unix"; with "unix", `endpoint` is a path */
     const struct br_tls_config *tls; /* NULL: plaintext; borrowed until the server is freed */
+    struct br_gate_config gate;      /* authentication of requests; zeroed: none */
+    /* the handler itself authenticates requests, or none of its responses needs protection; else
+     * the server warns if other machines can send requests without authentication */
+    bool guarded;
     struct br_conn_limits limits;
     /* close a connection without requests after this time; 0: never */
     uint64_t idle_timeout_ms;

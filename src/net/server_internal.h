@@ -93,7 +93,8 @@ struct br_net_server {
     struct br_loop *loop;
     struct br_listener *listener;
     struct br_server_config config;
-    struct br_handler *service;
+    struct br_handler *service; /* handler of requests: the gate, if there is one */
+    struct br_gate gate;
     struct br_tls_context *tls;
     struct br_tls_reload *tls_reload; /* NULL if the TLS files are never reloaded */
     /* streams of all connections, ordered by their last request, least recent first */

@@ -251,8 +251,7 @@ static int net_tls_ssl_failed(const struct br_tls *tls, int reason, struct br_er
         return net_tls_verify_failed(tls, err);
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
         return br_err_set(err, BR_EPROTO,
-                          "the client sent no certificate, which client_ca_file requires"
-                          "for.");
+                          "the client sent no certificate, which client_ca_file requires");
     case SSL_R_HTTP_REQUEST:
         return br_err_set(err, BR_EPROTO, "the client speaks HTTP without TLS");
     case SSL_R_WRONG_VERSION_NUMBER:

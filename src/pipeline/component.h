@@ -60,6 +60,7 @@ struct br_component {
     /* size of the struct that `options` fill; the config is constant once loaded */
     size_t config_size;
     size_t state_size; /* size of the node's private state, which is zeroed */
+    bool every_worker; /* the extension has a node on each worker; other extensions have one node */
     bool shared;       /* the processor has one node for all its pipelines (join) */
     /* the component is an exporter behind sending_queue and retry_on_failure */
     bool exporter_wrapped;
@@ -84,6 +85,10 @@ struct br_component {
     /* Returns how many records a processor gathers in one request. NULL: the processor gathers
      * none. */
     uint64_t (*request_records)(const void *config);
+
+    /* Returns on which sides an authenticator works: a set of BR_AUTH_SERVER and BR_AUTH_CLIENT
+     * (core/authenticator.h). NULL: the component is not an authenticator. */
+    unsigned (*authenticates)(const void *config);
 
     /* Names another component that this one needs; a config without that component is rejected.
      * NULL: none. */

@@ -35,8 +35,12 @@ struct br_exchange {
     const struct br_forward *forward; /* the proxy that forwards the request; NULL: none */
     uint64_t timeout_ms;              /* gRPC: sent as grpc-timeout; 0: none */
     size_t max_response;              /* maximum size of the response body in bytes; 0: 4 MiB */
+    /* client metadata of the item that is sent (br_item.metadata), for headers that authenticators
+     * add; NULL: none */
+    const char *metadata;
     void (*on_done)(struct br_exchange *exchange);
     void *user;
+    void *signing; /* state of a signed exchange (net/signing.h); NULL: not signed */
     /* The result, valid in on_done. */
     int error; /* 0: a response was received; otherwise a BR_E code */
     char error_text[192];

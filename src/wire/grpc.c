@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/str.h"
 #include "google/protobuf/any.pb-c.h"
 #include "google/protobuf/duration.pb-c.h"
@@ -11,6 +12,13 @@
 #include "google/rpc/status.pb-c.h"
 
 #define RETRY_INFO_URL "type.googleapis.com/google.rpc.RetryInfo"
+
+bool br_grpc_is(const struct br_request *request)
+{
+    const char *type = br_request_header(request, "content-type");
+    return type && request->http2 && br_text_starts_nocase(type, "application/grpc") &&
+           type[16] != '-';
+}
 
 void br_grpc_prefix(uint8_t out[BR_GRPC_PREFIX], bool compressed, uint32_t len)
 {

@@ -11,8 +11,12 @@
 
 #include "base/arena.h"
 #include "base/str.h"
+#include "wire/request.h"
 
 #define BR_GRPC_PREFIX 5 /* bytes before each message: compressed flag and big-endian length */
+
+/* Returns true for a gRPC request: HTTP/2 and not gRPC-Web. */
+bool br_grpc_is(const struct br_request *request);
 
 /* Writes the prefix of a message of `len` bytes. */
 void br_grpc_prefix(uint8_t out[BR_GRPC_PREFIX], bool compressed, uint32_t len);

@@ -208,7 +208,7 @@ static void h1_server_begin(struct server *srv)
                                                         .n_headers = 1});
         return;
     }
-    srv->service->begin(srv->service, request);
+    request->service->begin(request->service, request);
     if (!request->replied && request->content_length > 0 &&
         (uint64_t)request->content_length > request->max_body)
         br_request_body_fail(request, BR_BODY_TOO_BIG);
@@ -222,7 +222,7 @@ static void h1_server_hand_over(struct server *srv)
     if (srv->request.replied || srv->handed_over)
         return;
     srv->handed_over = true;
-    srv->service->body(srv->service, &srv->request);
+    srv->request.service->body(srv->request.service, &srv->request);
 }
 
 static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t len)
@@ -241,7 +241,7 @@ static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t l
 static void h1_server_abandon(struct server *srv)
 {
     if (srv->active && br_request_is_open(&srv->request))
-        srv->service->gone(srv->service, &srv->request);
+        srv->request.service->gone(srv->request.service, &srv->request);
     srv->request.streaming = false;
     srv->request.body = br_buf_unref(srv->request.body);
     srv->active = false;

@@ -87,6 +87,9 @@ struct br_request {
     char peer[64];          /* the client's address as text */
     struct br_conn *conn;   /* the connection; valid until the reply was sent; may be NULL */
     int64_t content_length; /* value of Content-Length in bytes; -1: unknown */
+    /* attributes of the authenticated client: pairs name\0value\0, ended by an empty name; NULL:
+     * none */
+    const char *auth;
     bool http2;
     bool grpc;            /* set by `begin`: the body is one length-prefixed message */
     bool grpc_compressed; /* gRPC: the compressed flag of the message */

@@ -275,29 +275,30 @@ def test_an_authenticator_reaches_the_backend(braid, sink, tmp_path, name, migra
     assert {key: call.headers.get(key) for key in wanted} == wanted and call.headers["x-own"] == "o"
 
 
-REFUSED = {
-    "a tenant from clients": ("exporters", {"extensions": {"headers_setter": {"headers": [
-        {"key": "X", "from_context": "x"}]}}}, "headers_setter"),
-    "a token that is read again": ("exporters", {"extensions": {"bearertokenauth": {"filename": "/token"}}},
-                                   "bearertokenauth"),
-    "no such extension": ("exporters", {}, "nobody"),
+REFUSED = {  # extensions, the name, the error
+    "an authenticator that Braid does not have": ({"sigv4auth": {"region": "x"}}, "sigv4auth",
+                                                  'exporters::otlphttp::auth::authenticator: "auth": Braid does not have its authenticator; '
+                                                  "--accept-loss removes the exporter"),
+    "no such extension": ({}, "nobody", 'exporters::otlphttp::auth::authenticator: Braid does not have the authenticator "nobody"'),
+    "a server's side": ({"basicauth": {"htpasswd": {"inline": "a:b"}}}, "basicauth",
+                        'exporters::otlphttp::auth::authenticator: "basicauth" does not add credentials to requests'),
 }
 
 
 @pytest.mark.parametrize("command", ["validate", "migrate"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_authenticator_without_an_equivalent_header_is_rejected(sink, tmp_path, case, command):
-    _, more, name = REFUSED[case]
-    config = {**with_auth(name, {}, sink), **more}
-    config["service"]["extensions"] = list(more.get("extensions", {}))
-    if not more:
+def test_an_unknown_authenticator_is_rejected(sink, tmp_path, case, command):
+    extensions, name, error = REFUSED[case]
+    config = {**with_auth(name, {}, sink), "extensions": extensions}
+    config["service"]["extensions"] = list(extensions)
+    if not extensions:
         del config["extensions"]
     file = tmp_path / "collector.yaml"
     file.write_text(yaml.safe_dump(config, sort_keys=False))
     args = ["migrate", file] if command == "migrate" else ["validate", "--skip-unsupported", "--config", file]
     done = run(*args)
     assert done.returncode == 1 and done.stdout == ""
-    assert 'exporters::otlphttp: "auth": Braid has no authenticators: ' in done.stderr
+    assert error in done.stderr
 
 
 LOSSY = {
@@ -309,7 +310,7 @@ LOSSY = {
     "attributes": {"actions": [{"key": "a", "action": "delete"},
                                {"key": "b", "from_context": "client.address", "action": "upsert"}]},
     "resource": {"attributes": [{"key": "a", "action": "delete"},
-                                {"key": "b", "from_context": "auth.subject", "action": "upsert"}]},
+                                {"key": "b", "from_context": "client.address", "action": "upsert"}]},
     "redaction": {"allow_all_keys": True, "made_up_elsewhere": True},
     "probabilistic_sampler": {"sampling_percentage": 5, "made_up_elsewhere": True},
 }

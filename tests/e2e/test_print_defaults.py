@@ -110,7 +110,8 @@ service: {pipelines: {traces: {receivers: [otlp], processors: [batch], exporters
 def test_a_collectors_config(tmp_path):
     file = ROOT / "tests" / "data" / "collector" / "bearer_token.yaml"
     shown = yaml.safe_load(run("print-config", "--defaults", "--skip-unsupported", "--config", file).stdout)
-    assert shown["exporters"]["otlphttp"]["headers"] == {"Authorization": "[REDACTED]"}
+    assert shown["exporters"]["otlphttp"]["auth"]["authenticator"] == "bearertokenauth/backend"
+    assert shown["extensions"]["bearertokenauth/backend"]["token"] == "[REDACTED]"
 
 
 def test_an_invalid_config_is_not_printed(tmp_path):

@@ -707,6 +707,8 @@ export async function startMock({
       }
       if (delayMs) await new Promise((done) => setTimeout(done, delayMs));
       const path = url.pathname.slice("/api/braid/".length);
+      if (path === "session")
+        return send(200, "application/json", JSON.stringify({ required: false, session: false }));
       if (path === "slice")
         return send(200, "application/x-tar", "made up by the mock\n", {
           "content-disposition": 'attachment; filename="braid-20261122-150000.tar"',

@@ -187,6 +187,10 @@ export const url = (path: string, query: Query = {}): string => {
   return `/api/braid/${path}${text ? `?${text}` : ""}`;
 };
 
+let loginNeeded: (() => void) | null = null;
+/** Sets the function that is called when Braid rejects a request because the browser is not logged in. */
+export const onLoginNeeded = (listener: () => void): void => void (loginNeeded = listener);
+
 /** Requests JSON. Every failure is thrown as an error with a readable message. */
 export async function get<T>(address: string, signal?: AbortSignal): Promise<T> {
   let response: Response;
@@ -203,6 +207,7 @@ export async function get<T>(address: string, signal?: AbortSignal): Promise<T> 
   } catch {
     body = null;
   }
+  if (response.status === 401) loginNeeded?.();
   if (!response.ok) {
     const error = (body as { error?: unknown } | null)?.error;
     const message =

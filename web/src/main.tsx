@@ -4,6 +4,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { help, useKeys } from "./keys";
 import { Icon } from "./parts/basics";
+import { Login } from "./parts/login";
 import { Save } from "./parts/save";
 import { TimeRange } from "./parts/time";
 import {
@@ -123,6 +124,7 @@ function Page() {
             <Icon name="link" />
           </button>
           <Save />
+          <Login />
           <button
             type="button"
             class="button square"

@@ -146,25 +146,23 @@ static void test_unsupported(void **state)
     (void)state;
     struct br_str messages = {0};
     assert_null(
-        load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: b}}}}}\n"
+        load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: oidc}}}}}\n"
              "processors: {k8sattributes: }\n"
-             "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: b}}}\n"
+             "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: sigv4auth/b}}}\n"
              "service:\n"
              "  pipelines:\n"
              "    traces: {receivers: [otlp], processors: [k8sattributes], exporters: [otlp]}\n",
              &messages));
     assert_string_equal(
         messages.data,
-        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not authenticate "
-        "clients. Listen on loopback, ask for client certificates (tls: client_ca_file), or put a "
-        "proxy in front.\n"
+        "yaml:1:61: receivers::otlp::protocols::grpc::auth::authenticator: Braid does not have "
+        "the authenticator \"oidc\"\n"
         "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, which "
         "adds k8s.* attributes to resources by asking the Kubernetes API. Set these attributes in "
         "OTEL_RESOURCE_ATTRIBUTES with the downward API, or keep a Collector in front of Braid "
         "that adds them.\n"
-        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers that "
-        "it sends into `headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}; "
-        "--skip-unsupported and migrate do so where they are fixed\n");
+        "yaml:3:59: exporters::otlp::auth::authenticator: Braid does not have the authenticator "
+        "\"sigv4auth/b\"\n");
     br_str_release(&messages);
 }
 

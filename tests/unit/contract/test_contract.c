@@ -45,8 +45,13 @@ static const struct {
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
     {BR_EXPORTER, "pyroscope", "endpoints: [\"http://localhost:4040\", \"http://localhost:4041\"]"},
+    {BR_EXTENSION, "basicauth", "htpasswd: {inline: 'a:b'}"},
+    {BR_EXTENSION, "bearertokenauth", "token: a"},
     {BR_EXTENSION, "control", "token: 0123456789abcdef"},
     {BR_EXTENSION, "file_storage", storage_yaml},
+    {BR_EXTENSION, "headers_setter", "headers: [{key: a, value: b}]"},
+    {BR_EXTENSION, "oauth2client",
+     "{client_id: a, client_secret: b, token_url: 'http://localhost/token'}"},
 };
 
 struct bed {

@@ -132,14 +132,16 @@ static void values_from_context(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_attributes_processor,
-                            "actions: [{key: t, from_context: metadata.tenant, action: insert}]");
+                            "actions: [{key: t, from_context: metadata.tenant, action: insert},"
+                            " {key: u, from_context: auth.username, action: insert}]");
     const struct br_strings *keys = br_attributes_processor.metadata_keys(r->node.config);
-    assert_int_equal(keys->count, 1);
+    assert_int_equal(keys->count, 2);
     assert_string_equal(keys->items[0], "tenant");
+    assert_string_equal(keys->items[1], "auth.username");
     struct br_item *item = rig_item(r, BR_TRACES, span("s", ""));
-    item->metadata = "tenant\0acme\0\0";
+    item->metadata = "tenant\0acme\0auth.username\0alice\0\0";
     rig_send(r, item);
-    assert_string_equal(r->out.data, span("s", S("t", "acme")));
+    assert_string_equal(r->out.data, span("s", S("t", "acme") "," S("u", "alice")));
     rig_free(r);
 }
 
@@ -336,9 +338,9 @@ static void configs(void **state)
          "set\n"},
         {"{actions: [{key: a, action: update, value: 1, pattern: b}]}",
          "test.yaml:1:56: x::actions[0]::pattern: does not belong to update; remove it\n"},
-        {"{actions: [{key: a, action: insert, from_context: auth.subject}]}",
-         "test.yaml:1:51: x::actions[0]::from_context: auth.subject is not supported, only "
-         "metadata.NAME is\n"},
+        {"{actions: [{key: a, action: insert, from_context: client.address}]}",
+         "test.yaml:1:51: x::actions[0]::from_context: client.address is not supported, only "
+         "metadata.NAME and auth.NAME are\n"},
         {"{actions: [{key: a, action: delete, value: 1}]}",
          "test.yaml:1:44: x::actions[0]::value: does not belong to delete; remove it\n"},
         {"{actions: [{key: a, action: extract}]}",

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Passwords in the format of Apache's htpasswd: lines of `user:hash`. The hash types are
+ *
+ * | type | prefix of the hash | cost of a check |
+ * | bcrypt | $2a$, $2b$, $2y$ | high |
+ * | SHA-crypt, MD5-crypt, yescrypt of crypt(3) | $5$, $6$, $1$, $y$ | high |
+ * | Apache's MD5 | $apr1$ | medium |
+ * | SHA-1, salted SHA-1 | {SHA}, {SSHA} | low |
+ * | plain text | any other text | low |
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/log.h"
+#include "base/str.h"
+
+#define HTPASSWD_USERS_MAX 4096 /* most users of an authenticator */
+#define HTPASSWD_NAME_MAX 255   /* longest user name, in bytes */
+#define HTPASSWD_HASH_MAX 255   /* longest hash or plain password, in bytes */
+
+struct htpasswd;
+
+struct htpasswd *basicauth_htpasswd_new(void);
+
+/* Overwrites and frees the users. Accepts NULL. */
+void basicauth_htpasswd_free(struct htpasswd *htpasswd);
+
+/* Adds the users of a text. A user that exists already gets the new hash. Lines that are empty or
+ * begin with `#` are skipped. Other lines that cannot be used are skipped too, and their numbers
+ * and faults are appended to `faults`, one per line. Returns 0 or BR_ENOMEM. */
+int basicauth_htpasswd_read(struct htpasswd *htpasswd, const char *text, struct br_str *faults);
+
+/* Returns the number of users. */
+size_t basicauth_htpasswd_count(const struct htpasswd *htpasswd);
+
+/* Returns true if the password of the user is right. The duration for an unknown user is about that
+ * for a known one. */
+bool basicauth_htpasswd_check(struct htpasswd *htpasswd, const char *name, const char *password);
+
+/* Returns true if checks take milliseconds. */
+bool basicauth_htpasswd_is_costly(const struct htpasswd *htpasswd);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An authenticator checks the credentials of clients, or adds credentials to the requests of an
+ * exporter, or both. Extensions implement authenticators. A server or client names one by the id of
+ * its extension (`auth: {authenticator: ID}`) and finds it in the host. Every worker has its own
+ * authenticators, so that no locks are needed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/list.h"
+#include "config/option.h"
+#include "core/host.h"
+
+struct br_signing;
+
+/* prefix of the metadata keys of items that name an attribute of the authenticated client */
+#define BR_AUTH_KEY "auth."
+
+/* The two sides on which an authenticator can work. */
+#define BR_AUTH_SERVER 1u /* checks the requests that a server receives */
+#define BR_AUTH_CLIENT 2u /* adds credentials to the requests that a client sends */
+
+/* The block `auth` of a server or a client. */
+struct br_auth_config {
+    const char *authenticator; /* id of an extension that authenticates; NULL: none */
+    /* servers: query parameters that may contain the credentials, by the name of the header that
+     * the authenticator reads */
+    struct br_strings request_params;
+};
+
+extern const struct br_option br_auth_server_options[]; /* option rows for struct br_auth_config */
+extern const struct br_option br_auth_client_options[];
+
+/* Option rows for a struct with a member `auth` of type struct br_auth_config *. */
+#define BR_AUTH_SERVER_ROW(type)                                                                   \
+    BR_PRESENT(type, auth, struct br_auth_config, br_auth_server_options,                          \
+               "authentication of clients; absent: none")
+#define BR_AUTH_CLIENT_ROW(type)                                                                   \
+    BR_PRESENT(type, auth, struct br_auth_config, br_auth_client_options,                          \
+               "credentials to add to requests; absent: none")
+
+/* Returns the authenticator that a block names, or NULL for a NULL block. */
+static inline const char *br_auth_name(const struct br_auth_config *auth)
+{
+    return auth ? auth->authenticator : NULL;
+}
+
+enum br_auth_verdict {
+    BR_AUTH_ALLOWED,
+    BR_AUTH_DENIED,
+    /* not decided, because the decision needs a costly password hash */
+    BR_AUTH_COSTLY,
+};
+
+struct br_authenticator {
+    struct br_list link;
+    const char *id; /* id of the extension */
+    /* Servers: the header that contains the credentials, in lower case, and the authentication
+     * scheme that precedes them in its value; "" if there is no scheme. */
+    const char *header, *scheme;
+    bool has_names; /* the credentials are a user name and a password */
+    /* Servers: checks the value of the header. If `may_hash` is false, returns BR_AUTH_COSTLY
+     * instead of hashing a password. If the verdict is BR_AUTH_ALLOWED, sets `*ret_context` to the
+     * client's attributes (`br_request.auth`), or NULL; they live as long as the authenticator.
+     * NULL: the authenticator does not check clients. */
+    enum br_auth_verdict (*check)(struct br_authenticator *self, const char *value, bool may_hash,
+                                  const char **ret_context);
+    /* Clients: adds credentials to a request. Returns 0, BR_ENOMEM, BR_EAGAIN if the credentials
+     * are not there yet (br_authenticator_ready reports them), or another error with a text for the
+     * log in `err`. NULL: the authenticator has no credentials for requests. */
+    int (*sign)(struct br_authenticator *self, struct br_signing *signing, struct br_err *err);
+    struct br_list waiters; /* list of struct br_auth_waiter */
+};
+
+/* A client that waits for the credentials of an authenticator. */
+struct br_auth_waiter {
+    struct br_list link;
+    void (*on_ready)(struct br_auth_waiter *waiter);
+};
+
+/* Adds an authenticator to the host. It must stay valid until br_authenticator_remove. */
+void br_authenticator_add(struct br_host *host, struct br_authenticator *authenticator);
+
+/* Removes an authenticator from its host; requests are then denied. Accepts a zeroed one. */
+void br_authenticator_remove(struct br_authenticator *authenticator);
+
+/* Returns the authenticator of an extension, or NULL. */
+struct br_authenticator *br_authenticator_find(struct br_host *host, const char *id);
+
+/* Adds a waiter, which is removed before its `on_ready` is called. */
+void br_authenticator_wait(struct br_authenticator *authenticator, struct br_auth_waiter *waiter);
+
+/* Calls `on_ready` of all waiters: `sign` no longer returns BR_EAGAIN for them. */
+void br_authenticator_ready(struct br_authenticator *authenticator);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads a small file with secrets, and reads it again whenever it has changed. A thread of the pool
+ * looks at the file every second. If the file cannot be read any more, the last contents stay valid
+ * and a warning is logged.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/host.h"
+
+#define BR_WATCHED_SIZE_MAX (1u << 20) /* largest size of the file, in bytes */
+#define BR_WATCHED_MS 1000             /* interval of looking at the file, in milliseconds */
+
+struct br_watched_config {
+    const char *path;
+    const struct br_log *log;
+    /* the first read may fail; the file is then tried again every second */
+    bool may_be_missing;
+    /* Receives the contents, which are terminated and borrowed until return. Called before
+     * br_watched_new returns, and later in the worker. */
+    void (*on_text)(void *arg, const char *text, size_t len);
+    void *arg;
+};
+
+struct br_watched;
+
+/* Reads the file and starts to watch it. The strings of `config` are borrowed until
+ * br_watched_free. Returns 0, or BR_EIO or BR_ENOMEM with a message in `err`. */
+int br_watched_new(struct br_host *host, const struct br_watched_config *config,
+                   struct br_watched **ret, struct br_err *err);
+
+/* Stops watching. May wait for a thread that is reading the file. Accepts NULL. */
+void br_watched_free(struct br_watched *watched);

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A gate is a handler in front of the handler of a server. It checks the credentials of each
+ * request when the headers are complete, before any byte of the body is stored, and passes only
+ * allowed requests on.
+ *
+ * A request without valid credentials gets 401 with WWW-Authenticate, or UNAUTHENTICATED over gRPC.
+ * Failures are counted by client address (br_failures). An address above the limit gets 429 with
+ * Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Tokens, and passwords that were valid before,
+ * are still accepted from such an address, because several clients may share it. Passwords that
+ * would have to be hashed are not.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cache.h"
+#include "base/log.h"
+#include "core/authenticator.h"
+#include "core/host.h"
+#include "wire/request.h"
+
+/* --- Failures by address -----------------------------------------------------------------------
+ */
+
+#define BR_FAILURES_SETS 512 /* sets of two addresses whose failures a server counts */
+#define BR_FAILURES_MAX 10   /* failures of an address in one burst */
+#define BR_FAILURES_FORGIVE_MS                                                                     \
+    1000 /* time after which one failure is forgiven, in milliseconds                              \
+          */
+
+/* The failures of one address: an IPv4 address, or the first 64 bits of an IPv6 address. */
+struct br_failure {
+    uint8_t address[16];
+    uint64_t since_ms; /* time up to which `count` was decreased */
+    uint32_t count;    /* recent failures; 0: the entry is empty */
+};
+
+/* A table of recent failures. When it is full, older addresses are forgotten. */
+struct br_failures {
+    struct br_cache cache;
+    struct br_failure *entries;
+};
+
+/* Allocates the table. Returns 0 or BR_ENOMEM. */
+int br_failures_init(struct br_failures *failures);
+void br_failures_release(struct br_failures *failures);
+
+/* Returns true if the client at `peer`, an address as text with a port, has reached
+ * BR_FAILURES_MAX. */
+bool br_failures_limited(struct br_failures *failures, const char *peer, uint64_t now_ms);
+
+/* Adds a failure of the client at `peer`. */
+void br_failures_add(struct br_failures *failures, const char *peer, uint64_t now_ms);
+
+/* --- Gates -------------------------------------------------------------------------------------
+ */
+
+struct br_gate_config {
+    const struct br_auth_config *auth; /* the block `auth`; NULL: there is no gate */
+    /* Returns true for requests that need no credentials. NULL: there are none. */
+    bool (*is_public)(struct br_handler *handler, const struct br_request *request);
+    /* Returns the value of the credentials header for a request without this header, such as the
+     * credentials of its session; NULL: the request has none. `credential` may be NULL. */
+    const char *(*credential)(struct br_handler *handler, const struct br_request *request);
+};
+
+enum br_gate_reason { BR_GATE_MISSING, BR_GATE_INVALID, BR_GATE_LIMITED, BR_GATE_REASONS };
+
+struct br_gate {
+    struct br_handler handler;
+    struct br_handler *inner;
+    struct br_host *host;
+    struct br_gate_config config;
+    const struct br_log *log;
+    const char *what; /* name of the endpoint in log messages */
+    struct br_failures failures;
+    double *refused[BR_GATE_REASONS]; /* metrics: rejected requests by reason */
+    struct br_log_limit log_limits[BR_GATE_REASONS];
+};
+
+/* Initializes a gate in front of `inner`. `name` is the value of the metrics' label `server`;
+ * `what` and `log` are borrowed. Returns 0 or BR_ENOMEM. */
+int br_gate_init(struct br_gate *gate, struct br_host *host, const struct br_gate_config *config,
+                 struct br_handler *inner, const char *name, const char *what,
+                 const struct br_log *log);
+
+/* Frees the gate's memory. Accepts a zeroed gate. */
+void br_gate_release(struct br_gate *gate);
