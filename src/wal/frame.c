@@ -96,10 +96,11 @@ bool br_frame_decode(const uint8_t header[BR_FRAME_HEADER], struct br_frame *ret
         .n_records = (uint32_t)frame_get(header + AT_N_RECORDS, 4),
         .payload_crc = (uint32_t)frame_get(header + AT_PAYLOAD_CRC, 4),
     };
+    bool known = ret->kind >= BR_FRAME_RECORD && ret->kind <= BR_FRAME_STATE;
+    bool numbered = ret->number >= 1 && ret->number <= NUMBER_MAX;
     uint64_t least = (uint64_t)ret->name_len + ret->metadata_len;
-    return ret->kind >= BR_FRAME_RECORD && ret->kind <= BR_FRAME_STATE &&
-           ret->name_len <= BR_FRAME_NAME_MAX && ret->payload_len <= BR_FRAME_PAYLOAD_MAX &&
-           least <= ret->payload_len && ret->number >= 1 && ret->number <= NUMBER_MAX;
+    bool fits = ret->payload_len <= BR_FRAME_PAYLOAD_MAX && least <= ret->payload_len;
+    return known && numbered && fits && ret->name_len <= BR_FRAME_NAME_MAX;
 }
 
 size_t br_frame_search(const uint8_t *data, size_t len)

@@ -2,6 +2,7 @@
 """Durable queues: what was acknowledged survives a killed process, a backend that is down, and a disk
 that fails, and arrives once."""
 
+import os
 import random
 import threading
 
@@ -172,10 +173,10 @@ def test_the_storage_must_exist(braid, sink, tmp_path):
 
 
 def test_killed_at_random(braid, sink, tmp_path):
-    """20 rounds; the backend is down in half of them. Nothing acknowledged is lost, and nothing
-    arrives twice but what was being sent when the process was killed."""
+    """KILL_ROUNDS (20) rounds; the backend is down in half of them. Nothing acknowledged is lost, and
+    nothing arrives twice but what was being sent when the process was killed."""
     rng = random.Random(28)
-    acknowledged, sent, number, rounds = set(), set(), 0, 20
+    acknowledged, sent, number, rounds = set(), set(), 0, int(os.environ.get("KILL_ROUNDS", 20))
     for n in range(rounds):
         sink.reply = down() if n % 2 else Reply()
         server = braid(config(sink, tmp_path))
