@@ -5,8 +5,8 @@
  * the threshold. Every instance with the same probability therefore selects the same traces, and a
  * trace selected at a low probability is selected at every higher one.
  *
- * Source: opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling. Rounding is that
- * of the Collector's probabilistic_sampler.
+ * Source: opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling. Thresholds are
+ * rounded as in the Collector's probabilistic_sampler.
  */
 #pragma once
 

@@ -19,7 +19,7 @@
 #define NAME_MAX_ESCAPED 384u
 /* 10000 years in seconds, the limit in google/protobuf/duration.proto */
 #define DURATION_MAX_S 315576000000
-/* bytes of memory that notes and result may use in addition to a share of the text's size */
+/* bytes that notes and result may use in addition to 8/5 of the text's size */
 #define SPARE (512u << 10)
 
 /* An element of the path of a value in the text, for error messages. Each element links to the
@@ -711,7 +711,7 @@ static int decode_read_all(struct reader *reader, const ProtobufCMessageDescript
     return rc;
 }
 
-/* Reports a syntax error instead of the schema error if the text has one later on. */
+/* If the text contains a syntax error, reports that error instead of the schema error. */
 static int decode_explain(struct reader *reader)
 {
     struct br_json_token value;

@@ -34,7 +34,8 @@ struct cursor {
 
 struct found {
     uint32_t mask; /* bit i: desc->fields[i] is present */
-    /* members of a oneof: number of the body's first field that counts for the member */
+    /* for members of a oneof: number (from 1) of the body's first field that counts for the
+     * member */
     uint32_t since[BR_JSON_FIELDS_MAX];
 };
 
@@ -69,8 +70,8 @@ static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_f
             (element->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
 }
 
-/* Records that a field is present. If the field belongs to a oneof, this discards the other
- * members of the oneof, and earlier occurrences of the field that came before such a member. */
+/* Records that a field is present. If the field belongs to a oneof, discards the oneof's other
+ * members. Earlier occurrences of the field do not count if another member followed them. */
 static void encode_note(const ProtobufCMessageDescriptor *desc, unsigned index, uint32_t n_seen,
                         struct found *found)
 {
@@ -272,8 +273,9 @@ static int encode_print_list(const ProtobufCFieldDescriptor *field, const struct
 
 /* --- Single fields -------------------------------------------------------------------------- */
 
-/* Counts the occurrences of a field in a body, from field number `since` of the body on. Stores
- * the last occurrence in `*ret_last`, and all of them in `pieces` unless that is NULL. */
+/* Counts the occurrences of a field in a body, without the fields of the body before number
+ * `since` (from 1). Stores the last occurrence in `*ret_last`, and all of them in `pieces`
+ * unless that is NULL. */
 static uint32_t encode_gather(const ProtobufCFieldDescriptor *field, const struct body *body,
                               uint32_t since, struct piece *pieces, struct br_field *ret_last)
 {

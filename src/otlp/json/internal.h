@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files of src/otlp/json, which convert between JSON and protobuf. */
+/* Types and functions shared by the files of src/otlp/json, which convert between JSON and
+ * protobuf. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -78,7 +79,7 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  *     list        the notes of the elements, then the size of these notes * 2 + 1
  *     message     the notes of the members, then the size of these notes * 2 (+ 1 if the members
  *                 come in the order of the schema, each once)
- *     member      the note of its value, then the index of the field; or 128 + index: earlier
+ *     member      the note of its value, then the index of the field, or 128 + index if earlier
  *                 members with this field do not count
  *
  * Notes need at most three quarters of the bytes of the text, except for numbers with exponents

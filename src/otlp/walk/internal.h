@@ -35,7 +35,8 @@ struct br_walker {
     /* profiles: upper bound of the bytes of the longest string in the dictionary */
     uint64_t longest;
     struct br_span *next_span, *end_span; /* traces: unused rest of the item's list of spans */
-    uint64_t most_spans;                  /* traces: unused rest of the item's list of spans */
+    /* traces: most spans that the item's list may have, given the size of the request */
+    uint64_t most_spans;
     /* profiles: number of entries of each table, by its field number */
     uint32_t n_tables[8];
     /* False in the first walk over profiles, which only records the largest index into each
@@ -46,8 +47,8 @@ struct br_walker {
     uint64_t largest[8];
 };
 
-/* The walk functions take the bytes [p, end) of one message. They return true, or false after an
- * error was recorded in walker->what and walker->code. */
+/* The walk functions read the bytes of one message, from `p` up to and excluding `end`. They
+ * return true, or false after recording an error in walker->what and walker->code. */
 
 static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 {
@@ -60,7 +61,7 @@ static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 
 bool br_walk_malformed(struct br_walker *walker);
 bool br_walk_no_memory(struct br_walker *walker);
-/* records BR_ETOOBIG with the message `what` */
+/* Records BR_ETOOBIG with the message `what`. Returns false. */
 bool br_walk_too_big(struct br_walker *walker, const char *what);
 bool br_walk_too_deep(struct br_walker *walker);
 bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count);

@@ -6,11 +6,10 @@
  *
  * A request is valid if:
  * - every length is inside its parent, and known fields have their wire type;
- * - trace ids and profile ids have 16 bytes and span ids 8, or none;
+ * - trace ids and profile ids have 16 bytes, and span ids have 8 bytes; any id may also be empty;
  * - strings are UTF-8;
  * - messages nest at most max_depth deep;
- * - in profiles, every index is inside its table (0 always is), and every sample has a value or a
- *   timestamp.
+ * - in profiles, every index is 0 or inside its table, and every sample has a value or a timestamp.
  *
  * Unknown fields, overlong varints, packed and unpacked scalars, duplicate and unused dictionary
  * entries are valid. Source: opentelemetry-proto 1.11.
@@ -32,9 +31,10 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_DEPTH_MAX 1000
 
 /* Limits for the parts, dictionary entries and listed spans of a request. A request may have
- * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size, and likewise
- * entries and spans. The limits ensure that the memory for a request is at most a few times its
- * size. A request above a limit is rejected; useful data does not reach the limits. */
+ * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size. The limits for
+ * entries and spans have the same form. The limits ensure that the memory for a request is at
+ * most a few times its size. A request above a limit is rejected; useful data does not reach the
+ * limits. */
 #define BR_WALK_PARTS 4096
 #define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
@@ -51,9 +51,9 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 
 /* A memo of dictionary tables that a walk has found valid. If the table of the next dictionary
  * begins with the same bytes, these bytes are not checked again. Requests of senders that repeat
- * their tables are walked several times faster. The memo keeps a reference to at most one buffer
- * for each table, of at most BR_WALK_MEMO_MAX bytes. It is initialised with zeros. Each set of
- * options needs a separate memo. */
+ * their tables are walked several times faster. For each table, the memo keeps a reference to at
+ * most one buffer, which has at most BR_WALK_MEMO_MAX bytes. The caller initialises a memo with
+ * zeros, and uses it only with one set of options. */
 #define BR_WALK_MEMO_MAX (256u << 10)
 struct br_walk_memo {
     struct {
@@ -80,7 +80,8 @@ struct br_walk_options {
     uint32_t n_spans;
     /* profiles: receives the number of samples by type; NULL: not needed */
     struct br_sample_types *types;
-    struct br_walk_memo *memo; /* profiles: memo of one worker for equal options; NULL: none */
+    /* profiles: memo that only one worker uses, and only with these options; NULL: none */
+    struct br_walk_memo *memo;
 };
 
 /* Validates the request of `len` bytes at `data` in `buf` and stores it as the parts of `item`.
