@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads, merges, splits and subsets the profiles dictionary. All knowledge of its format is here.
- * Source: opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10 and later.
+ * Reads, merges, splits and subsets the profiles dictionary, whose format is described by
+ * opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10 and later.
  *
  * All functions take items that br_walk has accepted: the wire format and all indices are valid.
  * Entry 0 of every table is the zero value and means "none", even if a sender puts something else
@@ -47,7 +47,8 @@ struct br_entry {
 
 struct br_lazy_strings;
 
-/* An index of the entries of all tables in an item's dictionary parts. Borrows the item's bytes. */
+/* An index of an item's dictionary parts: for each entry of each table, the position and length
+ * of its bytes. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
     uint32_t count[BR_TABLES];
@@ -55,8 +56,9 @@ struct br_dictionary_view {
     struct br_lazy_strings *lazy;
 };
 
-/* Indexes all dictionary parts of `item`, which count as one dictionary. The index is allocated
- * in `arena`. Returns 0, BR_EFULL if the index does not fit into the arena, or BR_ENOMEM. */
+/* Indexes all dictionary parts of `item`, which are treated as one dictionary. The index is
+ * allocated in `arena`. Returns 0, BR_EFULL if the index does not fit into the arena, or
+ * BR_ENOMEM. */
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
@@ -79,9 +81,9 @@ struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint
 /* A dictionary under construction, with the profiles that refer to it. */
 struct br_merge;
 
-/* Returns a merger whose tables and output use at most `max_bytes`, limited by BR_BUF_MAX. The
- * index of the request being merged may use the same amount again. Returns NULL if memory runs
- * out. */
+/* Returns a merger whose tables and output use at most `max_bytes` bytes, limited by BR_BUF_MAX.
+ * The index of the request being merged may use the same amount again. Returns NULL if memory
+ * runs out. */
 struct br_merge *br_merge_new(struct br_host *host, size_t max_bytes);
 void br_merge_free(struct br_merge *merge);
 
@@ -98,7 +100,7 @@ void br_merge_free(struct br_merge *merge);
  * malformed. On failure the merger is unchanged. */
 int br_merge_add(struct br_merge *merge, const struct br_item *item);
 
-/* Returns the number of samples merged since the merger was empty. */
+/* Returns the number of samples merged since the merger was last empty. */
 uint32_t br_merge_records(const struct br_merge *merge);
 
 /* Returns an upper bound of the bytes that br_merge_take would write. */

@@ -329,8 +329,8 @@ static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8
         }
     }
     if (merge->recalling && (refers || n_values > 1))
-        /* do not look the entry up now: resolving may need much memory, and the entry may be
-         * unused */
+        /* do not look the entry up now: replacing its references may need much memory, and the
+         * entry may be unused */
         return BR_INTERN_NONE;
     if (refers || n_values > 1) {
         br_merger_fail(merge, merge_entry_resolve_values(merge, p, end));

@@ -16,7 +16,8 @@
 /* --- The source (source.c) -------------------------------------------------------------------- */
 
 /*
- * The dictionary of the request being merged, and the merged index of each of its entries.
+ * The dictionary of the request being merged, and the merged index of each of its entries: the
+ * index of the equal entry in the merged dictionary.
  *
  * Senders often repeat their tables unchanged or with more entries at the end. A new dictionary is
  * therefore first compared with the previous one. Leading entries with equal bytes need not be
@@ -35,10 +36,11 @@ struct br_source_table {
     uint32_t *map; /* for each entry: merged index + 1; 0: not looked up yet, or not found */
     uint32_t count, cap_entries, cap_map;
     uint32_t
-        /* leading entries whose merged index was kept from the previous dictionary, if they had
-         * one */
+        /* number of leading entries that keep the merged index, if any, recorded for the
+         * previous dictionary */
         n_kept;
-    /* number of leading entries that are contiguous from `base` on, and their length in bytes */
+    /* number of leading entries that are contiguous from `base` on, and their total length in
+     * bytes */
     uint32_t run_n, run_len;
 };
 
@@ -75,7 +77,8 @@ struct br_merged_part {
     enum br_part_kind kind;
     uint32_t n_records;
     uint32_t at, len; /* offset and length of the part in `out` */
-    uint32_t body_at; /* offset of the body from `at`, like the three fields below; see br_part */
+    /* offset of the part's body from `at`; res_at and res_body_at are offsets from `at` too */
+    uint32_t body_at;
     uint32_t res_at, res_len, res_body_at;
 };
 
@@ -211,13 +214,13 @@ static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table kin
                                             : br_merger_intern(merge, kind, (uint32_t)index);
 }
 
-/* Writes the merged indices for packed indices into the source's `table`. `out` has space for
- * five bytes per index. Returns the position after the last one. */
+/* Converts a packed list of indices of the source's `table` to a packed list of merged indices.
+ * `out` has space for five bytes per index. Returns the position after the last written index. */
 uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table table, const uint8_t *p,
                               const uint8_t *end, uint8_t *out);
 
-/* Prepares an inliner for references into the source, with the emptied scratch buffer as output.
- * Returns 0 or BR_ENOMEM. */
+/* Prepares an inliner that replaces references by strings of the source. Its output is the
+ * scratch buffer, which is emptied. Returns 0 or BR_ENOMEM. */
 int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 /* --- Output (output.c) --------------------------------------------------------------------- */

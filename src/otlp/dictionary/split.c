@@ -31,7 +31,8 @@ struct level {
     uint32_t n_heads, cap_heads;
     struct br_open open;
     bool is_open;
-    bool written; /* an earlier piece already contains the message's heads */
+    /* an earlier piece already contains the message's fields other than its children */
+    bool written;
 };
 
 struct splitter {
@@ -117,7 +118,7 @@ static void split_open_level(struct splitter *splitter, unsigned level)
     here->is_open = here->written = true;
 }
 
-/* Closes `level` and the levels below it. */
+/* Closes the open messages at `level` and at the levels below it. */
 static void split_close_level(struct splitter *splitter, unsigned level)
 {
     for (unsigned i = splitter->n_levels; i-- > level;) {

@@ -6,8 +6,9 @@
  *
  *     br_json_scan_value(s, &value)              value.type is BR_JSON_OBJECT
  *     br_json_scan_enter(s)
- *     br_json_scan_more(s, '}', true, &more)     `true` for the first member, `false` for later
- * ones br_json_scan_name(s, &name)                only in objects br_json_scan_value(s, &value)
+ *     br_json_scan_more(s, '}', true, &more)     true: first member; false: later members
+ *     br_json_scan_name(s, &name)                only in objects
+ *     br_json_scan_value(s, &value)
  */
 #pragma once
 
