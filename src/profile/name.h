@@ -29,19 +29,19 @@ struct br_label {
 struct br_app_name {
     const char *app;
     size_t app_len;
-    /* in the order of the text; each name occurs once, with its last value */
+    /* labels in the order of the text; each name occurs once, with its last value */
     struct br_label *labels;
     size_t n_labels;
 };
 
 /* Parses `app{k=v,k2=v2}`. Names and values are trimmed and not quoted. A value ends at `,` or
- * `}`, and more labels may follow either. An unterminated value and a key without `=` are
- * ignored. A `}` in the place of a key ends the parsing. A label `__name__` replaces the
+ * `}`, and another label may follow either character. An unterminated value and a key without
+ * `=` are ignored. A `}` in the place of a key ends the parsing. A label `__name__` replaces the
  * application name.
  *
  * The results point into `text` and into the arena. Returns 0 or BR_ENOMEM. Returns BR_EINVAL
- * with Pyroscope's message without its "name: " ("service name is required"), or with a message
- * about Braid's limits. */
+ * with Pyroscope's message without the prefix "name: " ("service name is required"), or with a
+ * message about Braid's limits. */
 int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, struct br_app_name *ret,
                       struct br_err *err);
 
@@ -54,8 +54,8 @@ int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, stru
 int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
                   struct br_arena *arena, struct br_label **ret, size_t *ret_n);
 
-/* Attribute for a label `service.name` of a client that also has a label `service_name`. The
- * label `service_name` becomes the attribute `service.name`. */
+/* Attribute for a client's label `service.name`, used if the client also sends a label
+ * `service_name`. The label `service_name` becomes the attribute `service.name`. */
 #define BR_LABEL_SERVICE_NAME "pyroscope.label.service.name"
 
 /* Encodes labels as Resource attributes for br_build_resource. `service_name` becomes

@@ -12,8 +12,8 @@
  * times does not overflow. */
 #define SECONDS_MAX 100000000000
 
-/* Parses the number at `*p` and moves `*p` past its digits. Larger numbers become `max`. Without
- * digits, the number is 0. */
+/* Parses the number at `*p` and moves `*p` past its digits. Returns `max` if the number is
+ * larger than `max`, and 0 if there are no digits. */
 static uint64_t name_time_read_number(const char **p, const char *end, uint64_t max)
 {
     const char *start = *p;

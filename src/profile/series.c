@@ -56,7 +56,7 @@ static const char *const default_resource[] = {"service.namespace",
                                                "cloud.region",
                                                "cloud.availability_zone"};
 
-/* A service has few different span names. */
+/* Sample attributes that become labels by default: a service has few different span names. */
 static const char *const default_sample[] = {"span_name", "span.name"};
 
 /* Attributes that Pyroscope stores with the sample. They do not create series. */
@@ -333,7 +333,8 @@ static void series_add_all(struct br_series *series, const struct br_pprof_out *
         series->service.read = !series->no_memory;
     }
     series_add_origin(series, &series->service);
-    /* Values that are not totals since the start must not be differentiated by Pyroscope. */
+    /* Prevents Pyroscope from computing differences, which are right only for totals since the
+     * process began. */
     if (!result->from_pyroscope && !result->cumulative)
         series_add_text(series, "__delta__", "false");
     /* JFR profiles of Pyroscope clients have a label `jfr_event=""`. */

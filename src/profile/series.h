@@ -17,23 +17,24 @@
 #define BR_SERIES_NAME_MAX 1024
 
 struct br_series_config {
-    /* If `items` is NULL, the default list is used. Profiles of Pyroscope clients then keep all
-     * attributes. */
+    /* Resource attributes that become labels. If `items` is NULL, the default list is used, and
+     * profiles of Pyroscope clients keep all attributes. */
     struct br_strings resource_attributes;
     struct br_strings scope_attributes;
-    struct br_strings sample_attributes; /* If `items` is NULL, the default list is used. */
-    struct br_headers fixed;             /* labels added to every series */
+    /* sample attributes that become labels; if `items` is NULL, the default list is used */
+    struct br_strings sample_attributes;
+    struct br_headers fixed; /* labels added to every series */
     /* largest number of labels of a series, including those of the samples */
     int64_t max;
-    bool sanitize; /* replace every character except letters, digits and _ in names with _ */
+    bool sanitize; /* replace every character of a label name except letters, digits and _ by _ */
 };
 
-/* Builds the labels of series. Caches the labels of the last Resource and scope for further
- * profiles that have the same Resource or scope, which is recognised by its address. */
+/* Builds the labels of series. Caches the labels of the last Resource and scope, for further
+ * profiles with the same Resource or scope, which are recognised by their address. */
 struct br_series;
 
-/* Creates a builder of labels. `config` is borrowed and must outlive it. Returns NULL if there
- * is not enough memory. */
+/* Creates a builder of labels. `config` is borrowed and must outlive the builder. Returns NULL
+ * if there is not enough memory. */
 struct br_series *br_series_new(const struct br_series_config *config);
 void br_series_free(struct br_series *series);
 

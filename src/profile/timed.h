@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collects the samples of a text or JSON format with their times until the end of the file. Only
- * then the profiles can be written: a sample may precede the table that it refers to, and samples
- * of different events may alternate. Times are those of the file's clock; at the end it is known
- * whether that is the time of day. Only for src/profile/.
+ * Collects the samples of a text or JSON format with their times until the end of the file.
+ * Profiles can be written only then: a sample may precede the table that it refers to, and samples
+ * of different events may alternate. Times are those of the file's clock; only at the end is it
+ * known whether this clock shows the time of day. Only for src/profile/.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct br_timed_type {
     const char *type, *unit; /* type and unit of the values */
     const char *period_type, *period_unit;
     int64_t period;
-    struct br_timed_block *first, *last; /* packed samples */
+    struct br_timed_block *first, *last; /* first and last block of packed samples */
     /* time of the sample added last, in ns of the file's clock */
     uint64_t last_ns;
 };

@@ -41,15 +41,17 @@ struct br_jfr_label {
 struct br_jfr_context {
     const struct br_jfr_label *labels; /* sorted by key; each key occurs once */
     uint32_t count;
-    /* The labels contain a span ID or a trace ID: old agents send the IDs of the span as labels. */
+    /* The labels contain a span ID or a trace ID, because old agents send the IDs of the span as
+     * labels. */
     bool has_span, has_trace;
     uint8_t span_id[8], trace_id[16];
 };
 
 struct br_jfr_string {
-    const uint8_t *text; /* NULL if the string is missing */
+    const uint8_t *text; /* text of the string; NULL: the recording lacks the string */
     uint32_t len;
-    uint32_t key; /* string index of the builder for this text as a key; 0: not used as a key yet */
+    /* string index of the builder, if the text is used as a key; 0: not used as a key yet */
+    uint32_t key;
 };
 
 /* A label: a key with a value. Many contexts may share one pair. */
@@ -67,10 +69,10 @@ struct br_jfr_pair {
 
 struct br_jfr_labels {
     struct br_build *build;
-    size_t text_max; /* bytes of text that the attributes built from now on may have in all */
+    size_t text_max; /* most bytes of text that further attributes may have in total */
     struct br_jfr_context *contexts;
     uint32_t n_contexts, contexts_cap;
-    struct br_jfr_string *strings; /* strings[0] means that a recording lacks the string */
+    struct br_jfr_string *strings; /* strings[0] stands for a string that the recording lacks */
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
@@ -257,8 +259,8 @@ struct br_jfr_stacks {
     bool lines_signed;
     /* index of the builder's mapping that all locations share; 0: not added yet */
     uint32_t mapping;
-    /* bytes that the names of further functions may have in all; only malicious input reaches
-     * this limit */
+    /* most bytes that the names of further functions may have in total; only malicious input
+     * reaches this limit */
     size_t name_bytes_max;
     struct br_str name;
     struct br_jfr_symbol *symbols; /* symbols of the current chunk; symbols[0] is the empty text */

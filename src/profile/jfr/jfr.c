@@ -27,7 +27,7 @@ struct recording {
     /* offset in the chunk of the last text with the name of the sampled event; 0: none */
     uint64_t event_at;
     bool has_event, wall;
-    /* maps the offset of a pooled string to the index of the thread name attribute + 1 */
+    /* maps the offset of a pooled string to the attribute index of the thread name + 1 */
     struct br_jfr_ids names;
     /* sampling intervals of CPU time and wall time in the settings of the recording; 0: not
      * recorded */
@@ -41,7 +41,7 @@ struct recording {
  * copied as a whole, because the sender controls its length and the number of references to it. */
 struct short_text {
     char data[64];
-    size_t len; /* bytes in `data`; 0 for an empty text and for a text longer than `data` */
+    size_t len; /* number of bytes in `data`; 0 if the text is empty or does not fit into `data` */
     bool empty;
 };
 

@@ -71,7 +71,7 @@ uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id)
     return entry ? entry->at : 0;
 }
 
-/* Returns the builder's string for the key of a label. */
+/* Returns the builder's string index for the key of a label. */
 static uint32_t jfr_labels_key_of(struct br_jfr_labels *labels, uint32_t string)
 {
     struct br_jfr_string *jfr_string = &labels->strings[string];

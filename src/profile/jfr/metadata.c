@@ -177,8 +177,8 @@ struct text {
 
 struct element {
     uint32_t name, n_attributes, n_children;
-    /* index of the string with the value of each of these attributes + 1; 0: the element lacks
-     * it */
+    /* for each of these attributes: index of the string with its value + 1; 0: the element lacks
+     * the attribute */
     uint32_t id, named, type, pool, dimension;
 };
 
@@ -198,8 +198,8 @@ static const char *jfr_metadata_word_text(unsigned word)
     return word < FIRST_TYPE ? WORDS[word] : TYPES[word - FIRST_TYPE];
 }
 
-/* Hash of a string by its length, first and last character. There are few collisions among the
- * known strings. */
+/* Returns a hash of a string, computed from its length and its first and last character. There
+ * are few collisions among the known strings. */
 static size_t jfr_metadata_place_of(size_t count, uint8_t first, uint8_t last)
 {
     return (count * 67 + first * 5u + last * 29u) % PLACES;
@@ -454,7 +454,7 @@ static void jfr_metadata_want(struct br_jfr_chunk *chunk, uint64_t id)
         chunk->wanted_first[id] = true;
 }
 
-/* Sets the type of each field, and the slots in known classes, after all classes were read. */
+/* Sets the type of each field, and the slots in known classes, after all classes have been read. */
 static void jfr_metadata_connect(struct walk *walk)
 {
     struct br_jfr_chunk *chunk = walk->chunk;

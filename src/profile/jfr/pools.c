@@ -28,7 +28,7 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
     if (!k || in->bad)
         return jfr_pools_malformed(in);
     if (k->type == BR_JFR_CHUNK_HEADER) {
-        /* The pool of chunk headers contains a copy of the header instead of a count and
+        /* The entry of the pool of chunk headers is a copy of the header, without a count of
          * entries. */
         br_jfr_skip(in, BR_JFR_HEADER);
         return in->bad ? BR_EINVAL : 0;

@@ -5,8 +5,9 @@
 #include "base/steps.h"
 #include "profile/jfr/convert.h"
 
-/* Values of br_jfr_entry.note for entries that become stacks, functions or symbols: the entry
- * was not resolved yet, it cannot be resolved, or RESOLVED + its index. */
+/* Values of br_jfr_entry.note for entries that become stacks, functions or symbols. An entry has
+ * not been resolved yet (NOT_YET), cannot be resolved (NEVER), or has the value RESOLVED + its
+ * index. */
 enum { NOT_YET, NEVER, RESOLVED };
 
 #define FRAMES_MAX (1u << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as written by Node's
- * --cpu-prof. It contains a tree of nodes, a node for each sample, and the time between samples in
+ * --cpu-prof. It contains a tree of nodes, the node of each sample, and the time between samples in
  * microseconds. V8 samples its thread by wall-clock time, even while the thread waits ("(idle)").
  * So values are wall time, and a sample covers the time until the next one.
  */
@@ -36,11 +36,11 @@ struct cpuprofile {
     struct br_json_token start, end;
     struct node *nodes;
     uint32_t count, cap;
-    uint32_t *of_id; /* array by node ID of the index in `nodes` + 1; 0: no node has the ID */
+    uint32_t *of_id; /* for each node ID: index in `nodes` + 1; 0: no node has the ID */
     uint32_t n_ids, current;
     uint32_t *path;
     uint32_t cap_path;
-    size_t path_left; /* number of frames that the stacks added from now on may have in all */
+    size_t path_left; /* most frames that further stacks may contain in total */
     char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };
@@ -176,8 +176,8 @@ static int cpuprofile_add_node(void *arg, struct br_json_scan *scan)
     return 0;
 }
 
-/* Builds the table of node IDs. V8 numbers its nodes consecutively, so a sparse numbering is
- * rejected. */
+/* Builds the table of node IDs. V8 numbers its nodes consecutively, so numbers with large gaps
+ * are rejected. */
 static int cpuprofile_number_nodes(struct cpuprofile *cpuprofile)
 {
     if (cpuprofile->n_ids > (uint64_t)4 * cpuprofile->count + IDS_SPARE)

@@ -14,7 +14,7 @@ struct reader {
     struct br_text_type type;
     const char *p, *end;
     size_t line; /* number of the current line, from 1 */
-    /* sum of the fractions of values that are not yet added to a value, in billionths of a unit */
+    /* sum of the fractions that have not yet been added to a value, in billionths of a unit */
     int64_t billionths;
 };
 
@@ -74,8 +74,8 @@ static int folded_add(struct reader *reader, const char *stack, size_t len, int6
 }
 
 /* Reads a stack with its count. A line without a space is skipped, as in Pyroscope. Unlike in
- * Pyroscope, counts may have a fraction, as in FlameGraph; the remainders of rounding are
- * carried over, so that the sum is correct. */
+ * Pyroscope, counts may have a fraction, as in FlameGraph. The fractions lost by rounding are
+ * added to later counts, so that the sum is correct. */
 static int folded_read_group(struct reader *reader, const char *line, size_t len,
                              struct br_err *err)
 {

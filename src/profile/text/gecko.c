@@ -39,7 +39,8 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a time */
+    /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a
+     * sample's time */
     double interval_ns, cpu_ns, time_ns;
     uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
 };
@@ -51,8 +52,8 @@ struct thread {
     struct br_gecko_parts parts;
     struct br_json_part samples;
     struct br_json_token name, tid, pid, weight_type;
-    struct br_timed_sample sample; /* contains the attributes of the thread */
-    double ms;                     /* time of the last sample */
+    struct br_timed_sample sample; /* the current sample; its attributes are those of the thread */
+    double ms;                     /* time of the last sample, in ms */
     bool any;
 };
 
@@ -176,8 +177,8 @@ static void gecko_on_thread(void *arg, const struct br_json_scan *scan,
         br_gecko_on_part(&thread->parts, scan, name, value);
 }
 
-/* Builds an attribute with a process or thread number. The number may be a text with a serial
- * number after a point ("123.1"). Returns 0 if it is invalid. */
+/* Builds an attribute with a process or thread number. The number may be a text that also
+ * contains a serial number after a point ("123.1"). Returns 0 if the number is invalid. */
 static uint32_t gecko_number_attribute(struct gecko *gecko, uint32_t key,
                                        const struct br_json_token *token)
 {

@@ -17,7 +17,7 @@
 
 struct br_gecko_string {
     uint32_t at;       /* offset in the JSON text of the string */
-    uint32_t interned; /* string of the builder + 1; 0: not added yet */
+    uint32_t interned; /* string index of the builder + 1; 0: not added yet */
     /* Index of the function for a location string + 1; 0: none. Used only for the Gecko format,
      * which has no table of functions. */
     uint32_t function;
@@ -30,9 +30,9 @@ struct br_gecko_function {
 };
 
 struct br_gecko_stack {
-    uint32_t parent; /* index of the prefix + 1; 0: none */
+    uint32_t parent; /* index of the prefix (the stack of the caller) + 1; 0: none */
     uint32_t location;
-    uint32_t made; /* stack of the builder + 1; 0: not added yet */
+    uint32_t made; /* stack index of the builder + 1; 0: not added yet */
 };
 
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what)
@@ -126,7 +126,7 @@ static int gecko_stacks_text(struct br_gecko_stacks *stacks, uint32_t string, co
                : br_gecko_no_memory(stacks->reading);
 }
 
-/* Returns in `ret` the builder's string. Each string is read only once. */
+/* Returns in `ret` the builder's index of a string. Each string is read only once. */
 static int gecko_stacks_intern(struct br_gecko_stacks *stacks, uint32_t string, uint32_t *ret)
 {
     struct br_gecko_string *entry = &stacks->string_source->strings.all[string];
@@ -159,15 +159,16 @@ static bool gecko_stacks_address(const char *text, size_t len, uint64_t *ret)
     return v != 0;
 }
 
-/* Adds a function with the name in a string. A name that is an address becomes the address
- * instead. */
+/* Adds a function whose name is a string of the profile. If the name is an address, the function
+ * has this address and no name. */
 static int gecko_stacks_name_function(struct br_gecko_stacks *stacks, uint32_t string,
                                       uint32_t file, int64_t line, struct br_gecko_function *made)
 {
     const char *text = "";
     size_t len = 0;
     uint32_t name;
-    /* Long strings are read only once: addresses are short, and all other names are interned. */
+    /* Do not read a string again that was added to the builder: an address is not added as a
+     * name. */
     int rc = stacks->string_source->strings.all[string].interned
                  ? 0
                  : gecko_stacks_text(stacks, string, &text, &len);

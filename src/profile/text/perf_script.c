@@ -41,7 +41,7 @@ struct span {
 /* The first line of a sample. */
 struct perf_head {
     struct span comm, event,
-        after_event; /* after_event: text after the event, which may be a frame */
+        after_event; /* after_event: text after the event, which may be a stack frame */
     int64_t pid, tid;
     uint64_t time_ns, period;
     bool has_pid, has_time, has_period;
@@ -356,11 +356,14 @@ static int perf_script_frames(struct perf *perf, struct span after_event)
     struct span line;
     perf->n_stack = 0;
     int rc = perf_script_is_blank(after_event) ? 0 : perf_script_push(perf, after_event);
-    if (rc && rc != BR_EINVAL) /* the fields of a tracepoint are not a frame */
+    /* BR_EINVAL is not an error here: the text is not a frame but the fields of a tracepoint */
+    if (rc && rc != BR_EINVAL)
         return rc;
     for (rc = 0; !rc && perf_script_line(perf, &line) && !perf_script_is_blank(line);) {
         if (!perf_script_is_indented(line)) {
-            perf->p = line.p; /* a sample without frames has no empty line */
+            /* Read the line again as the head of the next sample: a sample without frames has no
+             * empty line. */
+            perf->p = line.p;
             perf->line--;
             break;
         }
@@ -402,7 +405,7 @@ static void perf_script_keys(struct perf *perf)
     perf->pid = br_build_string(perf->build, "process.pid", 11);
 }
 
-/* Completes a part if enough was read. */
+/* Completes a part if the samples read so far are enough for one. */
 static int perf_script_divide(struct perf *perf, struct br_err *err)
 {
     const struct br_profile_parts *parts = perf->source.parts;
@@ -432,7 +435,7 @@ static void perf_script_find_clock(const struct perf *perf, struct br_timed *tim
     while (perf_script_line(&lookahead, &line)) {
         bool blank = perf_script_is_blank(line);
         if (inside && !blank && perf_script_is_indented(line))
-            continue; /* the line is a frame */
+            continue; /* the line is a frame, not the head of a sample */
         inside = !blank && *line.p != '#' && perf_script_head(line, &perf_head);
         if (!inside)
             continue;

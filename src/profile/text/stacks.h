@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collects the stacks of a text format in a tree, with the outermost frames below the root, and
- * writes one OTLP Profile from it. Equal stacks share a node, whose value is their sum, as in
- * Pyroscope. So the work is in proportion to the size of the input and the output. Only for
+ * writes one OTLP Profile from it. Equal stacks share a node, which has the sum of their values, as
+ * in Pyroscope. So the work is in proportion to the size of the input and the output. Only for
  * src/profile/.
  */
 #pragma once
@@ -30,10 +30,11 @@ struct br_stacks {
     uint32_t count, cap;
     struct br_index index; /* hash index of all nodes except the root */
     uint32_t n_max;        /* largest number of nodes, derived from br_profile_text_max */
-    /* bytes that the names added from now on may have in all; names in a trie overlap */
+    /* most bytes that further names may have in total; the names in a trie share bytes, so a
+     * small upload may contain long names */
     size_t text_left;
-    /* number of frames that the stacks added from now on may have in all; a stack has a frame
-     * per ancestor */
+    /* most frames that further stacks may contain in total; the stack of a node has a frame for
+     * the node and for each ancestor */
     size_t path_left;
     /* number of nodes that were copied from the previous part and do not count for the size of
      * this part */
@@ -52,8 +53,8 @@ int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
 void br_stacks_release(struct br_stacks *stacks);
 
 /* Returns the child of `parent` for a frame with this location, which is added if necessary.
- * Returns the root after a failure. A tree may use either this function or the next two, not
- * both. */
+ * Returns the root after a failure. A tree may use either this function, or br_stacks_frame and
+ * br_stacks_path, but not both. */
 uint32_t br_stacks_child(struct br_stacks *stacks, uint32_t parent, uint32_t location);
 
 /* Returns the child of `parent` for a function with this name, which is added if necessary. */
@@ -90,8 +91,8 @@ void br_text_type_init(struct br_text_type *text_type, const struct br_profile_s
 int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
                   struct br_err *err);
 
-/* Writes a resource with one Profile of all stacks that have a value; nothing for an empty tree.
- * Returns the same codes as br_profile_read. */
+/* Writes a resource with one Profile of all stacks that have a value. Writes nothing if the tree
+ * is empty. Returns the same codes as br_profile_read. */
 int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *source,
                    const struct br_text_type *type, struct br_arena *scratch, struct br_err *err);
 

@@ -120,7 +120,7 @@ static int trie_add_tree_node(struct reader *reader, const struct node *node, st
 {
     if (reader->depth == 0)
         return 0;
-    /* Pyroscope splits names at `;`. */
+    /* a name may contain several frames, because Pyroscope splits names at `;` */
     at->frame = node->name_len
                     ? br_stacks_path(&reader->stacks, at->frame, node->name, node->name_len)
                     : br_stacks_frame(&reader->stacks, at->frame, "", 0);
