@@ -6,9 +6,9 @@
  * Fields may be in any order. So the reader first scans the top level for the number and the
  * position of each field, and reads their contents afterwards.
  *
- * Many references may point to one long string. So attributes of strings are built once and looked
- * up by the indices of the strings. The composed text and the memory of all tables are limited in
- * proportion to the size of the body.
+ * Many references may point to one long string. So attributes whose values are strings are built
+ * once and looked up by the indices of the strings. The composed text and the memory of all tables
+ * are limited in proportion to the size of the body.
  */
 #pragma once
 
@@ -39,12 +39,12 @@ struct br_pprof_range {
 /* Maps the IDs of pprof entries, which are arbitrary numbers, to indices in the builder. An
  * array contains the IDs up to about the number of entries, and a hash table the larger IDs. */
 struct br_pprof_ids {
-    uint32_t *dense; /* array by ID of the entry's index + 1; 0: no entry has the ID */
+    uint32_t *dense; /* for each ID: index of the entry + 1; 0: no entry has the ID */
     uint32_t n_dense;
-    /* hash table of the larger IDs, at most two thirds full; 0 is an empty slot; NULL if there
-     * are none */
+    /* hash table of the larger IDs, at most two thirds full; 0 marks an empty slot; NULL: there
+     * are no larger IDs */
     uint64_t *sparse;
-    uint32_t *places; /* index of the entry + 1 for each ID in `sparse` */
+    uint32_t *places; /* for each slot of `sparse`: index of the entry with that ID + 1 */
     uint32_t n_entries, n_sparse;
     uint64_t factor;
 };
@@ -70,7 +70,7 @@ struct br_pprof_text_attributes {
     uint32_t cap;
 };
 
-/* Encoded samples. They are written once for each sample type. */
+/* Encoded samples. Each sample is written once for each sample type. */
 struct br_pprof_records {
     struct br_pprof_record_block *first, *last;
     /* bytes of OTLP that the samples take when they are written for all sample types */
@@ -86,8 +86,8 @@ struct br_pprof {
     uint64_t scalars[BR_PPROF_FIELDS];
     struct br_pprof_string *strings;
     uint32_t n_strings;
-    /* Index in `strings` of a copy of string 0 if that string is not empty, although the format
-     * requires it to be; else 0. A label without any value refers to this copy. */
+    /* Index in `strings` of a copy of string 0, if string 0 is not empty although the format
+     * requires it to be empty; else 0. A label without any value refers to this copy. */
     uint32_t first_string;
     struct br_pprof_ids mappings, functions, locations;
     /* The IDs of locations 1 to n_same - 1 equal the builder's indices; 0: some ID differs from
@@ -95,7 +95,7 @@ struct br_pprof {
     uint32_t n_same;
     bool dotnet;  /* the profile is from Pyroscope's .NET agent and needs corrections */
     bool datadog; /* the sample types are Datadog's */
-    /* Datadog: bit k is set if some sample has a value other than 0 for sample type k */
+    /* Datadog: bit k is set if at least one sample has a value other than 0 for sample type k */
     uint64_t nonzero;
     uint32_t is_folded; /* builder's attribute that marks a location as folded; 0: not built yet */
     struct br_build_line *lines;
@@ -105,7 +105,7 @@ struct br_pprof {
     size_t built;        /* bytes of memory that the builder used before reading */
     size_t build_limit;  /* memory limit that the builder had before reading, in bytes */
     size_t arena_before; /* bytes of the arena that were used before reading */
-    size_t compose;      /* bytes of text that may still be composed */
+    size_t compose;      /* most bytes of text that may still be composed */
     bool full;           /* A limit was reached: `max_bytes` or `compose`. */
 
     bool sample_is_bad; /* the error in `err` affects only the current sample */
@@ -203,8 +203,8 @@ static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
     return false;
 }
 
-/* Sets the memory limit of the builder to the available memory. Must be called whenever memory
- * outside the builder has grown. */
+/* Sets the memory limit of the builder to the memory that is still available. Must be called
+ * whenever memory outside the builder has grown. */
 static inline void br_pprof_limit_builder(struct br_pprof *pprof)
 {
     size_t own = br_pprof_used(pprof);
@@ -213,7 +213,7 @@ static inline void br_pprof_limit_builder(struct br_pprof *pprof)
 }
 
 /* Counts `len` bytes of text that the caller is about to compose. Returns 0, or BR_EFULL with a
- * message if references make the text too large. */
+ * message if the composed text would become too large. */
 int br_pprof_compose(struct br_pprof *pprof, size_t len);
 
 /* Returns the bytes of string `index`, and its length in `ret_len`. Returns NULL if the index is
@@ -277,18 +277,18 @@ int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t strin
 /* Frees the memory of the labels that is not in the arena. */
 void br_pprof_release_labels(struct br_pprof *pprof);
 
-/* Clears `pprof->err`. If this is the first error that affects samples, keeps its message in
+/* Clears `pprof->err`. The message of the first error that affects samples is kept in
  * `pprof->lost`. */
 void br_pprof_keep_error(struct br_pprof *pprof);
 
 /* Sets the message of a failed allocation and returns its code: the builder's error, BR_EFULL if
- * the limit for a body of this size was reached, or BR_ENOMEM. */
+ * the memory limit for a body of this size was reached, or BR_ENOMEM. */
 int br_pprof_no_memory(struct br_pprof *pprof);
 
 /* Sets the message that string `index` is not in the string table, and returns BR_EINVAL. `what`
  * names the field in the error message. */
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what);
-#ifdef __clang_analyzer__ /* The analyzer must know that the results are not 0. */
+#ifdef __clang_analyzer__ /* Clang's analyzer must know that these functions never return 0. */
 #define br_pprof_no_memory(pprof) (br_pprof_no_memory(pprof), BR_ENOMEM)
 #define br_pprof_no_string(pprof, index, what) (br_pprof_no_string(pprof, index, what), BR_EINVAL)
 #endif

@@ -378,7 +378,8 @@ static bool pprof_read_is_go_counter(const char *type)
     return i < BR_COUNT(counted);
 }
 
-/* Only counters can be totals since the process began. The memory in use is a momentary value. */
+/* Only counters can be totals since the process began. The amount of memory in use is a
+ * momentary value. */
 static bool pprof_read_is_cumulative(const struct br_pprof *pprof, const char *type)
 {
     const struct br_profile_source *source = pprof->source;
@@ -424,8 +425,8 @@ static uint64_t pprof_read_time_of(const struct br_pprof *pprof)
     return pprof->source->start_ns;
 }
 
-/* Returns the largest size of a buffer that is allocated for `len` bytes: a buffer is at most a
- * quarter larger than requested. */
+/* Returns the largest size of a buffer that is allocated for `len` bytes, because an allocated
+ * buffer may be a quarter larger than requested. */
 static size_t pprof_read_buffer_size(size_t len)
 {
     return len + len / 4;

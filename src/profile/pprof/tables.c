@@ -83,8 +83,8 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
     size_t bytes;
     if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
-    /* The arena may allocate a block larger than `bytes`. This block must not exceed the
-     * available memory either. */
+    /* The arena may allocate a block larger than `bytes`. The size of this block must not exceed
+     * the available memory either. */
     size_t max = pprof->arena->max, available = br_pprof_available(pprof);
     if (max > pprof->arena->used && available < max - pprof->arena->used)
         pprof->arena->max = pprof->arena->used + available;

@@ -23,10 +23,11 @@ struct br_pprof_writer {
     struct br_pprof_out out;
     uint32_t n_samples; /* number of samples in the current pprof */
     uint32_t n_left_out, n_labels;
-    uint32_t n_before; /* number of pprofs already written from the same Profiles */
+    uint32_t n_before; /* number of pprofs that have already been written from the same Profiles */
     bool too_large;
     br_pprof_fn *fn;
-    br_pprof_group_fn *group_fn; /* called instead of `fn` for groups; NULL: pprofs are written */
+    /* called instead of `fn` if groups are requested; NULL: pprofs are requested */
+    br_pprof_group_fn *group_fn;
     void *arg;
 };
 

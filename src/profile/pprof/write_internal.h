@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tables of the current pprof. Entries of the OTLP dictionary are added at their first use. A pprof
- * consists of sections, which are concatenated at the end. Each mark contains the number of the
- * pprof for which it is valid, so beginning the next pprof does not have to clear them.
+ * consists of sections, which are concatenated at the end. A mark records the ID that a dictionary
+ * entry has in a pprof, and the number of that pprof. Marks of earlier pprofs are thus ignored and
+ * need not be cleared.
  *
  * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. Only for
  * src/profile/pprof/write*.c.
@@ -57,13 +58,15 @@ struct br_pprof_label_fields {
     /* The value is a string that is not an ID, so Pyroscope makes it a label of the series. */
     bool makes_series;
     uint8_t id[16]; /* bytes of the ID in the value; zeros if the value is not a valid ID */
-    /* string index of the value for uses other than labels; written at its first use */
+    /* string index of the value if it is not used as a label; the string is written at its first
+     * use */
     struct br_pprof_mark text;
 };
 
 struct br_pprof_link_fields {
     struct br_pprof_piece span, trace;
-    const uint8_t *span_id, *trace_id; /* NULL if the link has no such ID */
+    /* IDs of the span and the trace; NULL: the link has no such ID */
+    const uint8_t *span_id, *trace_id;
 };
 
 struct br_pprof_tables {
@@ -97,7 +100,7 @@ struct br_pprof_state {
 int br_pprof_tables_load(struct br_pprof_tables *tables, const struct br_item *item,
                          const struct br_pprof_options *options);
 
-/* Releases the item and large buffers. */
+/* Releases the item, and frees buffers that are larger than KEEP_MAX. */
 void br_pprof_tables_unload(struct br_pprof_tables *tables);
 void br_pprof_tables_release(struct br_pprof_tables *tables);
 
@@ -136,7 +139,7 @@ static inline void br_pprof_tables_wrote(struct br_pprof_tables *tables, unsigne
     tables->buffers[buffer].len = (size_t)(end - tables->buffers[buffer].data);
 }
 
-/* Encoded bytes of a length below BR_BUF_MAX. */
+/* most bytes of an encoded length below BR_BUF_MAX */
 #define PPROF_LEN_MAX 5
 
 /* Writes a varint field unless its value is 0. The caller must have made room for the field. */
@@ -160,8 +163,8 @@ static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsi
     return o + 2;
 }
 
-/* Counts `len` bytes of work for reading an entry. Returns false after any failure, and with
- * BR_EFULL in `tables->rc` if the limit is exceeded. */
+/* Counts `len` bytes of work for reading an entry. Returns false if max_work would be exceeded,
+ * after setting BR_EFULL in `tables->rc`. Also returns false after an earlier failure. */
 static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t len)
 {
     if (__builtin_expect(tables->rc != 0, 0))
@@ -175,16 +178,16 @@ static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t l
     return true;
 }
 
-/* Sets BR_EFULL in `tables->rc` if handing out a pprof of `size` bytes would exceed max_work.
- * The bytes themselves are counted when the pprof is handed out. */
+/* Sets BR_EFULL in `tables->rc` if the work would exceed max_work after a pprof of `size` bytes.
+ * These bytes are counted later, when the pprof is passed to the callback. */
 static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t size)
 {
     if (__builtin_expect(size > tables->max_work - tables->work && !tables->rc, 0))
         tables->rc = BR_EFULL;
 }
 
-/* Reads attribute `index` for a message that refers to it, like br_pair_of. Returns false after
- * any failure, too. Each read counts as PPROF_AGAIN times the bytes of the entry. */
+/* Reads attribute `index` for a message that refers to it, like br_pair_of. Also returns false
+ * after an earlier failure. Each read counts as PPROF_AGAIN times the bytes of the entry. */
 #define PPROF_AGAIN 8
 bool br_pprof_tables_pair(struct br_pprof_tables *tables, uint32_t index, struct br_pair *ret,
                           uint32_t *ret_key, uint32_t *ret_unit);
