@@ -71,7 +71,7 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
  * "wall" by the sampling period and write nanoseconds. With `sampleRate=0` Pyroscope does not
  * multiply, and stores the type "samples" with the unit "count" under the same name. */
 struct br_app_type {
-    const char *name;  /* `__name__`: "process_cpu", "wall", "memory" ... */
+    const char *name;  /* value of `__name__`: "process_cpu", "wall", "memory" ... */
     const char *type;  /* value of br_profile_source.type: "cpu", "wall", "alloc_space" ... */
     const char *units; /* unit of the values in the text: "count", "bytes", "nanoseconds" */
     size_t app_len;    /* length of the name without the suffix and its dot, in bytes */

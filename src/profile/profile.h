@@ -61,8 +61,8 @@ enum br_profile_format {
     BR_FORMAT_TREE,
     BR_FORMAT_SPEEDSCOPE,
     BR_FORMAT_PERF_SCRIPT,
-    BR_FORMAT_CPUPROFILE, /* V8's .cpuprofile */
-    BR_FORMAT_GECKO,      /* Firefox Profiler (profiler.firefox.com) */
+    BR_FORMAT_CPUPROFILE, /* V8's .cpuprofile files */
+    BR_FORMAT_GECKO,      /* profiles of the Firefox Profiler (profiler.firefox.com) */
 };
 
 /* Properties of one sample type, sent by a Pyroscope client in "sample_type_config". */
@@ -83,7 +83,7 @@ struct br_profile_lost {
 
 /* Requests that a profile is read in parts, if br_profile_divides() is true for its format. */
 struct br_profile_parts {
-    uint32_t stacks; /* number of stacks at which a part ends, at least 1 */
+    uint32_t stacks; /* number of stacks after which a part ends, at least 1 */
     size_t bytes;    /* a part also ends when its OTLP reaches this many bytes */
     /* Takes the part built so far, a complete request, out of the builder, so that the next part
      * begins with empty tables. The last part stays in the builder. Returns 0 or an error code,
@@ -105,7 +105,7 @@ struct br_profile_source {
     /* pprof from /ingest: name of the profiler. Profiles of "pyspy" and some others are
      * corrected in the same way as by Pyroscope's ingestion; NULL: unknown */
     const char *spy_name;
-    const uint8_t *profile_id; /* 16 bytes, ID of the first Profile; NULL: none */
+    const uint8_t *profile_id; /* ID of the first Profile, 16 bytes; NULL: the Profile has no ID */
     /* start and end in ns since 1970, used if the profile contains no times */
     uint64_t start_ns, end_ns;
     double sample_rate; /* sampling rate in Hz, for formats that count samples; 0: 100 Hz */

@@ -32,7 +32,7 @@ struct br_series {
     struct origin service, resource, scope;
     bool no_memory;
     bool keep_empty;       /* keep labels with an empty value */
-    struct br_arena arena; /* memory of names */
+    struct br_arena arena; /* memory for the names of `labels` */
 };
 
 /* Attributes that distinguish deployments and have few values. service.instance.id, process.pid

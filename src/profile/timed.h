@@ -14,7 +14,7 @@
 #define BR_TIMED_TYPES_MAX 64u
 #define BR_TIMED_ATTRIBUTES 3u
 
-/* One type of event. It becomes a Profile. */
+/* One type of event, whose samples become one Profile. */
 struct br_timed_type {
     const char *metric;      /* value of Pyroscope's `__name__`; NULL: derived from the type */
     const char *type, *unit; /* type and unit of the values */

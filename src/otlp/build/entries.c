@@ -235,7 +235,7 @@ static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t l
                                         const uint32_t *index_of, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
-    uint64_t last = 0; /* the last byte of the previous block of eight bytes */
+    uint64_t last = 0; /* the last byte of the block of eight bytes before the current one */
     for (size_t step; len > 0; p += step, len -= step) {
         uint64_t bytes = br_load64(p), mask = high;
         step = 8;

@@ -31,7 +31,7 @@ struct br_source_entry {
 };
 
 struct br_source_table {
-    const uint8_t *base; /* tag of the table's first entry */
+    const uint8_t *base; /* points to the tag of the table's first entry */
     struct br_source_entry *entries;
     uint32_t *map; /* for each entry: merged index + 1; 0: not looked up yet, or not found */
     uint32_t count, cap_entries, cap_map;

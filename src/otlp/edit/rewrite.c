@@ -108,7 +108,7 @@ static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *fi
     return br_splice_cut(&rewrite->splice, field->at, next);
 }
 
-/* Adds a field of a profile other than a sample to `head`. */
+/* Appends a field of a profile to `head`. The field is not a sample. */
 static int rewrite_note_head(struct rewrite *rewrite, const uint8_t *at, const uint8_t *next)
 {
     size_t len = (size_t)(next - at);

@@ -22,7 +22,7 @@
 #include "base/str.h"
 #include "core/item.h"
 
-#define BR_JSON_DEPTH_MAX 128 /* most levels of nested messages, in both directions */
+#define BR_JSON_DEPTH_MAX 128 /* most levels of nested messages that are decoded or encoded */
 
 /* Returns the descriptor of a signal's export request. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);

@@ -32,7 +32,7 @@ enum br_json_type {
 
 struct br_json_scan {
     const char *text, *at, *end;
-    unsigned depth, max_depth; /* number of open brackets, and the most allowed */
+    unsigned depth, max_depth; /* number of open brackets, and the largest number allowed */
     struct br_err *err;
 };
 

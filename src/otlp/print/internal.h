@@ -29,7 +29,7 @@ struct br_printer {
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-#define BR_PRINT_FIELDS 17u /* field numbers below this one are read */
+#define BR_PRINT_FIELDS 17u /* only fields with lower numbers are read */
 
 /* For each field number below BR_PRINT_FIELDS, the last field with that number in a message. */
 struct br_print_fields {

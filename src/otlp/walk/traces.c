@@ -190,7 +190,7 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     while (p < end) {
         size_t n;
         struct br_field field;
-        /* most of a span consists of attributes */
+        /* attributes are handled first, because most of a span consists of them */
         if (*p == BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN)) {
             p = br_walk_len(p + 1, end, &n);
             if (!p)

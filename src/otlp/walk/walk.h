@@ -60,8 +60,9 @@ struct br_walk_memo {
         struct br_buf *buf;
         const uint8_t *data;
         size_t len;
-        uint32_t count;      /* number of entries of the table */
-        uint64_t largest[8]; /* largest index into each other table, by field number */
+        uint32_t count; /* number of entries of the table */
+        /* for each table, by its field number: largest index from this table into that table */
+        uint64_t largest[8];
         /* number of references in attributes; upper bound of the bytes of the longest string */
         uint64_t n_references, longest;
     } tables[8];

@@ -34,12 +34,12 @@
 /* --- Labels from the LabelsSnapshot of a recording -------------------------------------------- */
 
 struct br_jfr_label {
-    uint32_t key;       /* string index of the builder */
-    uint32_t attribute; /* attribute index of the builder */
+    uint32_t key;       /* index of the key's string in the builder */
+    uint32_t attribute; /* index of the attribute in the builder */
 };
 
 struct br_jfr_context {
-    const struct br_jfr_label *labels; /* sorted by key; each key occurs once */
+    const struct br_jfr_label *labels; /* labels sorted by key; each key occurs once */
     uint32_t count;
     /* The labels contain a span ID or a trace ID, because old agents send the IDs of the span as
      * labels. */
@@ -50,13 +50,13 @@ struct br_jfr_context {
 struct br_jfr_string {
     const uint8_t *text; /* text of the string; NULL: the recording lacks the string */
     uint32_t len;
-    /* string index of the builder, if the text is used as a key; 0: not used as a key yet */
+    /* index of the string in the builder, if the text is used as a key; 0: not used as a key yet */
     uint32_t key;
 };
 
 /* A label: a key with a value. Many contexts may share one pair. */
 struct br_jfr_pair {
-    uint32_t attribute; /* attribute index of the builder */
+    uint32_t attribute; /* index of the attribute in the builder */
     enum br_jfr_means {
         BR_JFR_NO_ID,
         BR_JFR_SPAN_LABEL,
@@ -129,7 +129,7 @@ enum br_jfr_kind {
 /* Properties of a sample by which samples are grouped or folded. Samples with equal properties
  * belong together. */
 struct br_jfr_key {
-    uint32_t stack;  /* stack index of the builder */
+    uint32_t stack;  /* index of the stack in the builder */
     uint32_t tags;   /* index into br_jfr_samples.tags; 0: none */
     uint32_t thread; /* index into br_jfr_samples.threads; 0: none */
 };
@@ -161,7 +161,7 @@ struct br_jfr_tags {
 };
 
 struct br_jfr_thread {
-    uint32_t attributes[2]; /* attributes of the thread, as attribute indices of the builder */
+    uint32_t attributes[2]; /* indices in the builder of the thread's attributes */
     uint32_t count;
 };
 
@@ -230,7 +230,7 @@ struct br_jfr_group {
 /* Samples of a table that are not folded, sorted by group. Within a group they keep the order of
  * the recording. */
 struct br_jfr_groups {
-    struct br_jfr_group *groups; /* ordered by the first sample of each group */
+    struct br_jfr_group *groups; /* groups in the order of the first sample of each group */
     uint32_t count, cap;
     uint64_t *times;
     int64_t *values;

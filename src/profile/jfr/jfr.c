@@ -34,7 +34,8 @@ struct recording {
     int64_t period_ns, wall_ns;
     int64_t cpu_time_ns; /* CPU time in ns that the last jdk.CPUTimeSample represents */
     uint64_t start_ns, end_ns;
-    uint32_t thread_name, thread_id; /* attribute keys, as string indices of the builder */
+    /* keys of thread attributes, as indices of strings in the builder */
+    uint32_t thread_name, thread_id;
 };
 
 /* Beginning of a text of the recording, to be compared with known texts. The text is never
@@ -65,7 +66,7 @@ static bool jfr_text_is(const struct short_text *short_text, const char *text)
 static int jfr_read_text(struct recording *recording, uint64_t at, struct br_str *out)
 {
     br_str_clear(out);
-    br_str_puts(out, ""); /* ensures that data is not NULL */
+    br_str_puts(out, ""); /* ensures that out->data is not NULL */
     if (at)
         br_jfr_text(&recording->chunk, at, out);
     return out->failed ? BR_ENOMEM : 0;

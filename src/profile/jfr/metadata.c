@@ -172,7 +172,7 @@ struct text {
     const uint8_t *p; /* points to the low byte of the first character */
     uint32_t count;
     uint8_t step; /* distance between characters, in bytes; 0: the string is not ASCII */
-    uint8_t word; /* enum word of a known string */
+    uint8_t word; /* the string as an enum word, if it is one of the known strings */
 };
 
 struct element {
@@ -190,7 +190,7 @@ struct walk {
     struct br_jfr_in in;
     struct text *texts;
     uint32_t n_texts;
-    uint8_t places[PLACES]; /* hash table of the known strings, by jfr_metadata_place_of */
+    uint8_t places[PLACES]; /* hash table of the known strings, indexed by jfr_metadata_place_of */
 };
 
 static const char *jfr_metadata_word_text(unsigned word)

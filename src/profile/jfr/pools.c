@@ -65,7 +65,7 @@ static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, ui
     for (int i = 0; i < 3; i++)
         (void)br_jfr_long(&in); /* Skips the event's type, start and duration. */
     int64_t delta = (int64_t)br_jfr_long(&in);
-    (void)br_jfr_fixed(&in, 1); /* Skips the type of checkpoint. */
+    (void)br_jfr_fixed(&in, 1); /* Skips the type of the checkpoint. */
     for (uint32_t n = br_jfr_int(&in); n && !in.bad; n--) {
         int rc = jfr_pools_read_one(chunk, &in);
         if (rc)

@@ -53,8 +53,9 @@ struct writer {
     const struct br_jfr_result *result;
     struct br_arena *scratch;
     bool has_cpu_time;
-    uint32_t profile_id, span_name, trace_id; /* keys of labels, as string indices of the builder */
-    uint32_t *attributes;                     /* attributes of the current sample */
+    /* keys of labels, as indices of strings in the builder */
+    uint32_t profile_id, span_name, trace_id;
+    uint32_t *attributes; /* attributes of the current sample */
 };
 
 static uint32_t jfr_write_text(struct br_build *build, const char *text)

@@ -52,7 +52,7 @@ struct br_pprof_ids {
 struct br_pprof_string {
     /* offset of the string from the beginning of the pprof, and its length, in bytes */
     uint32_t at, len;
-    uint32_t index; /* index in the builder + 1; 0: not added yet */
+    uint32_t index; /* index of the string in the builder + 1; 0: not added yet */
 };
 
 struct br_pprof_label {
@@ -94,7 +94,7 @@ struct br_pprof {
      * its index. */
     uint32_t n_same;
     bool dotnet;  /* the profile is from Pyroscope's .NET agent and needs corrections */
-    bool datadog; /* the sample types are Datadog's */
+    bool datadog; /* the sample types are those of a Datadog profiler */
     /* Datadog: bit k is set if at least one sample has a value other than 0 for sample type k */
     uint64_t nonzero;
     uint32_t is_folded; /* builder's attribute that marks a location as folded; 0: not built yet */
@@ -270,8 +270,8 @@ void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type);
  * name. Returns 0 or a code with a message. */
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link);
 
-/* Builds an attribute whose key is `key`, a string index of the builder, and whose value is
- * string number `string` of the pprof. Returns 0 or a code with a message. */
+/* Builds an attribute whose key is the string `key` of the builder, and whose value is string
+ * number `string` of the pprof. Returns 0 or a code with a message. */
 int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret);
 
 /* Frees the memory of the labels that is not in the arena. */

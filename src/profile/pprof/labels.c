@@ -266,7 +266,8 @@ static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
     const uint8_t *text = br_pprof_text(pprof, label->str, &len);
     if (!label->str)
         return label->num;
-    (void)br_decimal_parse((const char *)text, len, UINT64_MAX, &id); /* 0 for any other text */
+    /* the ID stays 0 if the text is not a decimal number */
+    (void)br_decimal_parse((const char *)text, len, UINT64_MAX, &id);
     return id;
 }
 

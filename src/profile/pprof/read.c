@@ -13,7 +13,7 @@
 struct types {
     uint32_t count;
     uint32_t type[BR_PPROF_READ_TYPES_MAX],
-        /* type and unit of each sample type, as string indices of the builder */
+        /* type and unit of each sample type, as indices of strings in the builder */
         unit[BR_PPROF_READ_TYPES_MAX];
     const char *names[BR_PPROF_READ_TYPES_MAX];
     /* Datadog: value of `__name__` for each sample type; NULL: the name of the sample type is
@@ -281,7 +281,8 @@ static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
 /* State of reading the comments. They are read twice: the first pass counts them, the second
  * stores them. */
 struct comments {
-    struct br_addition *comments; /* NULL during the first pass */
+    /* array of all comments; NULL: first pass, which only counts the comments */
+    struct br_addition *comments;
     uint32_t count;
 };
 

@@ -368,7 +368,7 @@ int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types)
     const uint8_t *at = range->start;
     struct br_field field;
     int rc = 0;
-    /* Every value of a sample takes at least one byte. */
+    /* Every value takes at least one byte, so a pprof cannot have more values than bytes. */
     if ((uint64_t)range->count * n_types > pprof->source->len)
         return br_err_set(pprof->err, BR_EINVAL,
                           "pprof: the samples have too few values for %u sample types", n_types);

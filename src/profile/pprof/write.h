@@ -32,13 +32,13 @@ struct br_pprof_out {
     struct br_entry resource;              /* encoded Resource message */
     struct br_entry scope;                 /* encoded InstrumentationScope message */
     bool from_pyroscope;                   /* the scope contains the value of `__name__` */
-    bool cumulative;                       /* values are totals since the process began */
+    bool cumulative;                       /* the values are totals since the process began */
     const char *name;                      /* value of `__name__` */
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
     uint32_t n_types;
     uint32_t n_samples; /* number of samples in the pprof */
     uint32_t n_records; /* number of OTLP samples from which these samples were made */
-    uint64_t time_ns;   /* time in ns since 1970; 0: unknown */
+    uint64_t time_ns;   /* time of the profile, in ns since 1970; 0: unknown */
     /* time written in the pprof, in ns since 1970; 0: none. In all pieces of a profile but the
      * first, this time is later than time_ns */
     uint64_t written_ns;
@@ -101,7 +101,7 @@ struct br_pprof_group_type {
     const uint8_t *body, *end; /* encoded Profile message */
     /* each value is a number of periods, so it must be multiplied by the period */
     bool times_period;
-    bool counts_period; /* a sample without a value counts as one period */
+    bool counts_period; /* a sample without a value counts as one sampling period */
 };
 
 /* Profiles that br_pprof_write would write as one pprof. No pprof is encoded: `out->buf` is
@@ -111,7 +111,8 @@ struct br_pprof_group {
     const struct br_dictionary_view *view; /* index of the item's dictionary entries */
     struct br_entry period_type, period_unit;
     int64_t period;
-    const struct br_pprof_group_type *types; /* array of out->n_types elements */
+    /* array of out->n_types elements, one for each sample type */
+    const struct br_pprof_group_type *types;
 };
 
 typedef int br_pprof_group_fn(const struct br_pprof_group *group, void *arg);

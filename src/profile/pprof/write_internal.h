@@ -77,8 +77,9 @@ struct br_pprof_tables {
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
-    uint32_t n_ids[BR_TABLES];              /* number of IDs assigned in this pprof */
-    struct br_pprof_mark *marks[BR_TABLES]; /* marks of strings, functions, locations, mappings */
+    uint32_t n_ids[BR_TABLES]; /* number of IDs assigned in this pprof */
+    /* marks for the entries of the string, function, location and mapping tables */
+    struct br_pprof_mark *marks[BR_TABLES];
     struct br_pprof_piece *stacks;
     struct br_pprof_label_fields *labels;
     struct br_pprof_link_fields *links;
@@ -257,7 +258,9 @@ static inline bool br_pprof_index_next(struct br_pprof_indices *indices, uint32_
 struct br_pprof_profile {
     const uint8_t *body, *end;
     uint32_t n_samples;
-    uint32_t type, unit, period_type, period_unit; /* string indices in the dictionary */
+    /* string indices of the dictionary: type and unit of the samples, type and unit of the
+     * period */
+    uint32_t type, unit, period_type, period_unit;
     int64_t period;
     uint64_t time_ns, duration_ns;
     bool cumulative;

@@ -22,7 +22,8 @@
 struct node {
     struct br_json_part frame, children;
     uint32_t id, parent; /* parent: index of a node + 1; 0: none */
-    /* location index of the builder; stack index of the builder + 1, 0: not added yet */
+    /* index of the location in the builder; index of the stack in the builder + 1, 0: not added
+     * yet */
     uint32_t location, stack;
 };
 
@@ -254,7 +255,7 @@ static int cpuprofile_stack_of(struct cpuprofile *cpuprofile, uint32_t node, uin
             return cpuprofile_no_memory(cpuprofile);
         cpuprofile->path[depth++] = ancestor->location;
     }
-    /* The root node is not a function. */
+    /* The root node is not a function, so it is left out of the stack. */
     if (!cpuprofile->nodes[node].stack) {
         cpuprofile->path_left -= depth;
         br_steps_add(depth);

@@ -42,7 +42,7 @@ struct gecko {
     /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a
      * sample's time */
     double interval_ns, cpu_ns, time_ns;
-    uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
+    uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
 };
 
 /* --- Samples ---------------------------------------------------------------------------------- */
@@ -285,7 +285,7 @@ static void gecko_on_shared(void *arg, const struct br_json_scan *scan,
     br_gecko_on_part(&gecko->shared_parts, scan, name, value);
 }
 
-/* Calls `fn` for the members of a part, if it exists. */
+/* Calls `fn` for each member of the object `part`. Does nothing if the profile lacks the object. */
 static int gecko_read_members(struct gecko *gecko, struct br_json_part part, br_json_member_fn *fn,
                               void *arg)
 {
@@ -345,7 +345,8 @@ static void gecko_set_units(struct gecko *gecko, const struct members *members)
     gecko->cpu_ns = 0;
     if (br_json_part_is(&members->cpu_unit, "ns"))
         gecko->cpu_ns = 1;
-    else if (br_json_part_is(&members->cpu_unit, "\xc2\xb5s")) /* micro sign */
+    /* microseconds, written with the micro sign U+00B5 */
+    else if (br_json_part_is(&members->cpu_unit, "\xc2\xb5s"))
         gecko->cpu_ns = 1e3;
     gecko->time_ns = br_json_part_is(&members->time_unit, "bytes") ? 0 : NS_PER_MS;
 }

@@ -17,7 +17,7 @@ struct br_gecko_reading {
     struct br_json_scan scan; /* scan at the start of the JSON text, whose syntax was checked */
     struct br_build *build;
     struct br_err *err;
-    uint32_t *path; /* locations of the current stack */
+    uint32_t *path; /* locations of the stack that is being built */
     uint32_t cap_path;
     size_t path_left; /* most frames that further stacks may contain in total */
     char *text;       /* buffer for an unescaped string */
@@ -35,10 +35,10 @@ struct br_gecko_stacks {
     /* tables whose strings and sources are used: these tables or the shared tables */
     const struct br_gecko_stacks *string_source;
     uint32_t *sources; /* for each source: index of the string with its name */
-    /* for each resource: mapping index of the builder; 0: the resource is not a library */
+    /* for each resource: index of the mapping in the builder; 0: the resource is not a library */
     uint32_t *resources;
     struct br_gecko_function *functions;
-    uint32_t *frames; /* for each frame: location index of the builder */
+    uint32_t *frames; /* for each frame: index of the location in the builder */
     struct br_gecko_stack *all;
     uint32_t n_sources, cap_sources, n_resources, cap_resources, n_functions, cap_functions;
     uint32_t n_frames, cap_frames, count, cap;

@@ -11,13 +11,14 @@
 
 #define ROWS_MAX (1u << 28)
 #define RESOURCE_LIBRARY 1.0
-#define HAS_RESOURCE 4u /* bits of `flags` of a function, since version 75 */
+/* HAS_RESOURCE and HAS_SOURCE are bits of a function's `flags`, which exist since version 75 */
+#define HAS_RESOURCE 4u
 #define HAS_SOURCE 8u
 #define LINE_MAX_KNOWN 1e9
 
 struct br_gecko_string {
-    uint32_t at;       /* offset in the JSON text of the string */
-    uint32_t interned; /* string index of the builder + 1; 0: not added yet */
+    uint32_t at;       /* offset of the string in the JSON text */
+    uint32_t interned; /* index of the string in the builder + 1; 0: not added yet */
     /* Index of the function for a location string + 1; 0: none. Used only for the Gecko format,
      * which has no table of functions. */
     uint32_t function;
@@ -25,14 +26,14 @@ struct br_gecko_string {
 
 /* A function, or an address in a library if `address` is not 0. */
 struct br_gecko_function {
-    uint32_t function, mapping; /* function and mapping, as indices of the builder */
+    uint32_t function, mapping; /* index of the function and index of the mapping in the builder */
     uint64_t address;
 };
 
 struct br_gecko_stack {
     uint32_t parent; /* index of the prefix (the stack of the caller) + 1; 0: none */
     uint32_t location;
-    uint32_t made; /* stack index of the builder + 1; 0: not added yet */
+    uint32_t made; /* index of the stack in the builder + 1; 0: not added yet */
 };
 
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what)

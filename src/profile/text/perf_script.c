@@ -29,7 +29,7 @@ struct perf {
     struct br_timed timed;
     const char *p, *end;
     size_t line;                          /* number of the current line, from 1 */
-    uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
+    uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
     uint32_t *stack;
     uint32_t n_stack, cap_stack;
 };
@@ -38,7 +38,7 @@ struct span {
     const char *p, *end;
 };
 
-/* The first line of a sample. */
+/* Fields of the first line of a sample. */
 struct perf_head {
     struct span comm, event,
         after_event; /* after_event: text after the event, which may be a stack frame */
@@ -107,7 +107,7 @@ static bool perf_script_cpu(struct span word)
            isdigit((unsigned char)word.p[1]);
 }
 
-/* Parses the fields after the thread. */
+/* Parses the fields that follow the thread in the first line of a sample. */
 static bool perf_script_event(struct span span, struct perf_head *perf_head)
 {
     struct span word = perf_script_word(&span);

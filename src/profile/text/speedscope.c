@@ -74,7 +74,7 @@ struct reader {
     struct known_frame *frames;
     uint32_t n_frames, cap_frames;
     uint32_t part;     /* number of the current part, from 1 */
-    size_t frame_left; /* bytes of frames that may still be read */
+    size_t frame_left; /* most bytes of frames that may still be read */
     char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
     /* most frames that further stacks of all profiles may contain in total, see
@@ -87,7 +87,7 @@ struct reader {
     struct br_text_type type;
     double scale;   /* factor by which the values in the file are multiplied */
     double last_at; /* time of the last event */
-    uint32_t node;  /* node for the frames of the current sample read so far */
+    uint32_t node;  /* node of the last frame that was read of the current sample */
     uint32_t *open; /* nodes of the open frames; their indices are in open_frames */
     uint32_t *open_frames;
     uint32_t n_open, cap_open, cap_open_frames;

@@ -312,7 +312,7 @@ int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
     if (br_build_records(stacks->build))
         rc = source->parts->take(source->parts->arg);
     else
-        br_build_clear(stacks->build); /* no sample had a value */
+        br_build_clear(stacks->build); /* the part is empty, because no sample had a value */
     if (rc)
         return br_err_set(err, rc, "a part cannot be converted: %s", br_strerror(rc));
     source->profile_id = NULL;

@@ -21,7 +21,7 @@ struct br_stack_node {
     /* location or name of the frame, which distinguishes the node from its siblings */
     uint32_t key;
     uint32_t location; /* location of the frame in the dictionary */
-    int64_t value;     /* value of the stack that ends in this node */
+    int64_t value;     /* total value of the stack that ends in this node */
 };
 
 struct br_stacks {
@@ -78,7 +78,7 @@ static inline bool br_stacks_ok(const struct br_stacks *stacks)
 struct br_text_type {
     const char *name; /* value of Pyroscope's `__name__`; NULL: none */
     const char *type, *unit;
-    int64_t scale;     /* factor by which a number in the text is multiplied */
+    int64_t scale;     /* factor by which each number in the text is multiplied */
     int64_t period_ns; /* period in ns, of the period type cpu; 0: the profile has no period */
 };
 
