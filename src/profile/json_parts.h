@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds parts of a JSON text and reads them later, because the members of an object may be in any
- * order. Only for the readers in src/profile/. The whole text has already been checked for valid
+ * order. This header is private to src/profile. The whole text has already been checked for valid
  * syntax.
  */
 #pragma once

@@ -42,8 +42,8 @@ void br_series_free(struct br_series *series);
  * freed. */
 void br_series_forget(struct br_series *series);
 
-/* Returns true for sample attributes that identify a span, trace or profile. They do not create
- * a series. */
+/* Returns true for sample attributes that identify a span, trace or profile. These attributes do
+ * not create a series. */
 bool br_series_is_id(const char *key, size_t len);
 
 /* Returns true if a sample attribute with this name becomes a label: an ID, or an attribute
@@ -55,8 +55,8 @@ bool br_series_keeps(const struct br_series_config *config, const char *key, siz
 struct br_series_made {
     const struct br_label *labels;
     uint32_t count;
-    uint32_t n_left_out;      /* number of labels over the maximum */
-    struct br_label left_out; /* the first label over the maximum */
+    uint32_t n_left_out;      /* number of labels left out because of the maximum */
+    struct br_label left_out; /* the first label left out because of the maximum */
 };
 
 /* Builds the labels of the series for a pprof, except those of its samples. Returns false if

@@ -3,7 +3,7 @@
  * Collects the samples of a text or JSON format with their times until the end of the file.
  * Profiles can be written only then: a sample may precede the table that it refers to, and samples
  * of different events may alternate. Times are those of the file's clock; only at the end is it
- * known whether this clock shows the time of day. Only for src/profile/.
+ * known whether this clock shows the time of day. This header is private to src/profile.
  */
 #pragma once
 
@@ -40,8 +40,8 @@ struct br_timed {
     uint32_t count; /* number of samples */
     /* earliest and latest time of the samples, in ns of the file's clock */
     uint64_t first_ns, last_ns;
-    /* clock_first_ns and clock_last_ns are the first and last time of the whole file. Set if the
-     * samples are written in parts. */
+    /* true: clock_first_ns and clock_last_ns contain the first and last time of the whole file,
+     * because the samples are written in parts */
     bool has_clock;
     uint64_t clock_first_ns, clock_last_ns;
 };

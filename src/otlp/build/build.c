@@ -19,8 +19,8 @@
  * before it copies the entries. The tables of such a builder are not kept for the next request. */
 #define STRIPPED_MIN (1u << 20)
 
-/* Most bytes of those fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED) that are not
- * repeated. */
+/* Most bytes that all fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED) take
+ * together, except repeated fields. */
 #define PROFILE_FIXED 160u
 #define SAMPLE_FIXED 64u
 

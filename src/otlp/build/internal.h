@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions shared by the files of the builder. Only for src/otlp/build. */
+/* Functions shared by the files of the builder. This header is private to src/otlp/build. */
 #pragma once
 
 #include "otlp/build/build.h"

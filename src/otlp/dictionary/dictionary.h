@@ -161,8 +161,8 @@ int br_item_inline_references(struct br_item *item);
  * 1.10 and later.
  */
 
-/* Returns true if one of the attributes of a message uses a reference. The attributes are its
- * repeated KeyValues with number `field`. */
+/* Returns true if one of the attributes of a message uses a reference. The attributes are the
+ * KeyValues in field `field` of the message. */
 bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field);
 
 /* Returns true if an AnyValue uses a reference. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One table of a dictionary under construction: a set of entries, indexed by content. For src/otlp/
- * and src/profile/ only.
+ * One table of a dictionary under construction: a set of entries, indexed by content. This header
+ * is private to src/otlp and src/profile.
  *
  * Entries are stored as on the wire (tag, length, body, one after the other), so that a finished
  * table is copied as a whole. The body of a new entry is written directly after the last entry, and

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Implements br_merge_add and the splits: a dictionary under construction, the source whose entries
- * are copied into it, and the output that refers to it. For src/otlp/ only.
+ * are copied into it, and the output that refers to it. This header is private to src/otlp.
  *
  * The first error is kept in `rc`. After an error the functions may still be called but have no
  * useful effect. The caller checks `rc` at the end and restores the previous state with
@@ -127,7 +127,7 @@ int br_merger_begin(struct br_merge *merge);
 void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret);
 
 /* Restores the state at the mark and clears `rc`. Afterwards the maps of the source are invalid:
- * the caller calls br_source_reset_maps or br_source_forget. */
+ * the caller must call br_source_reset_maps or br_source_forget. */
 void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark);
 
 /* Empties the merger, also after an error. Keeps the memory for reuse, unless it is large. */
@@ -146,7 +146,7 @@ static inline void br_merger_fail(struct br_merge *merge, int code)
 
 /* --- Entries (entries.c) ------------------------------------------------------------------- */
 
-/* Most bytes of the fields of an entry that are not repeated. */
+/* Most bytes that all fields of an entry take together, except repeated fields. */
 #define BR_ENTRY_FIXED 64
 
 /* Begins an entry of at most `len` + BR_ENTRY_FIXED bytes. Returns the position where the caller

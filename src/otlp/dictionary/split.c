@@ -5,8 +5,8 @@
  * them (their other fields are the heads).
  *
  * Leaves are added one at a time, after opening the messages above them. A leaf that makes the
- * piece too large is removed again, for profiles together with its dictionary entries, and starts
- * the next piece.
+ * piece too large is removed again and starts the next piece. For profiles, the dictionary entries
+ * of the leaf are removed as well.
  */
 #include "base/mem.h"
 #include "core/host.h"

@@ -28,7 +28,8 @@ enum br_change {
     BR_DROP,
     BR_REPLACE, /* replace the message's body with `out` */
     /* Replace the message with the `n_out` messages in `out`, each with its tag and length. Only
-     * for spans and samples. The number of records to report to the ledger does not grow. */
+     * spans and samples can be split. The number of records to report to the ledger does not
+     * grow. */
     BR_SPLIT,
 };
 

@@ -19,8 +19,8 @@
 #define BR_JSON_NAME_MAX 64
 #define BR_JSON_FIELDS_MAX 32 /* most fields of a message in the schemas in use */
 
-/* Writes the lowerCamelCase name of a field to `out` and returns `out`. Like protoc, it removes
- * each underscore and makes the next letter upper case. */
+/* Writes the lowerCamelCase name of a field to `out` and returns `out`. Like protoc, the
+ * function removes each underscore and makes the next letter upper case. */
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
 
 /* Returns true if `name` is the name of the field: in lowerCamelCase, or as in the schema

@@ -10,7 +10,7 @@
  *
  * The tree is for small texts and for texts that are not read in order. OTLP's JSON is decoded
  * without a tree (otlp/json/json.h). Links lead backwards, from the last child to the first. The
- * children of an object are keys and values in alternation.
+ * children of an object are its keys and values, alternately.
  */
 #pragma once
 

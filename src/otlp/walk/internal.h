@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types and functions shared by the walks over both signals. Only for src/otlp/walk. */
+/* Types and functions shared by the walks over both signals. This header is private to src/otlp. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>

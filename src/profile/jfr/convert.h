@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Converts a JFR recording to profiles. Only for src/profile/jfr.
+ * Converts a JFR recording to profiles. This header is private to src/profile/jfr.
  *
  * Each event becomes a sample in the table of its kind. Tables are written at the end, for two
  * reasons: the series label `jfr_event` may be anywhere in the recording, and an event may belong
@@ -69,7 +69,7 @@ struct br_jfr_pair {
 
 struct br_jfr_labels {
     struct br_build *build;
-    size_t text_max; /* most bytes of text that further attributes may have in total */
+    size_t text_max; /* most bytes of text that the attributes added later may have in total */
     struct br_jfr_context *contexts;
     uint32_t n_contexts, contexts_cap;
     struct br_jfr_string *strings; /* strings[0] stands for a string that the recording lacks */
@@ -98,8 +98,8 @@ void br_jfr_labels_release(struct br_jfr_labels *labels);
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* Returns in `ret` the builder's attribute whose key is `key` and whose value is string number
- * `string` of `labels`; 0 if that string is empty or missing. `key` is a string index of the
- * builder and must not be one of the keys that name IDs, such as "span_id". Returns 0,
+ * `string` of `labels`; 0 if that string is empty or missing. `key` is the index of a string in
+ * the builder and must not be one of the keys that name IDs, such as "span_id". Returns 0,
  * BR_ETOOBIG (more text than text_max), BR_ENOMEM, or the builder's error. */
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
@@ -259,7 +259,7 @@ struct br_jfr_stacks {
     bool lines_signed;
     /* index of the builder's mapping that all locations share; 0: not added yet */
     uint32_t mapping;
-    /* most bytes that the names of further functions may have in total; only malicious input
+    /* most bytes that the names of functions added later may have in total; only malicious input
      * reaches this limit */
     size_t name_bytes_max;
     struct br_str name;

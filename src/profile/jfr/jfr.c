@@ -72,8 +72,8 @@ static int jfr_read_text(struct recording *recording, uint64_t at, struct br_str
     return out->failed ? BR_ENOMEM : 0;
 }
 
-/* Parses a duration such as "20 ms", or a number of nanoseconds such as "10000000". Returns it
- * in nanoseconds, or 0 for any other text. */
+/* Parses a duration such as "20 ms", or a number of nanoseconds such as "10000000". Returns the
+ * duration in nanoseconds, or 0 for any other text. */
 static int64_t jfr_duration_of(const char *text)
 {
     static const struct {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the file format of Java Flight Recorder in place. Only for src/profile/jfr.
+ * Reads the file format of Java Flight Recorder in place. This header is private to
+ * src/profile/jfr.
  *
  * A file is a sequence of independent chunks. A chunk consists of a header and events. The header
  * points to two special events: the metadata, which lists the fields of each type, and the last

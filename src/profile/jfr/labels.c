@@ -106,8 +106,8 @@ static void jfr_labels_read_id(const struct br_jfr_labels *labels, uint32_t key,
 }
 
 /* Returns in `ret` the index in `labels->pairs` of the label with the key `key` and string
- * number `string` as its value. Adds the label at its first use. `key` is a string index of the
- * builder. */
+ * number `string` as its value. Adds the label at its first use. `key` is the index of a string
+ * in the builder. */
 static int jfr_labels_pair_of(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                               uint32_t value, uint32_t *ret)
 {

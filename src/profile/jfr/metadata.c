@@ -408,8 +408,8 @@ static int jfr_metadata_read_elements(struct walk *walk)
         stack[depth - 1].left--;
         if (!jfr_metadata_read_element(walk, &element) || depth == DEPTH_MAX)
             return BR_EINVAL;
-        /* Classes are accepted only on this level. The fields of a class inside another class
-         * would be added to the outer class. */
+        /* Classes are accepted only at depth 2. The fields of a class inside another class would
+         * be added to the outer class. */
         bool class = depth == 2 && jfr_metadata_is(walk, element.name, W_CLASS);
         int rc = class ? jfr_metadata_add_class(walk, &element) : 0;
         if (stack[depth - 1].class && jfr_metadata_is(walk, element.name, W_FIELD))

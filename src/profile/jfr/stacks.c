@@ -96,8 +96,8 @@ static int jfr_stacks_symbol_of(struct br_jfr_stacks *stacks, const struct br_jf
     return 0;
 }
 
-/* Finds the symbol for the name of a class. Returns 1 if it was found, 0 if the chunk does not
- * contain the class, or an error code. */
+/* Finds the symbol for the name of a class. Returns 1 if the symbol was found, 0 if the chunk
+ * does not contain the class, or an error code. */
 static int jfr_stacks_class_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                uint64_t id, uint32_t *ret)
 {
@@ -147,8 +147,8 @@ static int jfr_stacks_add_function(struct br_jfr_stacks *stacks, const struct br
     return 1;
 }
 
-/* Finds the builder's function for a method. Returns 1 if it was found, 0 if the chunk does not
- * contain the method or its class, or an error code. */
+/* Finds the builder's function for a method. Returns 1 if the function was found, 0 if the chunk
+ * does not contain the method or its class, or an error code. */
 static int jfr_stacks_function_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t id, uint32_t *ret, struct br_err *err)
 {

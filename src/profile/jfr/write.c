@@ -125,7 +125,7 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
     return 0;
 }
 
-/* Attributes of the sample written last. The next sample usually has the same ones. */
+/* Attributes of the sample written last. The next sample usually has the same attributes. */
 struct written_tags {
     uint32_t tags, link;
     size_t count; /* number of attributes for `tags` */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State of the pprof reader and functions shared by its files. Only for src/profile/pprof. Source:
- * github.com/google/pprof/proto/profile.proto.
+ * State of the pprof reader and functions shared by its files. This header is private to
+ * src/profile/pprof. Source: github.com/google/pprof/proto/profile.proto.
  *
  * Fields may be in any order. So the reader first scans the top level for the number and the
  * position of each field, and reads their contents afterwards.
@@ -253,25 +253,26 @@ static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t
     return br_pprof_ids_find(ids, id);
 }
 
-/* Reads the string table. Returns 0 or a code with a message. */
+/* Reads the string table. Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_read_strings(struct br_pprof *pprof);
 
-/* Reads the mappings, functions and locations. Must be called after br_pprof_read_strings. Returns
- * 0 or a code with a message. */
+/* Reads the mappings, functions and locations. Must be called after br_pprof_read_strings.
+ * Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_read_tables(struct br_pprof *pprof);
 
-/* Reads the samples, which must have `n_types` values each. Returns 0 or a code with a message. */
+/* Reads the samples, which must have `n_types` values each. Returns 0, or an error code with a
+ * message in `pprof->err`. */
 int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types);
 
 /* Writes the samples into the builder's open Profile, with their values of sample type `type`. */
 void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type);
 
 /* Builds the attributes of the first `count` labels, and the link to the span that the labels
- * name. Returns 0 or a code with a message. */
+ * name. Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link);
 
 /* Builds an attribute whose key is the string `key` of the builder, and whose value is string
- * number `string` of the pprof. Returns 0 or a code with a message. */
+ * number `string` of the pprof. Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret);
 
 /* Frees the memory of the labels that is not in the arena. */

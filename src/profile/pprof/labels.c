@@ -9,8 +9,8 @@
 #include "base/str.h"
 #include "profile/pprof/internal.h"
 
-/* Smallest and largest number of entries in the cache of labels, and in that of links. Samples
- * repeat their labels. */
+/* Smallest and largest number of entries in the cache of labels, and in that of links. Most
+ * samples have the labels of earlier samples. */
 #define MEMO_MIN 16u
 #define MEMO_MAX 1024u
 /* Largest number of labels of a sample for which repeated keys are found by comparing all pairs. */

@@ -496,7 +496,7 @@ static bool pprof_read_fits_request(struct br_pprof *pprof)
 static int pprof_read_whole(struct br_pprof *pprof)
 {
     struct types types;
-    /* Clears `types` by its count only, because entries beyond the count are not read. */
+    /* Only the count of `types` is cleared, because entries beyond the count are not read. */
     types.count = 0;
     int rc = br_pprof_read_strings(pprof);
     if (!rc)

@@ -55,8 +55,8 @@ static void pprof_write_read_values(struct sample *sample, const uint8_t *p, con
         sample->value = br_sum(sample->value, (int64_t)v);
 }
 
-/* Usually the attributes are one packed field. If there are several fields, they are searched
- * from the start of the sample. */
+/* Usually the attributes are one packed field. A sample with several fields of attributes is
+ * searched from its start. */
 static void pprof_write_read_attributes(struct sample *sample, const struct br_field *field)
 {
     struct br_pprof_indices *indices = &sample->attributes;
@@ -130,8 +130,8 @@ static inline void pprof_write_read_sample(struct sample *sample, const uint8_t 
     }
 }
 
-/* Finds the body of the next sample. Returns its end and sets `*ret` to its start; NULL at the
- * end. */
+/* Finds the body of the next sample. Returns the end of the body and sets `*ret` to its start.
+ * Returns NULL if no sample follows. */
 static inline const uint8_t *pprof_write_next_body(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;
@@ -475,8 +475,8 @@ static int pprof_write_group(struct br_pprof_writer *writer, uint32_t count)
 
 /* --- Scopes, resources and items -------------------------------------------------------------- */
 
-/* Finds the next Profile of a scope. Returns its end and sets `*ret` to its start; NULL at the
- * end. */
+/* Finds the next Profile of a scope. Returns the end of the Profile and sets `*ret` to its
+ * start. Returns NULL if no Profile follows. */
 static const uint8_t *pprof_write_next_profile(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;

@@ -99,7 +99,7 @@ int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
 struct br_pprof_group_type {
     struct br_entry type, unit;
     const uint8_t *body, *end; /* encoded Profile message */
-    /* each value is a number of periods, so it must be multiplied by the period */
+    /* each value is a number of sampling periods, so it must be multiplied by the period */
     bool times_period;
     bool counts_period; /* a sample without a value counts as one sampling period */
 };

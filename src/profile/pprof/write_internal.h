@@ -5,7 +5,7 @@
  * entry has in a pprof, and the number of that pprof. Marks of earlier pprofs are thus ignored and
  * need not be cleared.
  *
- * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. Only for
+ * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. This header is private to
  * src/profile/pprof/write*.c.
  */
 #pragma once
@@ -282,7 +282,7 @@ struct br_pprof_type {
     char text[PPROF_TYPE_LEN];  /* NUL-terminated copy of the type */
     char clean_unit[PPROF_TYPE_LEN];
     bool is_period;    /* values have the type and unit of the period */
-    bool times_period; /* each value is a number of periods */
+    bool times_period; /* each value is a number of sampling periods */
 };
 
 struct br_pprof_head {

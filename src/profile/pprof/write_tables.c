@@ -507,8 +507,8 @@ static inline uint64_t pprof_write_tables_two_bytes(uint64_t pair)
     return (pair & 0x7f) | (pair >> 1 & 0x3f80);
 }
 
-/* Half of the total time is spent in this function. Most indices of a large table take two
- * bytes, so four of them are decoded at a time. */
+/* Half of the time for writing a pprof is spent in this function. Most indices of a large table
+ * take two bytes, so four of them are decoded at a time. */
 static uint8_t *pprof_write_tables_put_locations(struct br_pprof_tables *tables, uint8_t *out,
                                                  const uint8_t *p, const uint8_t *end)
 {

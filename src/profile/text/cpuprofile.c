@@ -41,7 +41,7 @@ struct cpuprofile {
     uint32_t n_ids, current;
     uint32_t *path;
     uint32_t cap_path;
-    size_t path_left; /* most frames that further stacks may contain in total */
+    size_t path_left; /* most frames that the stacks added later may contain in total */
     char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };

@@ -5,7 +5,7 @@
  * processed format up to version 55 each thread has its own tables. Later versions share the
  * strings between all threads, and since version 60 the other tables as well. Source:
  * docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts of
- * firefox-devtools/profiler. Only for src/profile/.
+ * firefox-devtools/profiler. This header is private to src/profile.
  */
 #pragma once
 
@@ -19,7 +19,7 @@ struct br_gecko_reading {
     struct br_err *err;
     uint32_t *path; /* locations of the stack that is being built */
     uint32_t cap_path;
-    size_t path_left; /* most frames that further stacks may contain in total */
+    size_t path_left; /* most frames that the stacks added later may contain in total */
     char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };

@@ -77,10 +77,10 @@ struct reader {
     size_t frame_left; /* most bytes of frames that may still be read */
     char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
-    /* most frames that further stacks of all profiles may contain in total, see
+    /* most frames that the stacks added later, for all profiles, may contain in total, see
      * br_stacks.path_left */
     size_t path_left;
-    /* State of the current group of merged profiles: */
+    /* The fields below are the state of the current group of merged profiles. */
     struct br_profile_source group_source;
     struct br_arena *group_arena;
     struct br_stacks stacks;

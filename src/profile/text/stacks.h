@@ -2,8 +2,8 @@
 /*
  * Collects the stacks of a text format in a tree, with the outermost frames below the root, and
  * writes one OTLP Profile from it. Equal stacks share a node, which has the sum of their values, as
- * in Pyroscope. So the work is in proportion to the size of the input and the output. Only for
- * src/profile/.
+ * in Pyroscope. So the work is in proportion to the size of the input and the output. This header
+ * is private to src/profile.
  */
 #pragma once
 
@@ -30,11 +30,11 @@ struct br_stacks {
     uint32_t count, cap;
     struct br_index index; /* hash index of all nodes except the root */
     uint32_t n_max;        /* largest number of nodes, derived from br_profile_text_max */
-    /* most bytes that further names may have in total; the names in a trie share bytes, so a
-     * small upload may contain long names */
+    /* most bytes that the names added later may have in total; the names in a trie share bytes,
+     * so a small upload may contain long names */
     size_t text_left;
-    /* most frames that further stacks may contain in total; the stack of a node has a frame for
-     * the node and for each ancestor */
+    /* most frames that the stacks added later may contain in total; the stack of a node has a
+     * frame for the node and for each ancestor */
     size_t path_left;
     /* number of nodes that were copied from the previous part and do not count for the size of
      * this part */
@@ -83,7 +83,8 @@ struct br_text_type {
 };
 
 /* Determines the type from type, units and sample rate of the source. Counts of "cpu" and "wall"
- * become nanoseconds, and both get a period of "cpu", as in Pyroscope. Points into `source`. */
+ * become nanoseconds, and both types get a period of the period type "cpu", as in Pyroscope. The
+ * strings of `text_type` point into `source`. */
 void br_text_type_init(struct br_text_type *text_type, const struct br_profile_source *source);
 
 /* Multiplies a number by type->scale. Returns 0, or BR_EINVAL with a message if the number is
