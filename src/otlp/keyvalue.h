@@ -38,8 +38,9 @@ struct br_any {
     uint64_t reference;
 };
 
-/* Decodes an AnyValue. If it has several fields, the last one counts; fields with a wrong wire
- * type are skipped. The type is EMPTY if no field is valid or the message is malformed. */
+/* Decodes an AnyValue. If the AnyValue has several fields, the last field counts; fields with a
+ * wrong wire type are skipped. The type is EMPTY if no field is valid or the message is
+ * malformed. */
 struct br_any br_any_read(struct br_value value);
 
 /* Returns the bytes of the field that br_any_read would decode. If a value repeats its fields,

@@ -48,9 +48,9 @@ int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, stru
 /* Builds the labels of the series as Pyroscope does, in an array in the arena. Labels that begin
  * with `__` are removed, except `__session_id__`. The first `app_len` bytes of the application
  * name become the label `service_name`. If the labels already contain a `service_name` and
- * `app_name` is set, the application name becomes the label `app_name`, unless there is one. Set
- * `app_name` for text formats and JFR, not for pprof. The results point to the same memory as
- * `name`. Returns 0 or BR_ENOMEM. */
+ * `app_name` is set, the application name becomes the label `app_name`, unless the labels
+ * contain an `app_name`. Set `app_name` for text formats and JFR, not for pprof. The results
+ * point to the same memory as `name`. Returns 0 or BR_ENOMEM. */
 int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
                   struct br_arena *arena, struct br_label **ret, size_t *ret_n);
 

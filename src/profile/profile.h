@@ -129,7 +129,7 @@ struct br_profile_source {
     /* pprof: from a Datadog profiler, which uses other names of sample types. Most values of a
      * sample are 0; a sample is written only for the types for which its value is not 0 */
     bool datadog;
-    /* Errors in a pprof, and truncated JFR chunks, are added here. NULL: they are not counted. */
+    /* Errors in a pprof, and truncated JFR chunks, are added here. NULL: errors are not counted. */
     struct br_profile_lost *lost;
     /* how to divide the profile into parts; NULL: read the profile as one request */
     const struct br_profile_parts *parts;
@@ -162,7 +162,7 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
  * separate samples. */
 bool br_profile_divides(enum br_profile_format format);
 
-/* Readers, one per format. Their contract is that of br_profile_read. */
+/* Readers, one per format. A reader has the same contract as br_profile_read. */
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
@@ -181,7 +181,7 @@ const char *br_profile_known_mistake(const uint8_t *data, size_t len);
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
 /* Determines Pyroscope's `__name__` ("process_cpu", "memory" ...) for a pprof with the sample
- * types `types`. Writes it to `ret`, truncated to `size`. If `configs` is NULL, Pyroscope's
- * defaults are used. Source: grafana/pyroscope pkg/og/convert/pprof. */
+ * types `types`. Writes the name to `ret`, truncated to `size` bytes. If `configs` is NULL,
+ * Pyroscope's defaults are used. Source: grafana/pyroscope pkg/og/convert/pprof. */
 void br_pyroscope_name(const char *const *types, size_t count, const struct br_sample_type *configs,
                        size_t n_configs, char *ret, size_t size);

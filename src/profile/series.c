@@ -256,8 +256,8 @@ static void series_read_origin(struct br_series *series, struct origin *origin,
     origin->read = !series->no_memory;
 }
 
-/* Adds the `service_name` that Pyroscope gives to OTLP profiles without a service. For profiles
- * of its SDKs Pyroscope chooses the name itself. */
+/* Adds the `service_name` that Pyroscope gives to OTLP profiles without a service. Pyroscope
+ * itself chooses the name for profiles of its SDKs. */
 static void series_add_unknown(struct br_series *series, struct origin *origin,
                                const struct br_any *program)
 {

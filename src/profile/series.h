@@ -38,8 +38,8 @@ struct br_series;
 struct br_series *br_series_new(const struct br_series_config *config);
 void br_series_free(struct br_series *series);
 
-/* Forgets the cached Resource and scope. Must be called before the item that contains them is
- * freed. */
+/* Forgets the cached Resource and scope. Must be called before the item that contains the
+ * Resource and scope is freed. */
 void br_series_forget(struct br_series *series);
 
 /* Returns true for sample attributes that identify a span, trace or profile. These attributes do

@@ -15,8 +15,9 @@
  * message whose length needs fewer or more bytes is moved when it is closed. */
 #define LIKELY_LEN 16384u
 
-/* Limit in bytes for the memory of a builder. A builder that uses more frees its lookup tables
- * before it copies the entries. The tables of such a builder are not kept for the next request. */
+/* Limit in bytes for the memory of a builder. A builder that uses more memory frees its lookup
+ * tables before it copies the entries. The tables of such a builder are not kept for the next
+ * request. */
 #define STRIPPED_MIN (1u << 20)
 
 /* Most bytes that all fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED) take

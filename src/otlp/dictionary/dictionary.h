@@ -4,12 +4,12 @@
  * opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10 and later.
  *
  * All functions take items that br_walk has accepted: the wire format and all indices are valid.
- * Entry 0 of every table is the zero value and means "none", even if a sender puts something else
- * there.
+ * Entry 0 of every table is the zero value and means "none", even if a sender stores another value
+ * in entry 0.
  *
  * A merged or split dictionary is built from the samples: a sample refers to its stack, the stack
  * to its locations, and so on down to the strings. Each entry is copied when it is first reached,
- * unless an equal one exists. The result contains no unused entries.
+ * unless the result contains an equal entry. The result contains no unused entries.
  *
  * Profiles keep their fields and the order of their samples. Entries are decoded and written in one
  * canonical form, so that equal entries have equal bytes. Most senders repeat the same tables:
@@ -146,8 +146,8 @@ int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_b
 bool br_item_has_references(const struct br_item *item);
 
 /* Replaces the references that br_item_has_references finds by the strings, in the item's parts.
- * Does nothing if there are none. Exporters use this function for backends that may not resolve
- * references. The dictionary keeps its entries and their indices.
+ * Does nothing if the item has no references. Exporters use this function for backends that may
+ * not resolve references. The dictionary keeps its entries and their indices.
  *
  * Returns 0, BR_ENOMEM, BR_EFULL if a part would exceed BR_BUF_MAX, or BR_EINVAL if the item is
  * malformed. On failure the item is valid, with some of the references replaced. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies single entries of a source dictionary into the merged one. An entry is decoded, its
+ * Copies single entries of a source dictionary into the merged dictionary. An entry is decoded, its
  * references are followed, and it is written in one canonical form: non-zero scalars, packed lists,
  * unknown fields last. Equal entries therefore have equal bytes, regardless of the sender's
  * encoder.
@@ -97,7 +97,8 @@ static bool merge_entry_read_scalars(const uint8_t *p, const uint8_t *end, uint6
     return true;
 }
 
-/* Interns a string. It is looked up before it is copied, because most strings exist already. */
+/* Interns a string. The string is looked up before it is copied, because most strings exist
+ * already. */
 static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t *body, uint32_t len,
                                           uint32_t guess)
 {

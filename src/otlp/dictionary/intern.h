@@ -6,7 +6,7 @@
  * Entries are stored as on the wire (tag, length, body, one after the other), so that a finished
  * table is copied as a whole. The body of a new entry is written directly after the last entry, and
  * is added only if it differs from all entries. The hash has a random seed, so that a client cannot
- * choose input that collides. Entry 0 is the empty one.
+ * choose input that collides. Entry 0 is the empty entry.
  */
 #pragma once
 
@@ -77,8 +77,8 @@ struct br_intern {
        */
 #define BR_INTERN_NONE UINT32_MAX
 
-/* Initialises a zeroed table with its entry 0. `field` is its field number, below 16. Returns 0,
- * BR_EFULL or BR_ENOMEM; the table must be released even after a failure. */
+/* Initialises a zeroed table with its entry 0. `field` is the field number of the table, below
+ * 16. Returns 0, BR_EFULL or BR_ENOMEM; the table must be released even after a failure. */
 int br_intern_init(struct br_intern *intern, struct br_budget *budget, uint32_t field);
 void br_intern_release(struct br_intern *intern, struct br_budget *budget);
 

@@ -161,9 +161,9 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
     return br_intern_body(&merge->tables[table]);
 }
 
-/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an equal
- * one that exists. While recalling, adds nothing and returns BR_INTERN_NONE if there is no equal
- * entry. `guess`: see br_intern_find. */
+/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an
+ * existing equal entry. While recalling, adds nothing and returns BR_INTERN_NONE if there is no
+ * equal entry. `guess`: see br_intern_find. */
 static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
 {
@@ -186,20 +186,21 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
     return br_put_varint(out, value);
 }
 
-/* Copies entry `index` of the source into the merged dictionary, unless an equal one exists.
- * Returns its merged index. */
+/* Copies entry `index` of the source into the merged dictionary, unless that dictionary contains
+ * an equal entry. Returns the merged index of the entry. */
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
 /* Looks up the source's entries table by table, and records the merged index of each entry that
- * the merged dictionary contains. Entries that it does not contain, or that refer to such
- * entries, are left to br_merger_index.
+ * the merged dictionary contains. Entries that the merged dictionary does not contain, or that
+ * refer to such entries, are left to br_merger_index.
  *
  * br_merger_index alone would be correct, but it follows the references of the samples, and each
  * lookup depends on the previous one. br_merger_recall reads a table from start to end, with
  * several lookups in parallel. */
 void br_merger_recall(struct br_merge *merge);
 
-/* Looks up entry `index` while recalling. Returns its merged index or BR_INTERN_NONE. */
+/* Looks up entry `index` while recalling. Returns the merged index of the entry, or
+ * BR_INTERN_NONE. */
 uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index);
 
 /* Returns the merged index of entry `index` of the source. Copies the entry into the merged
@@ -227,8 +228,8 @@ int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len);
 
-/* Makes room for `len` more bytes of output. Returns the position where the caller writes them.
- * Returns NULL and sets `rc` on failure. */
+/* Makes room for `len` more bytes of output. Returns the position where the caller writes these
+ * bytes. Returns NULL and sets `rc` on failure. */
 static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
 {
     if (__builtin_expect(merge->out && merge->out_cap - merge->out->len >= len && !merge->rc, 1))
@@ -285,9 +286,9 @@ void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_par
 /* --- Outlines of written dictionaries --------------------------------------------------------- */
 
 /*
- * The outline of a dictionary that Braid has written: position and size of each table. It is stored
- * after the dictionary's bytes, in the same buffer, but not sent. A reader that needs one table can
- * skip the others.
+ * The outline of a dictionary that Braid has written: position and size of each table. The outline
+ * is stored after the dictionary's bytes, in the same buffer, but not sent. A reader that needs
+ * only one table uses the outline to skip the other tables.
  */
 
 struct br_outline {

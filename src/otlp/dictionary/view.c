@@ -92,8 +92,8 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 
 /* --- Strings indexed on demand ---------------------------------------------------------------- */
 
-/* The bytes of a dictionary part that contain its strings. For a part without an outline, this
- * is the whole part. */
+/* The bytes of a dictionary part that contain its strings. For a part without an outline, the
+ * range is the whole part. */
 struct lazy_range {
     const uint8_t *p, *end;
 };

@@ -59,9 +59,9 @@ int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t 
 
 /* Corrects the values of Profile.time_unix_nano and Sample.timestamps_unix_nano below
  * BR_TIME_MIN_NS in a profiles item. A value is converted if, read as seconds, milliseconds or
- * microseconds, it is between 31 days ago and one day ahead. Otherwise it becomes `now_ns`. A
- * profile without a time gets the earliest timestamp of its samples, or `now_ns` if they have
- * none.
+ * microseconds, it is between 31 days ago and one day ahead. Any other value becomes `now_ns`. A
+ * profile without a time gets the earliest timestamp of its samples, or `now_ns` if the samples
+ * have no timestamps.
  *
  * `*ret_corrected` is the number of profiles that changed. Returns 0 or an error of
  * br_item_rewrite; on failure the item is unchanged. */

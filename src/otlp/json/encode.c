@@ -16,9 +16,9 @@ struct piece {
     size_t len;
 };
 
-/* The bytes of an encoded message. Usually they are one piece. If a field that is not repeated
- * occurs several times, the message consists of the pieces of all occurrences, which protobuf
- * merges. */
+/* The bytes of an encoded message. Usually the bytes are one piece. If a field that is not
+ * repeated occurs several times, the message consists of the pieces of all occurrences, which
+ * protobuf merges. */
 struct body {
     const struct piece *pieces;
     uint32_t count;
@@ -44,8 +44,8 @@ static int encode_print_message(const ProtobufCMessageDescriptor *desc, const st
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-/* Reads the next field of the body into `*ret`. Returns 1 if there is one, 0 at the end of the
- * body, or BR_EINVAL if the bytes are malformed. */
+/* Reads the next field of the body into `*ret`. Returns 1 if a field was read, 0 at the end of
+ * the body, or BR_EINVAL if the bytes are malformed. */
 static int encode_next_field(struct cursor *cursor, struct br_field *ret)
 {
     while (cursor->p == cursor->end) {
@@ -380,7 +380,8 @@ static int encode_print_fields(const ProtobufCMessageDescriptor *desc, const str
     return rc;
 }
 
-/* Prints a google.protobuf.Any. If its message type is unknown, only "@type" is printed. */
+/* Prints a google.protobuf.Any. If the type of the inner message is unknown, only "@type" is
+ * printed. */
 static int encode_print_any(const struct body *body, unsigned depth, bool *first,
                             struct br_str *out)
 {

@@ -63,10 +63,10 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  * Notes: the intermediate form between JSON and protobuf.
  *
  * In protobuf the length of a message precedes it and its fields are in the order of their numbers;
- * in JSON they come in any order. The first pass reads the text and writes notes in its order. The
- * second pass reads the notes from end to start and writes the message from end to start. Each
- * length is thus known when it is written, and no written byte is moved. Both passes are linear at
- * any depth.
+ * in JSON the fields come in any order. The first pass reads the text and writes notes in the order
+ * of the text. The second pass reads the notes from end to start and writes the message from end to
+ * start. Each length is thus known when it is written, and no written byte is moved. Both passes
+ * are linear at any depth.
  *
  * Because a note is read from its end, it ends with its length. A number is a varint with its bytes
  * reversed.

@@ -41,8 +41,8 @@ struct br_walker {
     uint32_t n_tables[8];
     /* False in the first walk over profiles, which only records the largest index into each
      * table. When all entries have been counted, these indices are compared with the sizes of
-     * the tables. If one is too large, a second walk with `exact` set finds the position of the
-     * error. */
+     * the tables. If an index is too large, a second walk with `exact` set finds the position of
+     * the error. */
     bool exact;
     uint64_t largest[8];
 };
@@ -150,7 +150,7 @@ BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
 }
 
 /* Returns true if the `count` bytes at `p`, at most 64, are all ASCII. May read up to 15 bytes
- * past their end (BR_BUF_SLACK). */
+ * after these bytes (BR_BUF_SLACK). */
 BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
 {
     typedef uint64_t wide __attribute__((vector_size(16)));
@@ -300,8 +300,8 @@ bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const 
 bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end);
 
-/* Records the position of a Resource in its part. If the part already has one, records that it
- * has several. */
+/* Records the position of a Resource in its part. If the part already has a Resource, records
+ * that the part has several. */
 void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
                            const struct br_field *field, const uint8_t *next);
 

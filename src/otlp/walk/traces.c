@@ -129,8 +129,8 @@ __attribute__((noinline)) static bool walk_traces_other_attribute(struct br_walk
     return found != BR_WALK_BAD;
 }
 
-/* Checks an attribute of a span. Stores its value if it is the thread id or thread name of the
- * span. */
+/* Checks an attribute of a span. Stores the value of the attribute if it is the thread id or
+ * thread name of the span. */
 BR_HOT bool walk_traces_read_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
                                        struct br_span *span)
 {

@@ -43,8 +43,8 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_SPAN_BYTES 48
 
 /* Limits for references to strings (key_strindex, string_value_strindex). For backends that may
- * not support references, exporters replace them by the strings. A request is rejected if the
- * replacement would add more than BR_WALK_INLINE_TIMES the request's size plus
+ * not support references, exporters replace references by the strings. A request is rejected if
+ * the replacement would add more than BR_WALK_INLINE_TIMES the request's size plus
  * BR_WALK_INLINE_BYTES, or make a part larger than BR_BUF_MAX. */
 #define BR_WALK_INLINE_TIMES 4
 #define BR_WALK_INLINE_BYTES (1u << 20)

@@ -11,8 +11,8 @@
  * equal stack and labels are folded. Threads and times are left out, and so are samples whose stack
  * is missing from the recording.
  * - With keeps_times these samples also have their thread and times for the processor join, which
- *   removes them later. Samples with equal stack, labels and thread become one with lists of times
- * and values.
+ *   removes them later. Samples with equal stack, labels and thread become one sample with lists of
+ * times and values.
  * - All other recordings keep everything. Each event becomes a sample with its time and the
  * attributes `thread.name` and `thread.id`, so that a join can find the span that was open at that
  * time. The ID is Java's thread number, as OpenTelemetry's Java agent writes it to spans.
@@ -201,8 +201,8 @@ void br_jfr_samples_release(struct br_jfr_samples *samples);
  * the tags if necessary. Returns 0 or BR_ENOMEM. */
 int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret);
 
-/* Adds a sample. When folding, adds its values to those of an equal sample. Returns 0, BR_ENOMEM
- * or BR_EFULL (2^32 samples). */
+/* Adds a sample. If samples are folded, adds the sample's values to those of an equal sample.
+ * Returns 0, BR_ENOMEM or BR_EFULL (2^32 samples). */
 int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
@@ -227,8 +227,8 @@ struct br_jfr_group {
     uint32_t count, first; /* number of samples, and index of the first in `times` and `values` */
 };
 
-/* Samples of a table that are not folded, sorted by group. Within a group they keep the order of
- * the recording. */
+/* Samples of a table that are not folded, sorted by group. Within a group, samples keep the
+ * order of the recording. */
 struct br_jfr_groups {
     struct br_jfr_group *groups; /* groups in the order of the first sample of each group */
     uint32_t count, cap;

@@ -344,7 +344,7 @@ static int jfr_read_chunk(struct recording *recording, size_t at, struct br_err 
 }
 
 /* Returns true if the chunk at `at` is incomplete, because the program was killed. The chunks
- * before it are still valid. */
+ * before an incomplete chunk are valid. */
 static bool jfr_is_torn(const struct recording *recording, size_t at)
 {
     const struct br_profile_source *source = recording->source;

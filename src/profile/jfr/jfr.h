@@ -226,7 +226,7 @@ struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *ids, uint64_t id);
 int br_jfr_ids_put(struct br_jfr_ids *ids, uint64_t id, uint32_t at);
 
 /* Removes all entries from the table. Frees the table's memory if there are many slots, or many
- * in proportion to the number of entries. */
+ * slots per entry. */
 void br_jfr_ids_clear(struct br_jfr_ids *ids);
 void br_jfr_ids_release(struct br_jfr_ids *ids);
 

@@ -149,7 +149,7 @@ int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t 
     return rc;
 }
 
-/* Stores the ID that a label contains in the context. The label "span_id" takes precedence over
+/* Stores the ID from a label in the context. The label "span_id" takes precedence over
  * "profile_id". */
 static void jfr_labels_set_id(struct br_jfr_context *context, const struct br_jfr_pair *pair)
 {

@@ -40,8 +40,8 @@ static bool jfr_names_at_end(const struct cursor *cursor)
     return cursor->p == cursor->end;
 }
 
-/* Returns the position after the last `mark` in the name, or NULL if it is missing or preceded
- * by a line feed. The mark must not be at the start of the name. */
+/* Returns the position after the last `mark` in the name, or NULL if the mark is missing or
+ * preceded by a line feed. The mark must not be at the start of the name. */
 static const char *jfr_names_after_last(const char *name, size_t len, const char *mark)
 {
     size_t n = strlen(mark);

@@ -79,7 +79,7 @@ static uint32_t jfr_write_hex_attribute(struct writer *writer, uint32_t key, con
 }
 
 /* Builds the attributes for the tags of a sample at the start of `writer->attributes`. Returns
- * their number in `ret_n`, and in `ret_link` the link to the span. */
+ * the number of attributes in `ret_n`, and the link to the span in `ret_link`. */
 static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_tags *tags,
                                     uint32_t *ret_link, size_t *ret_n)
 {
@@ -131,8 +131,8 @@ struct written_tags {
     size_t count; /* number of attributes for `tags` */
 };
 
-/* Writes `count` samples with the same key as one OTLP sample. This sample has their values and,
- * unless `times_ns` is NULL, their times. */
+/* Writes `count` samples with the same key as one OTLP sample. The OTLP sample contains the
+ * values of these samples and, unless `times_ns` is NULL, their times. */
 static int jfr_write_sample(struct writer *writer, struct written_tags *last,
                             const struct br_jfr_key *key, const int64_t *values,
                             const uint64_t *times_ns, size_t count)

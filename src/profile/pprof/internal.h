@@ -61,8 +61,8 @@ struct br_pprof_label {
 
 struct br_pprof_memo; /* defined in profile/pprof/labels.c */
 
-/* Attributes whose value is a long string or a list of strings. Looked up by the key and the
- * strings, so that each attribute is built once. */
+/* Attributes whose value is a long string or a list of strings. An attribute is looked up by its
+ * key and its strings, and is built only once. */
 struct br_pprof_text_attributes {
     struct br_intern keys;
     struct br_budget budget;

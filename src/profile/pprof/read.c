@@ -172,7 +172,7 @@ static int pprof_read_type(struct br_pprof *pprof, struct types *types,
 }
 
 /* Returns true if a sample type has one of the names that Datadog's profilers use. Datadog's Go
- * profiler does not: it sends Go's own pprofs. */
+ * profiler does not use these names: it sends Go's own pprofs. */
 static bool pprof_read_is_datadog(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE_TYPE];
@@ -278,8 +278,8 @@ static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
     return br_build_string(pprof->build, name, strlen(name));
 }
 
-/* State of reading the comments. They are read twice: the first pass counts them, the second
- * stores them. */
+/* State of reading the comments. The comments are read twice: the first pass counts them, the
+ * second pass stores them. */
 struct comments {
     /* array of all comments; NULL: first pass, which only counts the comments */
     struct br_addition *comments;

@@ -429,8 +429,8 @@ static int pprof_tables_read_line(struct br_pprof *pprof, const struct br_field 
     return 0;
 }
 
-/* Reads a location. Returns BR_ENOTFOUND with a message if it contains an invalid reference; the
- * location is then left out. */
+/* Reads a location. Returns BR_ENOTFOUND with a message if the location contains an invalid
+ * reference; the location is then left out. */
 static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_field *location)
 {
     enum { ID = 1, MAPPING, ADDRESS, LINE, IS_FOLDED, FIELDS };

@@ -312,7 +312,8 @@ static size_t pprof_write_add_piece(struct br_pprof_writer *writer,
     return piece->len;
 }
 
-/* Collects the encoded labels of a sample in `writer->pieces`. Returns their size in bytes. */
+/* Collects the encoded labels of a sample in `writer->pieces`. Returns the size of these labels
+ * in bytes. */
 static size_t pprof_write_collect_labels(struct br_pprof_writer *writer,
                                          const struct sample *sample)
 {

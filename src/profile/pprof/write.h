@@ -8,8 +8,8 @@
  * br_profile_read created for pprof fields become those fields again. A link becomes the labels
  * span_id and trace_id and replaces labels of these names with other values.
  *
- * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. All others are written
- * as if a Pyroscope SDK had sent pprof:
+ * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. All other profiles are
+ * written as if a Pyroscope SDK had sent pprof:
  * - The name is determined by br_pyroscope_name.
  * - "samples/count" with a CPU period becomes "cpu/nanoseconds".
  * - A missing period type is derived from the sample types.

@@ -356,8 +356,8 @@ static void pprof_head_put_text(struct br_pprof_tables *tables, uint32_t field, 
         pprof_head_put_number(tables, field, br_pprof_tables_attribute_text(tables, index, any));
 }
 
-/* Writes the comments in attribute `index`. Writes them only once even if the profile refers to
- * the attribute repeatedly. */
+/* Writes the comments in attribute `index`. The comments are written only once even if the
+ * profile refers to the attribute repeatedly. */
 static void pprof_head_put_comments(struct br_pprof_tables *tables, uint32_t index,
                                     const struct br_any *any)
 {

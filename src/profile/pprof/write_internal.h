@@ -108,7 +108,7 @@ void br_pprof_tables_release(struct br_pprof_tables *tables);
 /* Begins a pprof that contains only the empty string. */
 void br_pprof_tables_begin(struct br_pprof_tables *tables);
 
-/* Ends the pprof: nothing may be added until the next one begins. Frees the hash table of the
+/* Ends the pprof: nothing may be added until the next pprof begins. Frees the hash table of the
  * strings if it is large. */
 void br_pprof_tables_finish(struct br_pprof_tables *tables);
 
@@ -117,7 +117,8 @@ size_t br_pprof_tables_size(const struct br_pprof_tables *tables);
 
 void br_pprof_tables_state(const struct br_pprof_tables *tables, struct br_pprof_state *ret);
 
-/* Removes everything written since `state`. After that nothing may be added to the pprof. */
+/* Removes everything written since `state`. After br_pprof_tables_restore nothing may be added
+ * to the pprof. */
 void br_pprof_tables_restore(struct br_pprof_tables *tables, const struct br_pprof_state *state);
 
 /* Makes room for `len` bytes at the end of a buffer. Returns a pointer to the room, or NULL with
@@ -153,7 +154,7 @@ static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_
 }
 
 /* Begins a message of up to `most` bytes; br_put_length_before ends it. Returns the position of
- * its body, or NULL with `tables->rc` set. */
+ * the message's body, or NULL with `tables->rc` set. */
 static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsigned buffer,
                                             uint32_t field, size_t most)
 {

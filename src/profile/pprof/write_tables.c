@@ -435,7 +435,8 @@ static inline uint8_t *pprof_write_tables_put_encoded(uint8_t *out, uint32_t cod
     return out + (code >> 24);
 }
 
-/* Writes a location. Returns its ID as encoded by pprof_write_tables_encoded, or 0 on failure. */
+/* Writes a location. Returns the location's ID as encoded by pprof_write_tables_encoded, or 0 on
+ * failure. */
 static uint32_t pprof_write_tables_write_location(struct br_pprof_tables *tables, uint32_t index)
 {
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_LOCATION][index];

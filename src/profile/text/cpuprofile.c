@@ -3,7 +3,7 @@
  * Reads V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as written by Node's
  * --cpu-prof. It contains a tree of nodes, the node of each sample, and the time between samples in
  * microseconds. V8 samples its thread by wall-clock time, even while the thread waits ("(idle)").
- * So values are wall time, and a sample covers the time until the next one.
+ * So values are wall time, and a sample covers the time until the next sample.
  */
 #include <math.h>
 #include <string.h>

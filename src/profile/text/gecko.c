@@ -5,7 +5,7 @@
  * Firefox).
  *
  * A sample represents `weight` intervals of time, as in the profiler's call tree. If the file
- * contains CPU time deltas, the sample also represents the CPU time since the previous one.
+ * contains CPU time deltas, the sample also represents the CPU time since the previous sample.
  * Markers, counters and allocation tables are ignored.
  */
 #include <math.h>

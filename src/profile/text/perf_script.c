@@ -60,7 +60,8 @@ static struct span perf_script_word(struct span *span)
     return word;
 }
 
-/* Parses the number of a process or thread. It is -1 if perf does not know it. */
+/* Parses the number of a process or thread. The number is -1 if perf does not know the process
+ * or thread. */
 static bool perf_script_number(const char **p, const char *end, int64_t *ret)
 {
     uint64_t number;
@@ -278,7 +279,7 @@ static bool perf_script_is_indented(struct span line)
     return line.p < line.end && (*line.p == ' ' || *line.p == '\t');
 }
 
-/* Parses a line printed by "-F +srcline" below a frame: "server.c:42", or "??:0" if it is
+/* Parses a line printed by "-F +srcline" below a frame: "server.c:42", or "??:0" if the line is
  * unknown. */
 static bool perf_script_srcline(struct span line, struct span *file, int64_t *ret_line)
 {
