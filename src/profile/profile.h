@@ -3,12 +3,13 @@
  * Converts profiles in other formats to OTLP, for uploads, scrapes and files.
  *
  * Properties for which OTLP has no field become attributes that the conversion to pprof reads back:
- * - Resource: every series label is an attribute with the same name, `service_name` as
- * `service.name`.
- * - Scope (one per pprof or equivalent): BR_SCOPE_* below. BR_SCOPE_PYROSCOPE_NAME marks a profile
- *   that a Pyroscope client sent; the attributes of its resource are the labels of the series.
- * - Sample: string labels are attributes, numeric labels are integers with their unit. The IDs of
- * the span stay attributes and also become a link.
+ * - Resource: every series label becomes an attribute with the same name, except that
+ *   `service_name` becomes `service.name`.
+ * - Scope (one per pprof or equivalent): the attributes BR_SCOPE_* below. BR_SCOPE_PYROSCOPE_NAME
+ *   marks a profile that a Pyroscope client sent; the attributes of its resource are the labels of
+ *   the series.
+ * - Sample: string labels become attributes, numeric labels become integers with their unit. The
+ *   IDs of the span remain attributes and also become a link.
  */
 #pragma once
 

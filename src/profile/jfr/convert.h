@@ -8,14 +8,15 @@
  *
  * There are three modes:
  * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. Samples with
- * equal stack and labels are folded. Threads and times are left out, and so are samples whose stack
- * is missing from the recording.
- * - With keeps_times these samples also have their thread and times for the processor join, which
- *   removes them later. Samples with equal stack, labels and thread become one sample with lists of
- * times and values.
+ *   equal stack and labels are folded into one sample with the sum of their values. Threads and
+ *   times are left out, and so are samples whose stack is missing from the recording.
+ * - With keeps_times, recordings of Pyroscope clients also keep threads and times for the
+ *   processor join, which removes them later. Samples with equal stack, labels and thread become
+ *   one sample with lists of times and values.
  * - All other recordings keep everything. Each event becomes a sample with its time and the
- * attributes `thread.name` and `thread.id`, so that a join can find the span that was open at that
- * time. The ID is Java's thread number, as OpenTelemetry's Java agent writes it to spans.
+ *   attributes `thread.name` and `thread.id`, so that a join can find the span that was open at
+ *   that time. `thread.id` is Java's thread number, which OpenTelemetry's Java agent writes to
+ *   spans as well.
  *
  * Source: jfr-parser 0.18, pprof/. This code differs where jfr-parser misinterprets recordings:
  * - The number of samples in a profiler.WallClockSample applies only to that event.
