@@ -8,7 +8,7 @@
  * - Enums are numbers (names are accepted when read).
  * - 64-bit integers are strings (numbers are accepted when read).
  * - Names are lowerCamelCase (names as in the schema are accepted when read, like in the
- * Collector).
+ *   Collector).
  * - Unknown names are ignored; null means absent.
  */
 #pragma once
