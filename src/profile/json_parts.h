@@ -18,8 +18,8 @@ struct br_json_part {
 /* Returns true if a string or a member name equals `text` (less than 64 bytes). */
 bool br_json_part_is(const struct br_json_token *token, const char *text);
 
-/* Returns the position of the next value in `scan`. Its `at` is NULL unless the value has the
- * type `type`. */
+/* Returns the position of the next value in `scan`. The `at` of the position is NULL unless the
+ * value has the type `type`. */
 static inline struct br_json_part br_json_part_of(const struct br_json_scan *scan,
                                                   const struct br_json_token *value,
                                                   enum br_json_type type)

@@ -6,7 +6,8 @@
  * encoder.
  *
  * References between tables have no cycles (stack, location, function or mapping, attribute,
- * string). This bounds the recursion and means that each table has at most one unfinished entry.
+ * string). The absence of cycles bounds the recursion and means that each table has at most one
+ * unfinished entry.
  */
 #include "otlp/dictionary/merger.h"
 #include "otlp/fields.h"

@@ -220,8 +220,8 @@ static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table kin
 uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table table, const uint8_t *p,
                               const uint8_t *end, uint8_t *out);
 
-/* Prepares an inliner that replaces references by strings of the source. Its output is the
- * scratch buffer, which is emptied. Returns 0 or BR_ENOMEM. */
+/* Prepares an inliner that replaces references by strings of the source. The inliner's output is
+ * the scratch buffer, which is emptied. Returns 0 or BR_ENOMEM. */
 int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 /* --- Output (output.c) --------------------------------------------------------------------- */

@@ -344,7 +344,7 @@ struct br_jfr_events {
     uint32_t found[BR_JFR_AHEAD];
 };
 
-/* Starts before the first event. Does not clear `events->found`. */
+/* Initialises the iteration before the first event. Does not clear `events->found`. */
 void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk *chunk);
 
 /* Finds the next event with a known type and reads its fields into `values`. Returns the type
