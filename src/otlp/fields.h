@@ -6,18 +6,19 @@
  */
 #pragma once
 
-/* for the field numbers of the request, and of the Resource in ResourceSpans and
+/* core/item.h defines the field numbers of the request, and of the Resource in ResourceSpans and
  * ResourceProfiles */
 #include "core/item.h"
 
-/* ExportTraceServiceResponse, ExportProfilesServiceResponse, and the partial success in them. */
+/* Fields of ExportTraceServiceResponse and of ExportProfilesServiceResponse, and of the partial
+ * success message in these responses. */
 enum { BR_RESPONSE_PARTIAL_SUCCESS = 1 };
 enum { BR_PARTIAL_SUCCESS_REJECTED = 1, BR_PARTIAL_SUCCESS_MESSAGE = 2 };
 
-/* ResourceSpans, ResourceProfiles. BR_RESOURCES_RESOURCE is in core/item.h. */
+/* Fields of ResourceSpans and ResourceProfiles. BR_RESOURCES_RESOURCE is in core/item.h. */
 enum { BR_RESOURCES_SCOPES = 2, BR_RESOURCES_SCHEMA_URL = 3 };
 
-/* ScopeSpans, ScopeProfiles. BR_SCOPES_RECORDS are spans or profiles. */
+/* Fields of ScopeSpans and ScopeProfiles. BR_SCOPES_RECORDS are spans or profiles. */
 enum { BR_SCOPES_SCOPE = 1, BR_SCOPES_RECORDS = 2, BR_SCOPES_SCHEMA_URL = 3 };
 
 /* The children of every message between the request and its spans or samples are in field 2:
@@ -26,14 +27,14 @@ enum { BR_INWARD = 2 };
 
 /* --- opentelemetry.proto.resource.v1, common.v1 ---------------------------------------------- */
 
-/* Resource. */
+/* Fields of Resource. */
 enum {
     BR_RESOURCE_ATTRIBUTES = 1,
     BR_RESOURCE_DROPPED_ATTRIBUTES = 2,
     BR_RESOURCE_ENTITY_REFS = 3,
 };
 
-/* EntityRef. */
+/* Fields of EntityRef. */
 enum {
     BR_ENTITY_SCHEMA_URL = 1,
     BR_ENTITY_TYPE = 2,
@@ -41,7 +42,7 @@ enum {
     BR_ENTITY_DESCRIPTION_KEYS = 4,
 };
 
-/* InstrumentationScope. */
+/* Fields of InstrumentationScope. */
 enum {
     BR_SCOPE_NAME = 1,
     BR_SCOPE_VERSION = 2,
@@ -49,10 +50,11 @@ enum {
     BR_SCOPE_DROPPED_ATTRIBUTES = 4,
 };
 
-/* KeyValue. */
+/* Fields of KeyValue. */
 enum { BR_KEYVALUE_KEY = 1, BR_KEYVALUE_VALUE = 2, BR_KEYVALUE_KEY_STRINDEX = 3 };
 
-/* AnyValue, a oneof. BR_VALUE_EMPTY is not a field: no field is set. */
+/* Fields of AnyValue, of which at most one is set. BR_VALUE_EMPTY is not a field number: it
+ * means that no field is set. */
 enum br_value_type {
     BR_VALUE_EMPTY,
     BR_VALUE_STRING,
@@ -65,12 +67,12 @@ enum br_value_type {
 };
 enum { BR_VALUE_STRINDEX = 8 };
 
-/* ArrayValue, KeyValueList. */
+/* The field of ArrayValue, and of KeyValueList. */
 enum { BR_LIST_VALUES = 1 };
 
 /* --- opentelemetry.proto.trace.v1 ------------------------------------------------------------- */
 
-/* Span. */
+/* Fields of Span. */
 enum {
     BR_SPAN_TRACE_ID = 1,
     BR_SPAN_SPAN_ID = 2,
@@ -90,7 +92,8 @@ enum {
     BR_SPAN_FLAGS = 16,
 };
 
-/* Span.SpanKind. A server or consumer span is an entry: its request came from another process. */
+/* Values of Span.SpanKind. A server or consumer span is an entry: its request came from another
+ * process. */
 enum {
     BR_SPAN_KIND_INTERNAL = 1,
     BR_SPAN_KIND_SERVER = 2,
@@ -103,10 +106,10 @@ static inline bool br_span_kind_is_entry(unsigned kind)
     return kind == BR_SPAN_KIND_SERVER || kind == BR_SPAN_KIND_CONSUMER;
 }
 
-/* SpanFlags: bits of BR_SPAN_FLAGS. */
+/* Bits of the field BR_SPAN_FLAGS, as defined by SpanFlags in the schema. */
 enum { BR_SPAN_FLAG_HAS_IS_REMOTE = 0x100, BR_SPAN_FLAG_IS_REMOTE = 0x200 };
 
-/* Span.Event. */
+/* Fields of Span.Event. */
 enum {
     BR_EVENT_TIME = 1,
     BR_EVENT_NAME = 2,
@@ -114,7 +117,7 @@ enum {
     BR_EVENT_DROPPED_ATTRIBUTES = 4,
 };
 
-/* Span.Link. */
+/* Fields of Span.Link. */
 enum {
     BR_SPAN_LINK_TRACE_ID = 1,
     BR_SPAN_LINK_SPAN_ID = 2,
@@ -124,15 +127,15 @@ enum {
     BR_SPAN_LINK_FLAGS = 6,
 };
 
-/* Status. */
+/* Fields of Status. */
 enum { BR_SPAN_STATUS_MESSAGE = 2, BR_SPAN_STATUS_CODE = 3 };
 
-/* Status.StatusCode. */
+/* A value of Status.StatusCode. */
 enum { BR_SPAN_STATUS_ERROR = 2 };
 
 /* --- opentelemetry.proto.profiles.v1development ----------------------------------------------- */
 
-/* ProfilesDictionary. */
+/* Fields of ProfilesDictionary. */
 enum {
     BR_DICTIONARY_MAPPINGS = 1,
     BR_DICTIONARY_LOCATIONS = 2,
@@ -143,7 +146,7 @@ enum {
     BR_DICTIONARY_STACKS = 7,
 };
 
-/* Profile. */
+/* Fields of Profile. */
 enum {
     BR_PROFILE_SAMPLE_TYPE = 1,
     BR_PROFILE_SAMPLES = 2,
@@ -158,10 +161,10 @@ enum {
     BR_PROFILE_ATTRIBUTES = 11,
 };
 
-/* ValueType. */
+/* Fields of ValueType. */
 enum { BR_VALUE_TYPE_TYPE = 1, BR_VALUE_TYPE_UNIT = 2 };
 
-/* Sample. */
+/* Fields of Sample. */
 enum {
     BR_SAMPLE_STACK = 1,
     BR_SAMPLE_ATTRIBUTES = 2,
@@ -170,13 +173,13 @@ enum {
     BR_SAMPLE_TIMES = 5,
 };
 
-/* Link. */
+/* Fields of Link. */
 enum { BR_LINK_TRACE_ID = 1, BR_LINK_SPAN_ID = 2 };
 
-/* Stack. */
+/* Fields of Stack. */
 enum { BR_STACK_LOCATIONS = 1 };
 
-/* Location. */
+/* Fields of Location. */
 enum {
     BR_LOCATION_MAPPING = 1,
     BR_LOCATION_ADDRESS = 2,
@@ -184,10 +187,10 @@ enum {
     BR_LOCATION_ATTRIBUTES = 4,
 };
 
-/* Line. */
+/* Fields of Line. */
 enum { BR_LINE_FUNCTION = 1, BR_LINE_LINE = 2, BR_LINE_COLUMN = 3 };
 
-/* Function. */
+/* Fields of Function. */
 enum {
     BR_FUNCTION_NAME = 1,
     BR_FUNCTION_SYSTEM_NAME = 2,
@@ -195,7 +198,7 @@ enum {
     BR_FUNCTION_START_LINE = 4,
 };
 
-/* Mapping. */
+/* Fields of Mapping. */
 enum {
     BR_MAPPING_START = 1,
     BR_MAPPING_LIMIT = 2,
@@ -204,5 +207,5 @@ enum {
     BR_MAPPING_ATTRIBUTES = 5,
 };
 
-/* KeyValueAndUnit: an entry of the attribute table. */
+/* Fields of KeyValueAndUnit, an entry of the attribute table. */
 enum { BR_ATTRIBUTE_KEY = 1, BR_ATTRIBUTE_VALUE = 2, BR_ATTRIBUTE_UNIT = 3 };

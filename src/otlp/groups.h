@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the messages that hold several spans or samples, during a br_item_rewrite: the ScopeSpans
- * or Profile of each record, in the order of the bytes. The fields of a message come in any order,
- * so a group is scanned completely before its first record. Only the current group is kept.
+ * Finds the group of each record during a br_item_rewrite. The group of a span is its ScopeSpans;
+ * the group of a sample is its Profile. Groups are visited in the order of their bytes. The fields
+ * of a message may be in any order, so a group is scanned completely before its first record. The
+ * struct describes only the current group.
  */
 #pragma once
 

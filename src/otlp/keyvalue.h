@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads KeyValue, KeyValueAndUnit and AnyValue in place, without copying. All code that reads these
- * messages uses these functions. Fields may come in any order: Go's pdata writes a value before its
- * key. The last of a repeated field counts, and unknown fields are skipped.
+ * messages uses these functions. Fields may be in any order: Go's pdata writes a value before its
+ * key. If a field is repeated, its last value counts. Unknown fields are skipped.
  *
  * If a KeyValue repeats its value, the last value that is not empty counts. Protobuf would merge
- * the values instead, which differs only for lists; callers that need to know check `several`.
+ * the values instead, which differs only for lists. Callers for which this matters check `several`.
  *
  * All results point into the caller's bytes. A malformed message is read up to the first error.
  *
@@ -38,13 +38,14 @@ struct br_any {
     uint64_t reference;
 };
 
-/* Decodes an AnyValue. If it has several fields, the last one counts; fields with a wrong wire
- * type are skipped. The type is EMPTY if no field is valid or the message is malformed. */
+/* Decodes an AnyValue. If the AnyValue has several fields, the last field counts; fields with a
+ * wrong wire type are skipped. The type is EMPTY if no field is valid or the message is
+ * malformed. */
 struct br_any br_any_read(struct br_value value);
 
-/* Returns the bytes of the field that br_any_read would decode. The bytes are shorter than the
- * value if the value repeats its fields, which is useful for a value that is read often. Returns
- * an empty value if no field is valid or the message is malformed. */
+/* Returns the bytes of the field that br_any_read would decode. If a value repeats its fields,
+ * these bytes are fewer than those of the value, so a value that is read often is read faster.
+ * Returns an empty value if no field is valid or the message is malformed. */
 struct br_value br_value_last(struct br_value value);
 
 struct br_keyvalue {

@@ -109,7 +109,7 @@ static void sample_types_find(struct br_sample_pairs *pairs, const uint8_t *p, c
     }
 }
 
-/* Returns the index of the row with the name, or the number of rows if none has it. */
+/* Returns the index of the row with the name, or the number of rows if no row has that name. */
 static unsigned sample_types_row(const struct br_sample_types *types, const char *name)
 {
     unsigned i = 0;

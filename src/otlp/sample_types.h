@@ -5,7 +5,7 @@
 #include "core/item.h"
 
 #define BR_SAMPLE_TYPES_MAX 8
-#define BR_SAMPLE_TYPE_SIZE 64 /* bytes of the name of a sample type, with its NUL */
+#define BR_SAMPLE_TYPE_SIZE 64 /* size in bytes of the name of a sample type, including its NUL */
 #define BR_SAMPLE_TYPE_OTHER "_other"
 
 struct br_sample_types {
@@ -17,7 +17,8 @@ struct br_sample_types {
     } rows[BR_SAMPLE_TYPES_MAX];
 };
 
-/* The sample types of one request before their strings are resolved. Initialised with zeros. */
+/* The sample types of one request, before their names are looked up in the dictionary. The
+ * caller initialises the struct with zeros. */
 #define BR_SAMPLE_PAIRS_MAX 16
 struct br_sample_pairs {
     struct br_sample_pair {

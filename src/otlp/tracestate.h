@@ -15,12 +15,13 @@
 #define BR_TRACESTATE_MAX 1024   /* most bytes of a valid tracestate */
 #define BR_TRACESTATE_MEMBERS 32 /* most members of a valid tracestate */
 #define BR_TRACESTATE_OT_MAX 256 /* most bytes of the value of the member `ot` */
-/* most bytes of a tracestate that was read and whose th and rv were then set */
+/* most bytes of a valid tracestate after th and rv have been set in it */
 #define BR_TRACESTATE_ROOM 1200
 
 struct br_tracestate_text {
-    const char *data; /* points into the text that was read, or into the struct */
-    size_t len;       /* length in bytes; 0: the text is absent */
+    /* start of the text; points into the tracestate that was read, or into `own_th` or `own_rv` */
+    const char *data;
+    size_t len; /* length in bytes; 0: the text is absent */
 };
 
 struct br_tracestate {

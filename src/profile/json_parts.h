@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds parts of a JSON text and reads them later, because the members of an object may be in any
- * order. Only for the readers in src/profile/. The whole text has already been checked for valid
+ * order. This header is private to src/profile. The whole text has already been checked for valid
  * syntax.
  */
 #pragma once
@@ -18,8 +18,8 @@ struct br_json_part {
 /* Returns true if a string or a member name equals `text` (less than 64 bytes). */
 bool br_json_part_is(const struct br_json_token *token, const char *text);
 
-/* Returns the position of the next value in `scan`. Its `at` is NULL unless the value has the
- * type `type`. */
+/* Returns the position of the next value in `scan`. The `at` of the position is NULL unless the
+ * value has the type `type`. */
 static inline struct br_json_part br_json_part_of(const struct br_json_scan *scan,
                                                   const struct br_json_token *value,
                                                   enum br_json_type type)

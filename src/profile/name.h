@@ -29,33 +29,33 @@ struct br_label {
 struct br_app_name {
     const char *app;
     size_t app_len;
-    /* in the order of the text; each name occurs once, with its last value */
+    /* labels in the order of the text; each name occurs once, with its last value */
     struct br_label *labels;
     size_t n_labels;
 };
 
 /* Parses `app{k=v,k2=v2}`. Names and values are trimmed and not quoted. A value ends at `,` or
- * `}`, and more labels may follow either. An unterminated value and a key without `=` are
- * ignored. A `}` in the place of a key ends the parsing. A label `__name__` replaces the
+ * `}`, and another label may follow either character. An unterminated value and a key without
+ * `=` are ignored. A `}` in the place of a key ends the parsing. A label `__name__` replaces the
  * application name.
  *
  * The results point into `text` and into the arena. Returns 0 or BR_ENOMEM. Returns BR_EINVAL
- * with Pyroscope's message without its "name: " ("service name is required"), or with a message
- * about Braid's limits. */
+ * with Pyroscope's message without the prefix "name: " ("service name is required"), or with a
+ * message about Braid's limits. */
 int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, struct br_app_name *ret,
                       struct br_err *err);
 
 /* Builds the labels of the series as Pyroscope does, in an array in the arena. Labels that begin
  * with `__` are removed, except `__session_id__`. The first `app_len` bytes of the application
  * name become the label `service_name`. If the labels already contain a `service_name` and
- * `app_name` is set, the application name becomes the label `app_name`, unless there is one. Set
- * `app_name` for text formats and JFR, not for pprof. The results point to the same memory as
- * `name`. Returns 0 or BR_ENOMEM. */
+ * `app_name` is set, the application name becomes the label `app_name`, unless the labels
+ * contain an `app_name`. Set `app_name` for text formats and JFR, not for pprof. The results
+ * point to the same memory as `name`. Returns 0 or BR_ENOMEM. */
 int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
                   struct br_arena *arena, struct br_label **ret, size_t *ret_n);
 
-/* Attribute for a label `service.name` of a client that also has a label `service_name`. The
- * label `service_name` becomes the attribute `service.name`. */
+/* Attribute for a client's label `service.name`, used if the client also sends a label
+ * `service_name`. The label `service_name` becomes the attribute `service.name`. */
 #define BR_LABEL_SERVICE_NAME "pyroscope.label.service.name"
 
 /* Encodes labels as Resource attributes for br_build_resource. `service_name` becomes
@@ -71,7 +71,7 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
  * "wall" by the sampling period and write nanoseconds. With `sampleRate=0` Pyroscope does not
  * multiply, and stores the type "samples" with the unit "count" under the same name. */
 struct br_app_type {
-    const char *name;  /* `__name__`: "process_cpu", "wall", "memory" ... */
+    const char *name;  /* value of `__name__`: "process_cpu", "wall", "memory" ... */
     const char *type;  /* value of br_profile_source.type: "cpu", "wall", "alloc_space" ... */
     const char *units; /* unit of the values in the text: "count", "bytes", "nanoseconds" */
     size_t app_len;    /* length of the name without the suffix and its dot, in bytes */

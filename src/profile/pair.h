@@ -15,7 +15,7 @@ struct br_pair {
 };
 
 /* Reads the next KeyValue with the field number `field` from the message between `p` and `end`.
- * Returns the position after it, or NULL at the end. */
+ * Returns the position after the KeyValue, or NULL at the end. */
 const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                             struct br_pair *ret);
 
@@ -25,7 +25,7 @@ bool br_pair_of(const struct br_dictionary_view *view, uint32_t index, struct br
                 uint32_t *ret_key, uint32_t *ret_unit);
 
 /* Reads the next element of a BR_VALUE_LIST between `p` and `end`. Returns the position after
- * it, or NULL at the end. */
+ * the element, or NULL at the end. */
 const uint8_t *br_list_next(const uint8_t *p, const uint8_t *end, struct br_any *ret);
 
 /* Returns true if the bytes of `entry` equal `text`. */

@@ -10,7 +10,7 @@
 #include "wire/protobuf.h"
 
 /* Memory that reading may take: GROWTH bytes per byte of the upload plus SPARE. SPARE is 1 MiB
- * minus memory that is not counted. */
+ * minus an allowance for memory that is not counted. */
 #define GROWTH 4
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 

@@ -3,12 +3,13 @@
  * Converts profiles in other formats to OTLP, for uploads, scrapes and files.
  *
  * Properties for which OTLP has no field become attributes that the conversion to pprof reads back:
- * - Resource: every series label is an attribute with the same name, `service_name` as
- * `service.name`.
- * - Scope (one per pprof or equivalent): BR_SCOPE_* below. BR_SCOPE_PYROSCOPE_NAME marks a profile
- *   that a Pyroscope client sent; the attributes of its resource are the labels of the series.
- * - Sample: string labels are attributes, numeric labels are integers with their unit. The IDs of
- * the span stay attributes and also become a link.
+ * - Resource: every series label becomes an attribute with the same name, except that
+ *   `service_name` becomes `service.name`.
+ * - Scope (one per pprof or equivalent): the attributes BR_SCOPE_* below. BR_SCOPE_PYROSCOPE_NAME
+ *   marks a profile that a Pyroscope client sent; the attributes of its resource are the labels of
+ *   the series.
+ * - Sample: string labels become attributes, numeric labels become integers with their unit. The
+ *   IDs of the span remain attributes and also become a link.
  */
 #pragma once
 
@@ -21,29 +22,31 @@
 #include "otlp/build/build.h"
 
 /* Scope attributes. The first two are OpenTelemetry's semantic conventions for pprof. */
-#define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* string */
-#define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* int[] */
-#define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: value of `__name__`, "process_cpu" */
-#define BR_SCOPE_PYROSCOPE_METRIC                                                                  \
-    "pyroscope.metric" /* string: `__name__` for profiles that no Pyroscope client sent */
+#define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* value: string */
+#define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* value: int[] */
+/* value: string, the client's `__name__`, such as "process_cpu" */
+#define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name"
+/* value: string, the `__name__` of a profile that no Pyroscope client sent */
+#define BR_SCOPE_PYROSCOPE_METRIC "pyroscope.metric"
 /* Profile attributes. */
-#define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames" /* string */
-#define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames" /* string */
-#define BR_PROFILE_COMMENT "pprof.profile.comment"         /* string[] */
-#define BR_PROFILE_DOC_URL "pprof.profile.doc_url"         /* string */
-/* bool: values are totals since the process began */
+#define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames" /* value: string */
+#define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames" /* value: string */
+#define BR_PROFILE_COMMENT "pprof.profile.comment"         /* value: string[] */
+#define BR_PROFILE_DOC_URL "pprof.profile.doc_url"         /* value: string */
+/* value: bool; true: the profile's values are totals since the process began */
 #define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative"
 
-/* Sample attribute written by the processor `join`: "inferred" or "ambiguous". */
+/* Sample attribute written by the processor `join`, with the value "inferred" or "ambiguous". */
 #define BR_SAMPLE_JOIN "profile.join"
 
-/* Sample attribute with the value "estimated" if the clock of the file is unknown. Its times are
- * then shifted so that the last sample coincides with the time of the file. */
+/* Sample attribute with the value "estimated", written if the clock of the file is unknown. The
+ * times of the file are then shifted so that the last sample coincides with the time of the
+ * file. */
 #define BR_SAMPLE_TIME "profile.time"
 #define BR_SAMPLE_TIME_ESTIMATED "estimated"
 
-/* Mapping and location attributes. Boolean ones are written only if they are true. */
-#define BR_MAPPING_BUILD_ID "process.executable.build_id.gnu" /* string */
+/* Mapping and location attributes. Boolean attributes are written only if they are true. */
+#define BR_MAPPING_BUILD_ID "process.executable.build_id.gnu" /* value: string */
 #define BR_MAPPING_HAS_FUNCTIONS "pprof.mapping.has_functions"
 #define BR_MAPPING_HAS_FILENAMES "pprof.mapping.has_filenames"
 #define BR_MAPPING_HAS_LINE_NUMBERS "pprof.mapping.has_line_numbers"
@@ -53,14 +56,14 @@
 enum br_profile_format {
     BR_FORMAT_PPROF,
     BR_FORMAT_JFR,
-    BR_FORMAT_FOLDED, /* "a;b;c 10" root first */
-    BR_FORMAT_LINES,  /* one stack per line, each counted as 1 */
+    BR_FORMAT_FOLDED, /* lines such as "a;b;c 10", outermost frame first */
+    BR_FORMAT_LINES,  /* one stack per line; each line counts as 1 */
     BR_FORMAT_TRIE,
     BR_FORMAT_TREE,
     BR_FORMAT_SPEEDSCOPE,
     BR_FORMAT_PERF_SCRIPT,
-    BR_FORMAT_CPUPROFILE, /* V8's .cpuprofile */
-    BR_FORMAT_GECKO,      /* Firefox Profiler (profiler.firefox.com) */
+    BR_FORMAT_CPUPROFILE, /* V8's .cpuprofile files */
+    BR_FORMAT_GECKO,      /* profiles of the Firefox Profiler (profiler.firefox.com) */
 };
 
 /* Properties of one sample type, sent by a Pyroscope client in "sample_type_config". */
@@ -73,15 +76,15 @@ struct br_sample_type {
 struct br_profile_lost {
     uint32_t count;      /* number of samples left out */
     struct br_err first; /* error of the first sample left out */
-    /* Invalid references to strings, which are replaced by the empty string or dropped, and
-     * table entries whose ID is also used by a later entry. */
+    /* Number of invalid references to strings, which are replaced by the empty string or
+     * dropped, plus the number of table entries whose ID is also used by a later entry. */
     uint32_t strays;
     struct br_err first_stray;
 };
 
 /* Requests that a profile is read in parts, if br_profile_divides() is true for its format. */
 struct br_profile_parts {
-    uint32_t stacks; /* number of stacks at which a part ends, at least 1 */
+    uint32_t stacks; /* number of stacks after which a part ends, at least 1 */
     size_t bytes;    /* a part also ends when its OTLP reaches this many bytes */
     /* Takes the part built so far, a complete request, out of the builder, so that the next part
      * begins with empty tables. The last part stays in the builder. Returns 0 or an error code,
@@ -103,10 +106,10 @@ struct br_profile_source {
     /* pprof from /ingest: name of the profiler. Profiles of "pyspy" and some others are
      * corrected in the same way as by Pyroscope's ingestion; NULL: unknown */
     const char *spy_name;
-    const uint8_t *profile_id; /* 16 bytes, ID of the first Profile; NULL: none */
-    /* start and end in ns since 1970, used if the format contains no times */
+    const uint8_t *profile_id; /* ID of the first Profile, 16 bytes; NULL: the Profile has no ID */
+    /* start and end in ns since 1970, used if the profile contains no times */
     uint64_t start_ns, end_ns;
-    double sample_rate; /* sampling rate in Hz, for formats that count samples; 0: 100 */
+    double sample_rate; /* sampling rate in Hz, for formats that count samples; 0: 100 Hz */
     const char *type;   /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
     const char *units;  /* text formats: unit of the values; NULL: derived from the type */
     /* JFR with from_pyroscope: keep the time and thread of each sample for the processor join;
@@ -121,19 +124,20 @@ struct br_profile_source {
     /* pprof: the counters of the Go runtime (alloc_*, contentions, delay) are totals since the
      * process began */
     bool go_totals;
-    /* pprof: the data is the only source of metadata, so a profile without a duration counts as a
-     * snapshot of totals */
+    /* pprof: no other source provides metadata; in a profile without a duration, the counters of
+     * the Go runtime are treated as totals since the process began */
     bool from_file;
-    /* pprof: from a Datadog profiler, with its names of types. Most values of a sample are 0; a
-     * sample is written only for the types for which its value is not 0 */
+    /* pprof: from a Datadog profiler, which uses other names of sample types. Most values of a
+     * sample are 0; a sample is written only for the types for which its value is not 0 */
     bool datadog;
-    /* Errors in a pprof, and truncated JFR chunks, are added here. NULL: they are not counted. */
+    /* Errors in a pprof, and truncated JFR chunks, are added here. NULL: errors are not counted. */
     struct br_profile_lost *lost;
-    const struct br_profile_parts *parts; /* NULL: read the profile as one request */
+    /* how to divide the profile into parts; NULL: read the profile as one request */
+    const struct br_profile_parts *parts;
 };
 
-/* Returns the number of bytes that the names, or the labels, composed from the strings of a
- * profile may have in all. It is in proportion to the size of the upload and far above that of
+/* Returns the most bytes that all names, or all labels, composed from the strings of a profile
+ * may have together. The limit is in proportion to the size of the upload and far above that of
  * real profiles. */
 size_t br_profile_text_max(const struct br_profile_source *source);
 
@@ -159,7 +163,7 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
  * separate samples. */
 bool br_profile_divides(enum br_profile_format format);
 
-/* Readers, one per format. Their contract is that of br_profile_read. */
+/* Readers, one per format. A reader has the same contract as br_profile_read. */
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
@@ -178,7 +182,7 @@ const char *br_profile_known_mistake(const uint8_t *data, size_t len);
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
 /* Determines Pyroscope's `__name__` ("process_cpu", "memory" ...) for a pprof with the sample
- * types `types`. Writes it to `ret`, truncated to `size`. `configs` NULL: Pyroscope's defaults.
- * Source: grafana/pyroscope pkg/og/convert/pprof. */
+ * types `types`. Writes the name to `ret`, truncated to `size` bytes. If `configs` is NULL,
+ * Pyroscope's defaults are used. Source: grafana/pyroscope pkg/og/convert/pprof. */
 void br_pyroscope_name(const char *const *types, size_t count, const struct br_sample_type *configs,
                        size_t n_configs, char *ret, size_t size);

@@ -25,7 +25,7 @@ static const char *pyroscope_name_display_name(const char *type,
     return type;
 }
 
-/* Returns the `__name__` of a display name, or NULL. */
+/* Returns the `__name__` for the display name of a sample type, or NULL if there is none. */
 static const char *pyroscope_name_of(const char *type)
 {
     if (strstr(type, "cpu"))

@@ -32,7 +32,7 @@ struct br_series {
     struct origin service, resource, scope;
     bool no_memory;
     bool keep_empty;       /* keep labels with an empty value */
-    struct br_arena arena; /* memory of names */
+    struct br_arena arena; /* memory for the names of `labels` */
 };
 
 /* Attributes that distinguish deployments and have few values. service.instance.id, process.pid
@@ -56,7 +56,7 @@ static const char *const default_resource[] = {"service.namespace",
                                                "cloud.region",
                                                "cloud.availability_zone"};
 
-/* A service has few different span names. */
+/* Sample attributes that become labels by default: a service has few different span names. */
 static const char *const default_sample[] = {"span_name", "span.name"};
 
 /* Attributes that Pyroscope stores with the sample. They do not create series. */
@@ -256,8 +256,8 @@ static void series_read_origin(struct br_series *series, struct origin *origin,
     origin->read = !series->no_memory;
 }
 
-/* Adds the `service_name` that Pyroscope gives to OTLP profiles without a service. For profiles
- * of its SDKs Pyroscope chooses the name itself. */
+/* Adds the `service_name` that Pyroscope gives to OTLP profiles without a service. Pyroscope
+ * itself chooses the name for profiles of its SDKs. */
 static void series_add_unknown(struct br_series *series, struct origin *origin,
                                const struct br_any *program)
 {
@@ -333,10 +333,12 @@ static void series_add_all(struct br_series *series, const struct br_pprof_out *
         series->service.read = !series->no_memory;
     }
     series_add_origin(series, &series->service);
-    /* Values that are not totals since the start must not be differentiated by Pyroscope. */
+    /* Prevents Pyroscope from computing differences, which are right only for totals since the
+     * process began. */
     if (!result->from_pyroscope && !result->cumulative)
         series_add_text(series, "__delta__", "false");
-    /* JFR profiles of Pyroscope clients have a label `jfr_event=""`. */
+    /* Labels with empty values are kept: JFR profiles of Pyroscope clients have a label
+     * `jfr_event=""`. */
     series->keep_empty = result->from_pyroscope;
     series_read_origin(series, &series->resource, result->resource, BR_RESOURCE_ATTRIBUTES,
                        series_wanted_of(series, result->from_pyroscope));

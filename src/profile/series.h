@@ -17,32 +17,33 @@
 #define BR_SERIES_NAME_MAX 1024
 
 struct br_series_config {
-    /* If `items` is NULL, the default list is used. Profiles of Pyroscope clients then keep all
-     * attributes. */
+    /* Resource attributes that become labels. If `items` is NULL, the default list is used, and
+     * profiles of Pyroscope clients keep all attributes. */
     struct br_strings resource_attributes;
     struct br_strings scope_attributes;
-    struct br_strings sample_attributes; /* If `items` is NULL, the default list is used. */
-    struct br_headers fixed;             /* labels added to every series */
+    /* sample attributes that become labels; if `items` is NULL, the default list is used */
+    struct br_strings sample_attributes;
+    struct br_headers fixed; /* labels added to every series */
     /* largest number of labels of a series, including those of the samples */
     int64_t max;
-    bool sanitize; /* replace every character except letters, digits and _ in names with _ */
+    bool sanitize; /* replace every character of a label name except letters, digits and _ by _ */
 };
 
-/* Builds the labels of series. Caches the labels of the last Resource and scope for further
- * profiles that have the same Resource or scope, which is recognised by its address. */
+/* Builds the labels of series. Caches the labels of the last Resource and scope, for further
+ * profiles with the same Resource or scope, which are recognised by their address. */
 struct br_series;
 
-/* Creates a builder of labels. `config` is borrowed and must outlive it. Returns NULL if there
- * is not enough memory. */
+/* Creates a builder of labels. `config` is borrowed and must outlive the builder. Returns NULL
+ * if there is not enough memory. */
 struct br_series *br_series_new(const struct br_series_config *config);
 void br_series_free(struct br_series *series);
 
-/* Forgets the cached Resource and scope. Must be called before the item that contains them is
- * freed. */
+/* Forgets the cached Resource and scope. Must be called before the item that contains the
+ * Resource and scope is freed. */
 void br_series_forget(struct br_series *series);
 
-/* Returns true for sample attributes that identify a span, trace or profile. They do not create
- * a series. */
+/* Returns true for sample attributes that identify a span, trace or profile. These attributes do
+ * not create a series. */
 bool br_series_is_id(const char *key, size_t len);
 
 /* Returns true if a sample attribute with this name becomes a label: an ID, or an attribute
@@ -54,8 +55,8 @@ bool br_series_keeps(const struct br_series_config *config, const char *key, siz
 struct br_series_made {
     const struct br_label *labels;
     uint32_t count;
-    uint32_t n_left_out;      /* number of labels over the maximum */
-    struct br_label left_out; /* the first label over the maximum */
+    uint32_t n_left_out;      /* number of labels left out because of the maximum */
+    struct br_label left_out; /* the first label left out because of the maximum */
 };
 
 /* Builds the labels of the series for a pprof, except those of its samples. Returns false if

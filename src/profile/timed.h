@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collects the samples of a text or JSON format with their times until the end of the file. Only
- * then the profiles can be written: a sample may precede the table that it refers to, and samples
- * of different events may alternate. Times are those of the file's clock; at the end it is known
- * whether that is the time of day. Only for src/profile/.
+ * Collects the samples of a text or JSON format with their times until the end of the file.
+ * Profiles can be written only then: a sample may precede the table that it refers to, and samples
+ * of different events may alternate. Times are those of the file's clock; only at the end is it
+ * known whether this clock shows the time of day. This header is private to src/profile.
  */
 #pragma once
 
@@ -14,20 +14,20 @@
 #define BR_TIMED_TYPES_MAX 64u
 #define BR_TIMED_ATTRIBUTES 3u
 
-/* One type of event. It becomes a Profile. */
+/* One type of event, whose samples become one Profile. */
 struct br_timed_type {
     const char *metric;      /* value of Pyroscope's `__name__`; NULL: derived from the type */
     const char *type, *unit; /* type and unit of the values */
     const char *period_type, *period_unit;
     int64_t period;
-    struct br_timed_block *first, *last; /* packed samples */
+    struct br_timed_block *first, *last; /* first and last block of packed samples */
     /* time of the sample added last, in ns of the file's clock */
     uint64_t last_ns;
 };
 
 struct br_timed_sample {
     uint32_t stack, type;
-    /* attributes of the sample, as indices of the builder; 0: unused */
+    /* indices in the builder of the sample's attributes; 0: no attribute */
     uint32_t attributes[BR_TIMED_ATTRIBUTES];
     int64_t value;
     uint64_t time_ns; /* time of the sample in ns of the file's clock */
@@ -40,8 +40,8 @@ struct br_timed {
     uint32_t count; /* number of samples */
     /* earliest and latest time of the samples, in ns of the file's clock */
     uint64_t first_ns, last_ns;
-    /* clock_first_ns and clock_last_ns are the first and last time of the whole file. Set if the
-     * samples are written in parts. */
+    /* true: clock_first_ns and clock_last_ns contain the first and last time of the whole file,
+     * because the samples are written in parts */
     bool has_clock;
     uint64_t clock_first_ns, clock_last_ns;
 };

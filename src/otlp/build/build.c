@@ -11,16 +11,17 @@
 #include "otlp/scan.h"
 #include "otlp/walk/internal.h"
 
-/* Expected size of a message in bytes: three bytes are reserved for its length. A message that
- * needs fewer or more is moved when it is closed. */
+/* Expected size of a message in bytes, for which three bytes are reserved for the length. A
+ * message whose length needs fewer or more bytes is moved when it is closed. */
 #define LIKELY_LEN 16384u
 
-/* Limit in bytes for the memory of a builder. A builder that uses more frees its lookup tables
- * before it copies the entries. The tables of such a builder are not kept for the next request. */
+/* Limit in bytes for the memory of a builder. A builder that uses more memory frees its lookup
+ * tables before it copies the entries. The tables of such a builder are not kept for the next
+ * request. */
 #define STRIPPED_MIN (1u << 20)
 
-/* Most bytes of those fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED) that are not
- * repeated. */
+/* Most bytes that all fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED) take
+ * together, except repeated fields. */
 #define PROFILE_FIXED 160u
 #define SAMPLE_FIXED 64u
 
@@ -139,8 +140,8 @@ static bool build_enter(struct br_build *build, unsigned parent)
 
 /* --- Resource and scope ----------------------------------------------------------------------- */
 
-/* Prepares the scratch buffer, in which messages encoded by the caller are assembled. Bytes
- * after the end of the message may be read. */
+/* Prepares the scratch buffer, in which messages encoded by the caller are assembled. A br_buf
+ * is used because a walk may read bytes after the end of a message (BR_BUF_SLACK). */
 static bool build_begin_encoded(struct br_build *build)
 {
     if (!build->merge.scratch)

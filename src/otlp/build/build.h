@@ -5,7 +5,7 @@
  *
  * Dictionary entries are interned: equal entries get the same index. Index 0 is the empty entry of
  * its table and means "none". Messages are opened from the outside in (resource, scope, profile,
- * samples). Opening one closes the open messages at its level and below. The result is always
+ * samples). Opening a message closes the open messages at its level and below. The result is always
  * valid: strings become UTF-8 (invalid sequences are replaced by U+FFFD), indices come from the
  * builder, and ids have the right lengths.
  *
@@ -54,15 +54,15 @@ size_t br_build_memory(const struct br_build *build);
 
 /* Sets the limit of the builder's memory to `max_bytes`, but at most to the limit given to
  * br_build_new. Memory that is already allocated is kept. If the limit is below that of
- * br_build_new, both copies of a table count while the table is moved to a larger block. Returns
- * the previous limit. */
+ * br_build_new, the old and the new block of a table that is being moved both count. Returns the
+ * previous limit. */
 size_t br_build_limit(struct br_build *build, size_t max_bytes);
 
 /* Returns the size in bytes of the request built so far. */
 size_t br_build_made(const struct br_build *build);
 
-/* Returns the number of bytes that br_build_take allocates in addition: the dictionary as one
- * block, less the memory that br_build_take frees first. */
+/* Returns the number of additional bytes that br_build_take allocates: the size of the
+ * dictionary as one block, minus the memory that br_build_take frees first. */
 size_t br_build_take_size(const struct br_build *build);
 
 /* Returns a secret for hashing. Each new set of tables of the builder has a new secret; the

@@ -235,7 +235,7 @@ static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t l
                                         const uint32_t *index_of, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
-    uint64_t last = 0; /* the last byte of the previous block of eight bytes */
+    uint64_t last = 0; /* the last byte of the block of eight bytes before the current one */
     for (size_t step; len > 0; p += step, len -= step) {
         uint64_t bytes = br_load64(p), mask = high;
         step = 8;
@@ -266,7 +266,7 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef int16_t words8 __attribute__((vector_size(16)));
 
 /* Returns the 16-bit lanes whose upper byte is the last byte of a varint with a value above
- * `most`. The lower byte of a lane is the byte that precedes the upper one in the text. */
+ * `most`. The lower byte of a lane is the byte that precedes the upper one in the list. */
 static inline words8 build_entry_above(words8 lanes, words8 most)
 {
     words8 ends = (words8)(lanes >= 0), two = (words8)((lanes & 0x80) != 0);
@@ -291,8 +291,8 @@ static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
         memcpy(&before, p + at - 1, 16);
         inside = (bytes16)(number < (uint8_t)(len - at < 16 ? len - at : 16));
         wrong |= ((bytes16)(now == 0) | (now & before & 0x80)) & inside;
-        /* Bytes after the end of the list are set to 0xff: continuation bytes do not end a
-         * varint. */
+        /* Bytes after the end of the list are set to 0xff, a continuation byte, which does not
+         * end a varint. */
         wrong |= (bytes16)build_entry_above((words8)(now | ~inside), most);
         inside = (bytes16)(number <= (uint8_t)(len - at < 16 ? len - at : 16));
         wrong |= (bytes16)build_entry_above((words8)(before | ~inside), most);

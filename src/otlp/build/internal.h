@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions shared by the files of the builder. Only for src/otlp/build. */
+/* Functions shared by the files of the builder. This header is private to src/otlp/build. */
 #pragma once
 
 #include "otlp/build/build.h"
@@ -8,7 +8,7 @@
 #define BR_BUILD_LEVELS 3 /* levels of messages: ResourceProfiles, ScopeProfiles, Profile */
 
 struct br_build {
-    struct br_merge merge; /* tables and output of the request; the merger has no source request */
+    struct br_merge merge; /* tables and output of the request; the merger's source stays empty */
     struct br_open open[BR_BUILD_LEVELS];
     unsigned depth; /* number of open messages, at most BR_BUILD_LEVELS */
     struct br_merger_mark mark;

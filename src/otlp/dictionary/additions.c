@@ -16,7 +16,7 @@
 /* Position of an added entry's body in `bytes` of the additions. */
 struct br_added {
     uint32_t at, len;
-    uint32_t index; /* index of the entry in its table */
+    uint32_t index; /* index of the added entry in its table */
     enum br_table table;
 };
 

@@ -34,5 +34,5 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
                           size_t len);
 
 /* Adds the new entries to the item, as a dictionary part that extends the existing dictionary.
- * Does nothing without new entries. Returns 0, BR_ENOMEM or BR_EFULL. */
+ * Does nothing if there are no new entries. Returns 0, BR_ENOMEM or BR_EFULL. */
 int br_additions_write(const struct br_additions *additions, struct br_item *item);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads, merges, splits and subsets the profiles dictionary. All knowledge of its format is here.
- * Source: opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10 and later.
+ * Reads, merges, splits and subsets the profiles dictionary, whose format is described by
+ * opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10 and later.
  *
  * All functions take items that br_walk has accepted: the wire format and all indices are valid.
- * Entry 0 of every table is the zero value and means "none", even if a sender puts something else
- * there.
+ * Entry 0 of every table is the zero value and means "none", even if a sender stores another value
+ * in entry 0.
  *
  * A merged or split dictionary is built from the samples: a sample refers to its stack, the stack
  * to its locations, and so on down to the strings. Each entry is copied when it is first reached,
- * unless an equal one exists. The result contains no unused entries.
+ * unless the result contains an equal entry. The result contains no unused entries.
  *
  * Profiles keep their fields and the order of their samples. Entries are decoded and written in one
  * canonical form, so that equal entries have equal bytes. Most senders repeat the same tables:
@@ -47,7 +47,8 @@ struct br_entry {
 
 struct br_lazy_strings;
 
-/* An index of the entries of all tables in an item's dictionary parts. Borrows the item's bytes. */
+/* An index of an item's dictionary parts: for each entry of each table, the position and length
+ * of its bytes. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
     uint32_t count[BR_TABLES];
@@ -55,8 +56,9 @@ struct br_dictionary_view {
     struct br_lazy_strings *lazy;
 };
 
-/* Indexes all dictionary parts of `item`, which count as one dictionary. The index is allocated
- * in `arena`. Returns 0, BR_EFULL if the index does not fit into the arena, or BR_ENOMEM. */
+/* Indexes all dictionary parts of `item`, which are treated as one dictionary. The index is
+ * allocated in `arena`. Returns 0, BR_EFULL if the index does not fit into the arena, or
+ * BR_ENOMEM. */
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
@@ -79,9 +81,9 @@ struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint
 /* A dictionary under construction, with the profiles that refer to it. */
 struct br_merge;
 
-/* Returns a merger whose tables and output use at most `max_bytes`, limited by BR_BUF_MAX. The
- * index of the request being merged may use the same amount again. Returns NULL if memory runs
- * out. */
+/* Returns a merger whose tables and output use at most `max_bytes` bytes, limited by BR_BUF_MAX.
+ * The index of the request being merged may use the same amount again. Returns NULL if memory
+ * runs out. */
 struct br_merge *br_merge_new(struct br_host *host, size_t max_bytes);
 void br_merge_free(struct br_merge *merge);
 
@@ -98,7 +100,7 @@ void br_merge_free(struct br_merge *merge);
  * malformed. On failure the merger is unchanged. */
 int br_merge_add(struct br_merge *merge, const struct br_item *item);
 
-/* Returns the number of samples merged since the merger was empty. */
+/* Returns the number of samples merged since the merger was last empty. */
 uint32_t br_merge_records(const struct br_merge *merge);
 
 /* Returns an upper bound of the bytes that br_merge_take would write. */
@@ -144,8 +146,8 @@ int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_b
 bool br_item_has_references(const struct br_item *item);
 
 /* Replaces the references that br_item_has_references finds by the strings, in the item's parts.
- * Does nothing if there are none. Exporters use this function for backends that may not resolve
- * references. The dictionary keeps its entries and their indices.
+ * Does nothing if the item has no references. Exporters use this function for backends that may
+ * not resolve references. The dictionary keeps its entries and their indices.
  *
  * Returns 0, BR_ENOMEM, BR_EFULL if a part would exceed BR_BUF_MAX, or BR_EINVAL if the item is
  * malformed. On failure the item is valid, with some of the references replaced. */
@@ -159,8 +161,8 @@ int br_item_inline_references(struct br_item *item);
  * 1.10 and later.
  */
 
-/* Returns true if one of the attributes of a message uses a reference. The attributes are its
- * repeated KeyValues with number `field`. */
+/* Returns true if one of the attributes of a message uses a reference. The attributes are the
+ * KeyValues in field `field` of the message. */
 bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field);
 
 /* Returns true if an AnyValue uses a reference. */

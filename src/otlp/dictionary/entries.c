@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies single entries of a source dictionary into the merged one. An entry is decoded, its
+ * Copies single entries of a source dictionary into the merged dictionary. An entry is decoded, its
  * references are followed, and it is written in one canonical form: non-zero scalars, packed lists,
  * unknown fields last. Equal entries therefore have equal bytes, regardless of the sender's
  * encoder.
  *
  * References between tables have no cycles (stack, location, function or mapping, attribute,
- * string). This bounds the recursion and means that each table has at most one unfinished entry.
+ * string). The absence of cycles bounds the recursion and means that each table has at most one
+ * unfinished entry.
  */
 #include "otlp/dictionary/merger.h"
 #include "otlp/fields.h"
@@ -97,7 +98,8 @@ static bool merge_entry_read_scalars(const uint8_t *p, const uint8_t *end, uint6
     return true;
 }
 
-/* Interns a string. It is looked up before it is copied, because most strings exist already. */
+/* Interns a string. The string is looked up before it is copied, because most strings exist
+ * already. */
 static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t *body, uint32_t len,
                                           uint32_t guess)
 {
@@ -329,8 +331,8 @@ static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8
         }
     }
     if (merge->recalling && (refers || n_values > 1))
-        /* do not look the entry up now: resolving may need much memory, and the entry may be
-         * unused */
+        /* do not look the entry up now: replacing its references may need much memory, and the
+         * entry may be unused */
         return BR_INTERN_NONE;
     if (refers || n_values > 1) {
         br_merger_fail(merge, merge_entry_resolve_values(merge, p, end));

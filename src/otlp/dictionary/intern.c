@@ -232,8 +232,8 @@ void br_intern_strip(struct br_intern *intern, struct br_budget *budget)
 }
 
 /* Slots are always filled in the order of the entries, also when the slots are enlarged. The
- * slot of the last entry can therefore be cleared without moving others, and the cost is that of
- * adding the removed entries. */
+ * slot of the last entry can therefore be cleared without moving others. Removing entries costs
+ * as much as adding them did. */
 void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len)
 {
     uint32_t mask = intern->n_slots - 1;

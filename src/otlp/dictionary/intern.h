@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One table of a dictionary under construction: a set of entries, indexed by content. For src/otlp/
- * and src/profile/ only.
+ * One table of a dictionary under construction: a set of entries, indexed by content. This header
+ * is private to src/otlp and src/profile.
  *
  * Entries are stored as on the wire (tag, length, body, one after the other), so that a finished
  * table is copied as a whole. The body of a new entry is written directly after the last entry, and
  * is added only if it differs from all entries. The hash has a random seed, so that a client cannot
- * choose input that collides. Entry 0 is the empty one.
+ * choose input that collides. Entry 0 is the empty entry.
  */
 #pragma once
 
@@ -21,7 +21,8 @@
 /* A memory limit shared by several arrays, in bytes. */
 struct br_budget {
     size_t used, max;
-    bool moves; /* while an array is moved to a larger block, both copies count */
+    /* while an array is moved to a larger block, the old and the new block both count */
+    bool moves;
 };
 
 /* Returns the size in bytes to which an array that has `had` bytes may grow. */
@@ -48,7 +49,7 @@ struct br_interned {
     uint32_t len; /* length of the entry's body in bytes */
     uint32_t hash;
     uint32_t
-        /* index of an entry of another table that referred to this entry; a hint, may be
+        /* index of an entry of another table that referred to this entry; a hint that may be
          * outdated */
         user;
 };
@@ -76,8 +77,8 @@ struct br_intern {
        */
 #define BR_INTERN_NONE UINT32_MAX
 
-/* Initialises a zeroed table with its entry 0. `field` is its field number, below 16. Returns 0,
- * BR_EFULL or BR_ENOMEM; the table must be released even after a failure. */
+/* Initialises a zeroed table with its entry 0. `field` is the field number of the table, below
+ * 16. Returns 0, BR_EFULL or BR_ENOMEM; the table must be released even after a failure. */
 int br_intern_init(struct br_intern *intern, struct br_budget *budget, uint32_t field);
 void br_intern_release(struct br_intern *intern, struct br_budget *budget);
 
@@ -94,8 +95,8 @@ static inline size_t br_intern_strippable(const struct br_intern *intern)
     return intern->cap_entries * sizeof *intern->entries + intern->n_slots * sizeof *intern->slots;
 }
 
-/* Removes the entries from number `count` (at least 1) on, the first of which starts at byte
- * `len`. */
+/* Removes entry `count` (at least 1) and all later entries. Entry `count` starts at byte `len`
+ * of the table. */
 void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len);
 
 /* Makes room for one more entry with a body of at most `body_max` bytes. Returns 0, BR_EFULL or
@@ -153,9 +154,9 @@ static inline bool br_intern_is(const struct br_intern *intern, uint32_t index, 
     return interned->len == len && br_intern_equal(intern->bytes + interned->at, body, len);
 }
 
-/* Returns the index of the entry that equals `body`. Otherwise returns BR_INTERN_NONE and stores
- * the hash in `*ret_hash`. Entry `guess`, which may be out of range, is compared first, without
- * hashing. */
+/* Returns the index of the entry that equals `body`. If no entry is equal, returns
+ * BR_INTERN_NONE and stores the hash in `*ret_hash`. Entry `guess`, which may be out of range,
+ * is compared first, without hashing. */
 uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, size_t len,
                         uint32_t guess, uint32_t *ret_hash);
 
@@ -166,9 +167,9 @@ struct br_intern_text {
     size_t len;
 };
 
-/* Looks up to BR_INTERN_MANY texts up, like br_intern_find without guesses, and stores their
- * indices in `ret`. The memory that the lookups need is prefetched, so that they do not wait one
- * after another. */
+/* Looks up at most BR_INTERN_MANY texts, like br_intern_find without guesses, and stores their
+ * indices in `ret`. The memory that the lookups need is prefetched, so that their cache misses
+ * overlap. */
 void br_intern_find_many(const struct br_intern *intern, const struct br_intern_text *texts,
                          uint32_t count, uint32_t *ret);
 
@@ -177,6 +178,6 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
 uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash);
 
 /* Returns the index of the entry that equals the `len` bytes at br_intern_body. Adds these bytes
- * as a new entry if there is none. Requires br_intern_reserve. Entry `guess`, which may be out
- * of range, is compared first. */
+ * as a new entry if no entry is equal. Requires br_intern_reserve. Entry `guess`, which may be
+ * out of range, is compared first. */
 uint32_t br_intern_enter(struct br_intern *intern, size_t len, uint32_t guess);

@@ -137,7 +137,7 @@ int br_merge_add(struct br_merge *merge, const struct br_item *item)
     int rc = merge_add(merge, item);
     if (rc != BR_EFULL || merge->n_parts)
         return rc;
-    /* Retry with empty tables: memory kept from a different batch may count against the limit. */
+    /* Retry with empty tables: memory kept from earlier requests may count against the limit. */
     br_merger_release(merge);
     return merge_add(merge, item);
 }

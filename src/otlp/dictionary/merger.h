@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Implements br_merge_add and the splits: a dictionary under construction, the source whose entries
- * are copied into it, and the output that refers to it. For src/otlp/ only.
+ * are copied into it, and the output that refers to it. This header is private to src/otlp.
  *
  * The first error is kept in `rc`. After an error the functions may still be called but have no
  * useful effect. The caller checks `rc` at the end and restores the previous state with
@@ -16,7 +16,8 @@
 /* --- The source (source.c) -------------------------------------------------------------------- */
 
 /*
- * The dictionary of the request being merged, and the merged index of each of its entries.
+ * The dictionary of the request being merged, and the merged index of each of its entries: the
+ * index of the equal entry in the merged dictionary.
  *
  * Senders often repeat their tables unchanged or with more entries at the end. A new dictionary is
  * therefore first compared with the previous one. Leading entries with equal bytes need not be
@@ -30,15 +31,16 @@ struct br_source_entry {
 };
 
 struct br_source_table {
-    const uint8_t *base; /* tag of the table's first entry */
+    const uint8_t *base; /* points to the tag of the table's first entry */
     struct br_source_entry *entries;
     uint32_t *map; /* for each entry: merged index + 1; 0: not looked up yet, or not found */
     uint32_t count, cap_entries, cap_map;
     uint32_t
-        /* leading entries whose merged index was kept from the previous dictionary, if they had
-         * one */
+        /* number of leading entries that keep the merged index, if any, recorded for the
+         * previous dictionary */
         n_kept;
-    /* number of leading entries that are contiguous from `base` on, and their length in bytes */
+    /* number of leading entries that are contiguous from `base` on, and their total length in
+     * bytes */
     uint32_t run_n, run_len;
 };
 
@@ -75,7 +77,8 @@ struct br_merged_part {
     enum br_part_kind kind;
     uint32_t n_records;
     uint32_t at, len; /* offset and length of the part in `out` */
-    uint32_t body_at; /* offset of the body from `at`, like the three fields below; see br_part */
+    /* offset of the part's body from `at`; res_at and res_body_at are offsets from `at` too */
+    uint32_t body_at;
     uint32_t res_at, res_len, res_body_at;
 };
 
@@ -124,7 +127,7 @@ int br_merger_begin(struct br_merge *merge);
 void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret);
 
 /* Restores the state at the mark and clears `rc`. Afterwards the maps of the source are invalid:
- * the caller calls br_source_reset_maps or br_source_forget. */
+ * the caller must call br_source_reset_maps or br_source_forget. */
 void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark);
 
 /* Empties the merger, also after an error. Keeps the memory for reuse, unless it is large. */
@@ -143,7 +146,7 @@ static inline void br_merger_fail(struct br_merge *merge, int code)
 
 /* --- Entries (entries.c) ------------------------------------------------------------------- */
 
-/* Most bytes of the fields of an entry that are not repeated. */
+/* Most bytes that all fields of an entry take together, except repeated fields. */
 #define BR_ENTRY_FIXED 64
 
 /* Begins an entry of at most `len` + BR_ENTRY_FIXED bytes. Returns the position where the caller
@@ -158,9 +161,9 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
     return br_intern_body(&merge->tables[table]);
 }
 
-/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an equal
- * one that exists. While recalling, adds nothing and returns BR_INTERN_NONE if there is no equal
- * entry. `guess`: see br_intern_find. */
+/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an
+ * existing equal entry. While recalling, adds nothing and returns BR_INTERN_NONE if there is no
+ * equal entry. `guess`: see br_intern_find. */
 static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
 {
@@ -183,20 +186,21 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
     return br_put_varint(out, value);
 }
 
-/* Copies entry `index` of the source into the merged dictionary, unless an equal one exists.
- * Returns its merged index. */
+/* Copies entry `index` of the source into the merged dictionary, unless that dictionary contains
+ * an equal entry. Returns the merged index of the entry. */
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
 /* Looks up the source's entries table by table, and records the merged index of each entry that
- * the merged dictionary contains. Entries that it does not contain, or that refer to such
- * entries, are left to br_merger_index.
+ * the merged dictionary contains. Entries that the merged dictionary does not contain, or that
+ * refer to such entries, are left to br_merger_index.
  *
  * br_merger_index alone would be correct, but it follows the references of the samples, and each
  * lookup depends on the previous one. br_merger_recall reads a table from start to end, with
  * several lookups in parallel. */
 void br_merger_recall(struct br_merge *merge);
 
-/* Looks up entry `index` while recalling. Returns its merged index or BR_INTERN_NONE. */
+/* Looks up entry `index` while recalling. Returns the merged index of the entry, or
+ * BR_INTERN_NONE. */
 uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index);
 
 /* Returns the merged index of entry `index` of the source. Copies the entry into the merged
@@ -211,21 +215,21 @@ static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table kin
                                             : br_merger_intern(merge, kind, (uint32_t)index);
 }
 
-/* Writes the merged indices for packed indices into the source's `table`. `out` has space for
- * five bytes per index. Returns the position after the last one. */
+/* Converts a packed list of indices of the source's `table` to a packed list of merged indices.
+ * `out` has space for five bytes per index. Returns the position after the last written index. */
 uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table table, const uint8_t *p,
                               const uint8_t *end, uint8_t *out);
 
-/* Prepares an inliner for references into the source, with the emptied scratch buffer as output.
- * Returns 0 or BR_ENOMEM. */
+/* Prepares an inliner that replaces references by strings of the source. The inliner's output is
+ * the scratch buffer, which is emptied. Returns 0 or BR_ENOMEM. */
 int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 /* --- Output (output.c) --------------------------------------------------------------------- */
 
 uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len);
 
-/* Makes room for `len` more bytes of output. Returns the position where the caller writes them.
- * Returns NULL and sets `rc` on failure. */
+/* Makes room for `len` more bytes of output. Returns the position where the caller writes these
+ * bytes. Returns NULL and sets `rc` on failure. */
 static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
 {
     if (__builtin_expect(merge->out && merge->out_cap - merge->out->len >= len && !merge->rc, 1))
@@ -282,9 +286,9 @@ void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_par
 /* --- Outlines of written dictionaries --------------------------------------------------------- */
 
 /*
- * The outline of a dictionary that Braid has written: position and size of each table. It is stored
- * after the dictionary's bytes, in the same buffer, but not sent. A reader that needs one table can
- * skip the others.
+ * The outline of a dictionary that Braid has written: position and size of each table. The outline
+ * is stored after the dictionary's bytes, in the same buffer, but not sent. A reader that needs
+ * only one table uses the outline to skip the other tables.
  */
 
 struct br_outline {

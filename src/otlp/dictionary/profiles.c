@@ -10,7 +10,8 @@
 /* Most bytes of an index in the merged dictionary, per byte of the index in the source. */
 #define GROWTH 5
 #define FIXED 48
-#define SHORT 16 /* bytes of a fixed-size copy, used instead of copying a variable length */
+/* bytes that are always copied for a short field: faster than a copy of variable length */
+#define SHORT 16
 
 static void merge_profiles_put_verbatim(struct br_merge *merge, const struct br_field *field,
                                         const uint8_t *next)
@@ -56,7 +57,7 @@ static void merge_profiles_put_value_type(struct br_merge *merge, const struct b
     br_merger_wrote(merge, br_put_length_before(body, o));
 }
 
-/* Writes a field with attribute indices, which may be packed or not, with merged indices. */
+/* Rewrites a field that is a list of attribute indices, packed or not, with merged indices. */
 static void merge_profiles_put_attributes(struct br_merge *merge, const struct br_field *field)
 {
     size_t len = field->wire == BR_WIRE_LEN ? field->value : 1;

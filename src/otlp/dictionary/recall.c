@@ -2,15 +2,14 @@
 #include "otlp/dictionary/merger.h"
 #include "otlp/plain.h"
 
-/* Number of entries that may be missing in the merged table, in addition to half of the entries
- * looked up, before the rest of a source table is skipped. */
+/* The lookups in a source table end when the missing entries exceed half of the entries looked
+ * up plus this number. */
 #define MISSES_MAX 32u
 
 /* --- Entries in their usual encoding -------------------------------------------------------- */
 
 /* State of comparing an existing entry with the bytes that would be written for a new entry. The
- * new entry is not written to memory, because bytes that were stored one by one are slow to load
- * as words. */
+ * new entry is not written to memory: bytes stored one by one would be slow to load as words. */
 struct recall_expect {
     const uint8_t *p, *end;
     uint64_t differs;
@@ -145,7 +144,8 @@ static uint32_t recall_group(struct br_merge *merge, uint32_t *index)
     br_intern_find_many(&merge->tables[BR_TABLE_STRING], texts, n, merged);
     for (uint32_t i = 0; i < n; i++) {
         missing += merged[i] == BR_INTERN_NONE;
-        table->map[first + i] = merged[i] + 1; /* 0 if the string was not found */
+        /* 0 if the string was not found, because BR_INTERN_NONE + 1 is 0 */
+        table->map[first + i] = merged[i] + 1;
     }
     *index += n;
     return missing;

@@ -191,7 +191,7 @@ static int references_hold_dictionary(const struct br_item *item, struct br_rope
     return rc;
 }
 
-/* Rewrites a part, except its Resource. */
+/* Rewrites a part, except its Resource, with references replaced by strings. */
 static int references_rewrite_body(struct br_item *item, struct br_part *part,
                                    struct br_inliner *in)
 {

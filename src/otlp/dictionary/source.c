@@ -139,9 +139,9 @@ static int source_update_maps(struct br_source *source, const struct kept *kept)
     return 0;
 }
 
-/* Finds the bytes of the dictionary and makes them contiguous. Stores a reference to their
- * buffer, owned by the caller, in `*ret`; stores NULL for an item without a dictionary. Returns
- * 0 or BR_ENOMEM. */
+/* Finds the bytes of the dictionary and makes them contiguous. Stores a reference to the buffer
+ * of these bytes in `*ret`; the caller owns the reference. Stores NULL if the item has no
+ * dictionary. Returns 0 or BR_ENOMEM. */
 static int source_find_dictionary(const struct br_item *item, struct br_buf **ret,
                                   const uint8_t **data, size_t *len)
 {

@@ -5,8 +5,8 @@
  * them (their other fields are the heads).
  *
  * Leaves are added one at a time, after opening the messages above them. A leaf that makes the
- * piece too large is removed again, for profiles together with its dictionary entries, and starts
- * the next piece.
+ * piece too large is removed again and starts the next piece. For profiles, the dictionary entries
+ * of the leaf are removed as well.
  */
 #include "base/mem.h"
 #include "core/host.h"
@@ -31,7 +31,8 @@ struct level {
     uint32_t n_heads, cap_heads;
     struct br_open open;
     bool is_open;
-    bool written; /* an earlier piece already contains the message's heads */
+    /* an earlier piece already contains the message's fields other than its children */
+    bool written;
 };
 
 struct splitter {
@@ -117,7 +118,7 @@ static void split_open_level(struct splitter *splitter, unsigned level)
     here->is_open = here->written = true;
 }
 
-/* Closes `level` and the levels below it. */
+/* Closes the open messages at `level` and at the levels below it. */
 static void split_close_level(struct splitter *splitter, unsigned level)
 {
     for (unsigned i = splitter->n_levels; i-- > level;) {

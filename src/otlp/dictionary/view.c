@@ -57,7 +57,7 @@ int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
     return br_dictionary_index_some(item, (1u << BR_TABLES) - 1, arena, ret);
 }
 
-/* Counts the entries of the tables and allocates their index. */
+/* Counts the entries of the requested tables and allocates the index of each table. */
 static int dictionary_view_begin(const struct br_item *item, unsigned tables,
                                  struct br_arena *arena, struct br_dictionary_view *ret)
 {
@@ -92,8 +92,8 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 
 /* --- Strings indexed on demand ---------------------------------------------------------------- */
 
-/* The bytes of a dictionary part that contain its strings. For a part without an outline, this
- * is the whole part. */
+/* The bytes of a dictionary part that contain its strings. For a part without an outline, the
+ * range is the whole part. */
 struct lazy_range {
     const uint8_t *p, *end;
 };

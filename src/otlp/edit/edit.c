@@ -17,7 +17,8 @@ struct edit {
     uint32_t n_additions;
     uint32_t leaf; /* number of innermost messages processed so far */
     int levels;    /* number of levels of messages below the part's body */
-    size_t *sizes; /* new sizes, in bytes, of the messages with children, in document order */
+    /* new sizes, in bytes, of the messages with children, in the order of their bytes */
+    size_t *sizes;
     uint32_t n_sizes, cap_sizes;
     uint32_t at; /* while writing: index into `sizes` of the next message with children */
     bool no_memory;
@@ -118,8 +119,8 @@ void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf
     if (part->kind == BR_PART_RESOURCE)
         edit_note_resource(part);
     item->size += br_part_size(part);
-    /* The list of spans points into the old bytes. A caller that iterates over the list keeps
-     * its pointer. */
+    /* The item's list of spans points into the old bytes. A caller that iterates over the list
+     * uses a separate pointer to it. */
     item->spans = NULL;
 }
 

@@ -21,16 +21,16 @@ struct br_addition {
     size_t len;
 };
 
-/* Appends one of the `additions` to each innermost message of `part`, in order; there are
- * `n_records` of them. The result is a new buffer; a replacement of the part's Resource is kept.
- * Returns 0, BR_ENOMEM, or BR_EINVAL if the part is malformed or has another number of innermost
- * messages. On failure the item is unchanged. */
+/* Appends additions[i] to the innermost message number i of `part`. `additions` has `n_records`
+ * elements, as many as the part has records. The result is a new buffer; part->new_resource is
+ * kept. Returns 0, BR_ENOMEM, or BR_EINVAL if the part is malformed or has another number of
+ * innermost messages. On failure the item is unchanged. */
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions);
 
 /* Replaces the bytes of `part` with `buf` and takes ownership of `buf`. `buf` must contain one
  * field of the part's kind that a walk would accept. Finds the position of the Resource in the
- * new bytes; a replacement of the Resource is kept. The caller updates `n_records` of the part
- * and the item. Discards the item's list of spans. */
+ * new bytes; part->new_resource is kept. The caller updates `n_records` of the part and the
+ * item. Discards the item's list of spans. */
 void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf *buf);
 
 /* Encodes a KeyValue with a string or an int64 as field `field` of its parent and appends it to
@@ -40,8 +40,8 @@ int br_add_string(struct br_arena *arena, struct br_addition *addition, uint32_t
 int br_add_int(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                const char *key, int64_t value);
 
-/* Appends an attribute whose value is a list of `count` elements. An element of type br_addition
- * contains the bytes of a text. Returns 0 or BR_ENOMEM. */
+/* Appends an attribute whose value is a list of `count` elements: br_add_ints of integers,
+ * br_add_texts of texts. The bytes of each text are in one br_addition. Returns 0 or BR_ENOMEM. */
 int br_add_ints(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                 const char *key, const int64_t *values, size_t count);
 int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t field,
@@ -59,9 +59,9 @@ int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t 
 
 /* Corrects the values of Profile.time_unix_nano and Sample.timestamps_unix_nano below
  * BR_TIME_MIN_NS in a profiles item. A value is converted if, read as seconds, milliseconds or
- * microseconds, it is between 31 days ago and one day ahead. Otherwise it becomes `now_ns`. A
- * profile without a time gets the earliest timestamp of its samples, or `now_ns` if they have
- * none.
+ * microseconds, it is between 31 days ago and one day ahead. Any other value becomes `now_ns`. A
+ * profile without a time gets the earliest timestamp of its samples, or `now_ns` if the samples
+ * have no timestamps.
  *
  * `*ret_corrected` is the number of profiles that changed. Returns 0 or an error of
  * br_item_rewrite; on failure the item is unchanged. */

@@ -17,7 +17,7 @@ enum { RESOURCE, SCOPE, PROFILE, DEPTH_MAX };
 
 /* The replacement of a part, applied after the whole item has been walked without errors. */
 struct fresh {
-    struct br_buf *buf; /* NULL: the part is unchanged */
+    struct br_buf *buf; /* new bytes of the part; NULL: the part is unchanged */
     uint32_t n_dropped, n_added;
     bool removed;
 };
@@ -31,7 +31,7 @@ struct rewrite {
     struct br_visit visitor;
     uint32_t index[BR_LEVEL_RECORD + 1];
     struct fresh *fresh; /* where to store the replacement of the current part */
-    /* the fields of the current profile that were read so far, without its samples */
+    /* the fields of the current profile that were read so far, except its samples */
     const uint8_t *head;
     size_t head_len;
     /* buffer for `head` if the profile's fields are not contiguous in the part */
@@ -108,7 +108,7 @@ static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *fi
     return br_splice_cut(&rewrite->splice, field->at, next);
 }
 
-/* Adds a field of a profile other than a sample to `head`. */
+/* Appends a field of a profile to `head`. The field is not a sample. */
 static int rewrite_note_head(struct rewrite *rewrite, const uint8_t *at, const uint8_t *next)
 {
     size_t len = (size_t)(next - at);
@@ -299,7 +299,7 @@ static int rewrite_dictionary_part(struct br_splice *splice, struct entries *ent
     struct br_field field;
     const uint8_t *p, *end = part->raw + part->raw_len;
     if (br_field_next(part->raw, end, &field) != end || field.wire != BR_WIRE_LEN)
-        return 0; /* no walk has accepted this part, and the view contains no entries of it */
+        return 0; /* a walk would reject this part, and the view contains no entries of it */
     br_splice_begin(splice, part->raw, part->raw_len);
     int rc = br_splice_enter(splice, &field, end);
     for (p = field.data; p && p < end && !rc;) {

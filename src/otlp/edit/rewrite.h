@@ -23,12 +23,13 @@ enum br_level {
 
 enum br_change {
     BR_KEEP,
-    /* remove the message; not for scopes. A message whose children are all removed is removed
-     * too */
+    /* remove the message, which must not be a scope; a message whose children are all removed is
+     * removed too */
     BR_DROP,
     BR_REPLACE, /* replace the message's body with `out` */
     /* Replace the message with the `n_out` messages in `out`, each with its tag and length. Only
-     * for spans and samples. The number of records to report to the ledger does not grow. */
+     * spans and samples can be split. The number of records to report to the ledger does not
+     * grow. */
     BR_SPLIT,
 };
 
@@ -57,10 +58,11 @@ typedef int br_visit_fn(void *arg, struct br_visit *visit);
  * BR_BUF_MAX, or the callback's error. On failure the item is unchanged. */
 int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, void *arg);
 
-/* Replaces entries of the item's dictionary. Entry i of a table becomes entries[table][i],
- * unless the data of the latter is NULL (an empty entry has a length of 0). If entries[table] is
- * NULL, the table stays unchanged. `view` is the index of the item's dictionary. `more` (NULL:
- * none) contains fields of a ProfilesDictionary, which are appended after the existing entries.
+/* Replaces entries of the item's dictionary. Entry i of a table is replaced with
+ * entries[table][i], unless the `data` of entries[table][i] is NULL. An empty replacement has a
+ * length of 0, and `data` that is not NULL. If entries[table] is NULL, the table stays
+ * unchanged. `view` locates the entries of the item's dictionary. `more` (NULL: none) contains
+ * fields of a ProfilesDictionary, which are appended after the existing entries.
  *
  * Returns 0, BR_ENOMEM, or BR_EFULL if a part would exceed BR_BUF_MAX or the item has too many
  * parts. On failure the item is unchanged. */

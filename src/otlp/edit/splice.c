@@ -59,8 +59,8 @@ static int splice_open_frame(struct br_splice *splice, struct br_frame *frame)
     return rc;
 }
 
-/* Begins the output at the first change, and opens a frame in the output for each message that
- * the walk is in. */
+/* Creates the output at the first change. Writes the tag and reserves the length of each message
+ * that the walk has entered and that is not in the output yet. */
 static int splice_open_frames(struct br_splice *splice)
 {
     size_t len = (size_t)(splice->end - splice->src);

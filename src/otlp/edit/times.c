@@ -99,7 +99,7 @@ static int times_on_profile(struct times *times, struct br_visit *visit)
         found = br_load64(at) != 0;
         changed = found && times_correct_at(times, at);
     }
-    if (!found) { /* no time field, or the last one is 0; of a repeated field the last one counts */
+    if (!found) { /* the time field is absent, or its last occurrence, which counts, is 0 */
         uint64_t time = times->earliest_ns ? times->earliest_ns : times->now_ns;
         copy[len] = BR_TAG(BR_PROFILE_TIME, BR_WIRE_I64);
         memcpy(copy + len + 1, &time, sizeof time);

@@ -19,7 +19,7 @@
 #define NAME_MAX_ESCAPED 384u
 /* 10000 years in seconds, the limit in google/protobuf/duration.proto */
 #define DURATION_MAX_S 315576000000
-/* bytes of memory that notes and result may use in addition to a share of the text's size */
+/* bytes that notes and result may use in addition to 8/5 of the text's size */
 #define SPARE (512u << 10)
 
 /* An element of the path of a value in the text, for error messages. Each element links to the
@@ -117,8 +117,8 @@ static int decode_noted(struct reader *reader, const struct path *path, int rc)
 
 /* Returns the bytes of a number, or of a string with its escapes replaced. Returns NULL if the
  * value is neither, or if it is too long to be valid. The bytes are not terminated by a NUL. The
- * byte after them is readable and not part of a number: a quote, a bracket, a comma, white space
- * or NUL. */
+ * byte after these bytes is readable and not part of a number: a quote, a bracket, a comma,
+ * white space or NUL. */
 static const char *decode_short_text(const struct br_json_token *value, char plain[SCALAR_MAX + 1],
                                      size_t *ret_len)
 {
@@ -324,7 +324,8 @@ static int decode_read_text(struct reader *reader, const ProtobufCFieldDescripto
 
 /* --- Sizes ---------------------------------------------------------------------------------- */
 
-/* Returns the number of bytes of a field's tag. The wire type does not affect that number. */
+/* Returns the number of bytes of a field's tag. The wire type does not affect the number of
+ * bytes. */
 static size_t decode_tag_size(const ProtobufCFieldDescriptor *field)
 {
     return br_varint_size(BR_TAG(field->id, 0));
@@ -711,7 +712,7 @@ static int decode_read_all(struct reader *reader, const ProtobufCMessageDescript
     return rc;
 }
 
-/* Reports a syntax error instead of the schema error if the text has one later on. */
+/* If the text contains a syntax error, reports that error instead of the schema error. */
 static int decode_explain(struct reader *reader)
 {
     struct br_json_token value;

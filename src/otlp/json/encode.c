@@ -16,9 +16,9 @@ struct piece {
     size_t len;
 };
 
-/* The bytes of an encoded message. Usually they are one piece. If a field that is not repeated
- * occurs several times, the message consists of the pieces of all occurrences, which protobuf
- * merges. */
+/* The bytes of an encoded message. Usually the bytes are one piece. If a field that is not
+ * repeated occurs several times, the message consists of the pieces of all occurrences, which
+ * protobuf merges. */
 struct body {
     const struct piece *pieces;
     uint32_t count;
@@ -34,7 +34,8 @@ struct cursor {
 
 struct found {
     uint32_t mask; /* bit i: desc->fields[i] is present */
-    /* members of a oneof: number of the body's first field that counts for the member */
+    /* for members of a oneof: number (from 1) of the body's first field that counts for the
+     * member */
     uint32_t since[BR_JSON_FIELDS_MAX];
 };
 
@@ -43,8 +44,8 @@ static int encode_print_message(const ProtobufCMessageDescriptor *desc, const st
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-/* Reads the next field of the body into `*ret`. Returns 1 if there is one, 0 at the end of the
- * body, or BR_EINVAL if the bytes are malformed. */
+/* Reads the next field of the body into `*ret`. Returns 1 if a field was read, 0 at the end of
+ * the body, or BR_EINVAL if the bytes are malformed. */
 static int encode_next_field(struct cursor *cursor, struct br_field *ret)
 {
     while (cursor->p == cursor->end) {
@@ -69,8 +70,8 @@ static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_f
             (element->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
 }
 
-/* Records that a field is present. If the field belongs to a oneof, this discards the other
- * members of the oneof, and earlier occurrences of the field that came before such a member. */
+/* Records that a field is present. If the field belongs to a oneof, discards the oneof's other
+ * members. Earlier occurrences of the field do not count if another member followed them. */
 static void encode_note(const ProtobufCMessageDescriptor *desc, unsigned index, uint32_t n_seen,
                         struct found *found)
 {
@@ -272,8 +273,9 @@ static int encode_print_list(const ProtobufCFieldDescriptor *field, const struct
 
 /* --- Single fields -------------------------------------------------------------------------- */
 
-/* Counts the occurrences of a field in a body, from field number `since` of the body on. Stores
- * the last occurrence in `*ret_last`, and all of them in `pieces` unless that is NULL. */
+/* Counts the occurrences of a field in a body, without the fields of the body before number
+ * `since` (from 1). Stores the last occurrence in `*ret_last`, and all of them in `pieces`
+ * unless that is NULL. */
 static uint32_t encode_gather(const ProtobufCFieldDescriptor *field, const struct body *body,
                               uint32_t since, struct piece *pieces, struct br_field *ret_last)
 {
@@ -378,7 +380,8 @@ static int encode_print_fields(const ProtobufCMessageDescriptor *desc, const str
     return rc;
 }
 
-/* Prints a google.protobuf.Any. If its message type is unknown, only "@type" is printed. */
+/* Prints a google.protobuf.Any. If the type of the inner message is unknown, only "@type" is
+ * printed. */
 static int encode_print_any(const struct body *body, unsigned depth, bool *first,
                             struct br_str *out)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files of src/otlp/json, which convert between JSON and protobuf. */
+/* Types and functions shared by the files of src/otlp/json, which convert between JSON and
+ * protobuf. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -18,8 +19,8 @@
 #define BR_JSON_NAME_MAX 64
 #define BR_JSON_FIELDS_MAX 32 /* most fields of a message in the schemas in use */
 
-/* Writes the lowerCamelCase name of a field to `out` and returns `out`. Like protoc, it removes
- * each underscore and makes the next letter upper case. */
+/* Writes the lowerCamelCase name of a field to `out` and returns `out`. Like protoc, the
+ * function removes each underscore and makes the next letter upper case. */
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
 
 /* Returns true if `name` is the name of the field: in lowerCamelCase, or as in the schema
@@ -62,10 +63,10 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  * Notes: the intermediate form between JSON and protobuf.
  *
  * In protobuf the length of a message precedes it and its fields are in the order of their numbers;
- * in JSON they come in any order. The first pass reads the text and writes notes in its order. The
- * second pass reads the notes from end to start and writes the message from end to start. Each
- * length is thus known when it is written, and no written byte is moved. Both passes are linear at
- * any depth.
+ * in JSON the fields come in any order. The first pass reads the text and writes notes in the order
+ * of the text. The second pass reads the notes from end to start and writes the message from end to
+ * start. Each length is thus known when it is written, and no written byte is moved. Both passes
+ * are linear at any depth.
  *
  * Because a note is read from its end, it ends with its length. A number is a varint with its bytes
  * reversed.
@@ -78,7 +79,7 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  *     list        the notes of the elements, then the size of these notes * 2 + 1
  *     message     the notes of the members, then the size of these notes * 2 (+ 1 if the members
  *                 come in the order of the schema, each once)
- *     member      the note of its value, then the index of the field; or 128 + index: earlier
+ *     member      the note of its value, then the index of the field, or 128 + index if earlier
  *                 members with this field do not count
  *
  * Notes need at most three quarters of the bytes of the text, except for numbers with exponents

@@ -8,7 +8,7 @@
  * - Enums are numbers (names are accepted when read).
  * - 64-bit integers are strings (numbers are accepted when read).
  * - Names are lowerCamelCase (names as in the schema are accepted when read, like in the
- * Collector).
+ *   Collector).
  * - Unknown names are ignored; null means absent.
  */
 #pragma once
@@ -22,7 +22,7 @@
 #include "base/str.h"
 #include "core/item.h"
 
-#define BR_JSON_DEPTH_MAX 128 /* most levels of nested messages, in both directions */
+#define BR_JSON_DEPTH_MAX 128 /* most levels of nested messages that are decoded or encoded */
 
 /* Returns the descriptor of a signal's export request. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);

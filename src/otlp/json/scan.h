@@ -6,7 +6,7 @@
  *
  *     br_json_scan_value(s, &value)              value.type is BR_JSON_OBJECT
  *     br_json_scan_enter(s)
- *     br_json_scan_more(s, '}', true, &more)     first member; `false` for the next ones
+ *     br_json_scan_more(s, '}', true, &more)     true: first member; false: later members
  *     br_json_scan_name(s, &name)                only in objects
  *     br_json_scan_value(s, &value)
  */
@@ -32,7 +32,7 @@ enum br_json_type {
 
 struct br_json_scan {
     const char *text, *at, *end;
-    unsigned depth, max_depth; /* number of open brackets, and the most allowed */
+    unsigned depth, max_depth; /* number of open brackets, and the largest number allowed */
     struct br_err *err;
 };
 

@@ -3,7 +3,7 @@
  * Functions shared by the code that prints traces and the code that prints profiles. Output is
  * written line by line. If a line does not fit, it is removed, a last line reports the truncation,
  * and nothing more is printed; loops stop when `full` is set. Messages are read in place: printing
- * allocates only the text and the index of a dictionary.
+ * allocates only the text and, for profiles, the positions of the dictionary's entries.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 
 struct br_printer {
     struct br_str *out;
-    /* index of the item's dictionary; NULL: the item contains traces */
+    /* positions of the entries of the item's dictionary; NULL: the item contains traces */
     const struct br_dictionary_view *dictionary;
     /* offset in `out` of the start of the current line */
     size_t line;
@@ -29,7 +29,7 @@ struct br_printer {
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-#define BR_PRINT_FIELDS 17u /* field numbers below this one are read */
+#define BR_PRINT_FIELDS 17u /* only fields with lower numbers are read */
 
 /* For each field number below BR_PRINT_FIELDS, the last field with that number in a message. */
 struct br_print_fields {
@@ -38,11 +38,11 @@ struct br_print_fields {
 
 void br_print_read(struct br_entry message, struct br_print_fields *ret);
 
-/* Returns the bytes of the text, bytes or message field `number`; `data` is NULL if the field is
- * absent. */
+/* Returns the content of field `number`, which is a string, bytes or a message. `data` is NULL
+ * if the field is absent. */
 struct br_entry br_print_bytes(const struct br_print_fields *fields, uint32_t number);
 
-/* Returns the value of the number field `number`, or 0 if the field is absent. */
+/* Returns the value of field `number`, which is a number, or 0 if the field is absent. */
 uint64_t br_print_number(const struct br_print_fields *fields, uint32_t number);
 
 /* Iterator over a list of numbers, which is field `number` of a message, packed or not. */
@@ -135,13 +135,13 @@ void br_print_scope(struct br_printer *printer, const struct br_print_fields *he
 
 /* --- Profiles -------------------------------------------------------------------------------- */
 
-/* Initialises an arena and indexes the dictionary of an item in it. Returns 0, BR_ENOMEM, or
- * BR_EFULL if the index would need more than BR_PRINT_INDEX times the item's size plus
- * BR_PRINT_INDEX_FREE. */
+/* Initialises `arena` and finds the entries of the item's dictionary, whose positions are stored
+ * in the arena. Returns 0, BR_ENOMEM, or BR_EFULL if the positions would need more than
+ * BR_PRINT_INDEX times the item's size plus BR_PRINT_INDEX_FREE. */
 int br_print_index(const struct br_item *item, struct br_arena *arena,
                    struct br_dictionary_view *ret);
 
-/* Returns an entry of a dictionary table, which the caller reads once. `data` is NULL for index
- * 0 ("none") and for an index that does not exist. `data` is also NULL if too many bytes of
- * entries have been read; the output is then truncated at the current line. */
+/* Returns an entry of a dictionary table. Each call counts as one reading of the entry's bytes.
+ * `data` is NULL for index 0 ("none") and for an index that does not exist. `data` is also NULL
+ * if too many bytes of entries have been read; the output is then truncated at the current line. */
 struct br_entry br_print_entry(struct br_printer *printer, enum br_table table, uint64_t index);

@@ -10,14 +10,14 @@
 #include "base/str.h"
 #include "core/item.h"
 
-/* most bytes of the index of an item's dictionary, per byte of the item */
+/* most bytes for the positions of the dictionary's entries, per byte of the item */
 #define BR_PRINT_INDEX 2u
 #define BR_PRINT_INDEX_FREE (64u << 10)
 
 /* Append the text of an item that a walk has accepted. A text that exceeds the limit of `out`
- * (at least 256 bytes) is cut at the end of a line, and a last line reports that. Besides the
- * text, only the index of a dictionary is allocated. Return 0, BR_EFULL if the index would be
- * too large, or BR_ENOMEM. */
+ * (at least 256 bytes) is cut at the end of a line, and a last line reports that. For profiles,
+ * the positions of the dictionary's entries are allocated as well. Return 0, BR_EFULL if the
+ * positions would need too much memory, or BR_ENOMEM. */
 int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types and functions shared by the walks over both signals. Only for src/otlp/walk. */
+/* Types and functions shared by the walks over both signals. This header is private to src/otlp. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -35,19 +35,20 @@ struct br_walker {
     /* profiles: upper bound of the bytes of the longest string in the dictionary */
     uint64_t longest;
     struct br_span *next_span, *end_span; /* traces: unused rest of the item's list of spans */
-    uint64_t most_spans;                  /* traces: unused rest of the item's list of spans */
+    /* traces: most spans that the item's list may have, given the size of the request */
+    uint64_t most_spans;
     /* profiles: number of entries of each table, by its field number */
     uint32_t n_tables[8];
     /* False in the first walk over profiles, which only records the largest index into each
      * table. When all entries have been counted, these indices are compared with the sizes of
-     * the tables. If one is too large, a second walk with `exact` set finds the position of the
-     * error. */
+     * the tables. If an index is too large, a second walk with `exact` set finds the position of
+     * the error. */
     bool exact;
     uint64_t largest[8];
 };
 
-/* The walk functions take the bytes [p, end) of one message. They return true, or false after an
- * error was recorded in walker->what and walker->code. */
+/* The walk functions read the bytes of one message, from `p` up to and excluding `end`. They
+ * return true, or false after recording an error in walker->what and walker->code. */
 
 static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 {
@@ -60,7 +61,7 @@ static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 
 bool br_walk_malformed(struct br_walker *walker);
 bool br_walk_no_memory(struct br_walker *walker);
-/* records BR_ETOOBIG with the message `what` */
+/* Records BR_ETOOBIG with the message `what`. Returns false. */
 bool br_walk_too_big(struct br_walker *walker, const char *what);
 bool br_walk_too_deep(struct br_walker *walker);
 bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count);
@@ -149,7 +150,7 @@ BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
 }
 
 /* Returns true if the `count` bytes at `p`, at most 64, are all ASCII. May read up to 15 bytes
- * past their end (BR_BUF_SLACK). */
+ * after these bytes (BR_BUF_SLACK). */
 BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
 {
     typedef uint64_t wide __attribute__((vector_size(16)));
@@ -299,8 +300,8 @@ bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const 
 bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end);
 
-/* Records the position of a Resource in its part. If the part already has one, records that it
- * has several. */
+/* Records the position of a Resource in its part. If the part already has a Resource, records
+ * that the part has several. */
 void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
                            const struct br_field *field, const uint8_t *next);
 

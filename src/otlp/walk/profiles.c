@@ -8,7 +8,8 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-#define ANY 0 /* the walk checks the wire type itself, because the field may be packed or not */
+/* any wire type is accepted: the walk checks the type of a field that may be packed or not */
+#define ANY 0
 
 /* Tables of ProfilesDictionary, by field number. */
 enum {
@@ -346,7 +347,8 @@ static bool walk_profiles_link(struct br_walker *walker, const uint8_t *p, const
 {
     static const uint8_t wires[] = {0, LEN, LEN};
     const uint8_t trace = BR_SCAN_LEN(BR_LINK_TRACE_ID), span = BR_SCAN_LEN(BR_LINK_SPAN_ID);
-    if (end - p == 28) { /* link with both ids, in either order; other links are unusual */
+    /* 28 bytes: a link with both ids, in either order; other links are unusual */
+    if (end - p == 28) {
         bool trace_first = p[0] == trace && p[1] == 16 && p[18] == span && p[19] == 8;
         bool span_first = p[0] == span && p[1] == 8 && p[10] == trace && p[11] == 16;
         if (trace_first || span_first)

@@ -103,7 +103,7 @@ static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* Stores the attribute's value if its key is the one for the thread in which the span ran. */
+/* Stores the attribute's value in the span if the key is "thread.id" or "thread.name". */
 static inline void walk_traces_note_thread(const uint8_t *key, size_t key_len, const uint8_t *value,
                                            size_t len, struct br_span *span)
 {
@@ -129,7 +129,8 @@ __attribute__((noinline)) static bool walk_traces_other_attribute(struct br_walk
     return found != BR_WALK_BAD;
 }
 
-/* Checks an attribute of a span, and stores its value if it is the span's thread. */
+/* Checks an attribute of a span. Stores the value of the attribute if it is the thread id or
+ * thread name of the span. */
 BR_HOT bool walk_traces_read_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
                                        struct br_span *span)
 {
@@ -189,7 +190,7 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     while (p < end) {
         size_t n;
         struct br_field field;
-        /* most of a span consists of attributes */
+        /* attributes are handled first, because most of a span consists of them */
         if (*p == BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN)) {
             p = br_walk_len(p + 1, end, &n);
             if (!p)
@@ -350,7 +351,8 @@ bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, stru
         return br_walk_too_deep(walker);
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
-    if (item->spans) /* a part whose Resources were merged is walked again */
+    /* restart at the part's first span: the part is walked again if its Resources were merged */
+    if (item->spans)
         walker->next_span = item->spans + item->n_records;
     while (p < end) {
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);

@@ -6,11 +6,10 @@
  *
  * A request is valid if:
  * - every length is inside its parent, and known fields have their wire type;
- * - trace ids and profile ids have 16 bytes and span ids 8, or none;
+ * - trace ids and profile ids have 16 bytes, and span ids have 8 bytes; any id may also be empty;
  * - strings are UTF-8;
  * - messages nest at most max_depth deep;
- * - in profiles, every index is inside its table (0 always is), and every sample has a value or a
- *   timestamp.
+ * - in profiles, every index is 0 or inside its table, and every sample has a value or a timestamp.
  *
  * Unknown fields, overlong varints, packed and unpacked scalars, duplicate and unused dictionary
  * entries are valid. Source: opentelemetry-proto 1.11.
@@ -32,9 +31,10 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_DEPTH_MAX 1000
 
 /* Limits for the parts, dictionary entries and listed spans of a request. A request may have
- * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size, and likewise
- * entries and spans. The limits ensure that the memory for a request is at most a few times its
- * size. A request above a limit is rejected; useful data does not reach the limits. */
+ * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size. The limits for
+ * entries and spans have the same form. The limits ensure that the memory for a request is at
+ * most a few times its size. A request above a limit is rejected; useful data does not reach the
+ * limits. */
 #define BR_WALK_PARTS 4096
 #define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
@@ -43,25 +43,26 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_SPAN_BYTES 48
 
 /* Limits for references to strings (key_strindex, string_value_strindex). For backends that may
- * not support references, exporters replace them by the strings. A request is rejected if the
- * replacement would add more than BR_WALK_INLINE_TIMES the request's size plus
+ * not support references, exporters replace references by the strings. A request is rejected if
+ * the replacement would add more than BR_WALK_INLINE_TIMES the request's size plus
  * BR_WALK_INLINE_BYTES, or make a part larger than BR_BUF_MAX. */
 #define BR_WALK_INLINE_TIMES 4
 #define BR_WALK_INLINE_BYTES (1u << 20)
 
 /* A memo of dictionary tables that a walk has found valid. If the table of the next dictionary
  * begins with the same bytes, these bytes are not checked again. Requests of senders that repeat
- * their tables are walked several times faster. The memo keeps a reference to at most one buffer
- * for each table, of at most BR_WALK_MEMO_MAX bytes. It is initialised with zeros. Each set of
- * options needs a separate memo. */
+ * their tables are walked several times faster. For each table, the memo keeps a reference to at
+ * most one buffer, which has at most BR_WALK_MEMO_MAX bytes. The caller initialises a memo with
+ * zeros, and uses it only with one set of options. */
 #define BR_WALK_MEMO_MAX (256u << 10)
 struct br_walk_memo {
     struct {
         struct br_buf *buf;
         const uint8_t *data;
         size_t len;
-        uint32_t count;      /* number of entries of the table */
-        uint64_t largest[8]; /* largest index into each other table, by field number */
+        uint32_t count; /* number of entries of the table */
+        /* for each table, by its field number: largest index from this table into that table */
+        uint64_t largest[8];
         /* number of references in attributes; upper bound of the bytes of the longest string */
         uint64_t n_references, longest;
     } tables[8];
@@ -80,7 +81,8 @@ struct br_walk_options {
     uint32_t n_spans;
     /* profiles: receives the number of samples by type; NULL: not needed */
     struct br_sample_types *types;
-    struct br_walk_memo *memo; /* profiles: memo of one worker for equal options; NULL: none */
+    /* profiles: memo that only one worker uses, and only with these options; NULL: none */
+    struct br_walk_memo *memo;
 };
 
 /* Validates the request of `len` bytes at `data` in `buf` and stores it as the parts of `item`.

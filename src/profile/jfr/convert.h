@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Converts a JFR recording to profiles. Only for src/profile/jfr.
+ * Converts a JFR recording to profiles. This header is private to src/profile/jfr.
  *
  * Each event becomes a sample in the table of its kind. Tables are written at the end, for two
  * reasons: the series label `jfr_event` may be anywhere in the recording, and an event may belong
@@ -8,14 +8,15 @@
  *
  * There are three modes:
  * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. Samples with
- * equal stack and labels are folded. Threads and times are left out, and so are samples whose stack
- * is missing from the recording.
- * - With keeps_times these samples also have their thread and times for the processor join, which
- *   removes them later. Samples with equal stack, labels and thread become one with lists of times
- * and values.
+ *   equal stack and labels are folded into one sample with the sum of their values. Threads and
+ *   times are left out, and so are samples whose stack is missing from the recording.
+ * - With keeps_times, recordings of Pyroscope clients also keep threads and times for the
+ *   processor join, which removes them later. Samples with equal stack, labels and thread become
+ *   one sample with lists of times and values.
  * - All other recordings keep everything. Each event becomes a sample with its time and the
- * attributes `thread.name` and `thread.id`, so that a join can find the span that was open at that
- * time. The ID is Java's thread number, as OpenTelemetry's Java agent writes it to spans.
+ *   attributes `thread.name` and `thread.id`, so that a join can find the span that was open at
+ *   that time. `thread.id` is Java's thread number, which OpenTelemetry's Java agent writes to
+ *   spans as well.
  *
  * Source: jfr-parser 0.18, pprof/. This code differs where jfr-parser misinterprets recordings:
  * - The number of samples in a profiler.WallClockSample applies only to that event.
@@ -34,27 +35,29 @@
 /* --- Labels from the LabelsSnapshot of a recording -------------------------------------------- */
 
 struct br_jfr_label {
-    uint32_t key;       /* string index of the builder */
-    uint32_t attribute; /* attribute index of the builder */
+    uint32_t key;       /* index of the key's string in the builder */
+    uint32_t attribute; /* index of the attribute in the builder */
 };
 
 struct br_jfr_context {
-    const struct br_jfr_label *labels; /* sorted by key; each key occurs once */
+    const struct br_jfr_label *labels; /* labels sorted by key; each key occurs once */
     uint32_t count;
-    /* The labels contain a span ID or a trace ID: old agents send the IDs of the span as labels. */
+    /* The labels contain a span ID or a trace ID, because old agents send the IDs of the span as
+     * labels. */
     bool has_span, has_trace;
     uint8_t span_id[8], trace_id[16];
 };
 
 struct br_jfr_string {
-    const uint8_t *text; /* NULL if the string is missing */
+    const uint8_t *text; /* text of the string; NULL: the recording lacks the string */
     uint32_t len;
-    uint32_t key; /* string index of the builder for this text as a key; 0: not used as a key yet */
+    /* index of the string in the builder, if the text is used as a key; 0: not used as a key yet */
+    uint32_t key;
 };
 
 /* A label: a key with a value. Many contexts may share one pair. */
 struct br_jfr_pair {
-    uint32_t attribute; /* attribute index of the builder */
+    uint32_t attribute; /* index of the attribute in the builder */
     enum br_jfr_means {
         BR_JFR_NO_ID,
         BR_JFR_SPAN_LABEL,
@@ -67,10 +70,10 @@ struct br_jfr_pair {
 
 struct br_jfr_labels {
     struct br_build *build;
-    size_t text_max; /* bytes of text that the attributes built from now on may have in all */
+    size_t text_max; /* most bytes of text that the attributes added later may have in total */
     struct br_jfr_context *contexts;
     uint32_t n_contexts, contexts_cap;
-    struct br_jfr_string *strings; /* strings[0] means that a recording lacks the string */
+    struct br_jfr_string *strings; /* strings[0] stands for a string that the recording lacks */
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
@@ -96,8 +99,8 @@ void br_jfr_labels_release(struct br_jfr_labels *labels);
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* Returns in `ret` the builder's attribute whose key is `key` and whose value is string number
- * `string` of `labels`; 0 if that string is empty or missing. `key` is a string index of the
- * builder and must not be one of the keys that name IDs, such as "span_id". Returns 0,
+ * `string` of `labels`; 0 if that string is empty or missing. `key` is the index of a string in
+ * the builder and must not be one of the keys that name IDs, such as "span_id". Returns 0,
  * BR_ETOOBIG (more text than text_max), BR_ENOMEM, or the builder's error. */
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
@@ -127,7 +130,7 @@ enum br_jfr_kind {
 /* Properties of a sample by which samples are grouped or folded. Samples with equal properties
  * belong together. */
 struct br_jfr_key {
-    uint32_t stack;  /* stack index of the builder */
+    uint32_t stack;  /* index of the stack in the builder */
     uint32_t tags;   /* index into br_jfr_samples.tags; 0: none */
     uint32_t thread; /* index into br_jfr_samples.threads; 0: none */
 };
@@ -159,7 +162,7 @@ struct br_jfr_tags {
 };
 
 struct br_jfr_thread {
-    uint32_t attributes[2]; /* attributes of the thread, as attribute indices of the builder */
+    uint32_t attributes[2]; /* indices in the builder of the thread's attributes */
     uint32_t count;
 };
 
@@ -199,8 +202,8 @@ void br_jfr_samples_release(struct br_jfr_samples *samples);
  * the tags if necessary. Returns 0 or BR_ENOMEM. */
 int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret);
 
-/* Adds a sample. When folding, adds its values to those of an equal sample. Returns 0, BR_ENOMEM
- * or BR_EFULL (2^32 samples). */
+/* Adds a sample. If samples are folded, adds the sample's values to those of an equal sample.
+ * Returns 0, BR_ENOMEM or BR_EFULL (2^32 samples). */
 int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
@@ -225,10 +228,10 @@ struct br_jfr_group {
     uint32_t count, first; /* number of samples, and index of the first in `times` and `values` */
 };
 
-/* Samples of a table that are not folded, sorted by group. Within a group they keep the order of
- * the recording. */
+/* Samples of a table that are not folded, sorted by group. Within a group, samples keep the
+ * order of the recording. */
 struct br_jfr_groups {
-    struct br_jfr_group *groups; /* ordered by the first sample of each group */
+    struct br_jfr_group *groups; /* groups in the order of the first sample of each group */
     uint32_t count, cap;
     uint64_t *times;
     int64_t *values;
@@ -257,8 +260,8 @@ struct br_jfr_stacks {
     bool lines_signed;
     /* index of the builder's mapping that all locations share; 0: not added yet */
     uint32_t mapping;
-    /* bytes that the names of further functions may have in all; only malicious input reaches
-     * this limit */
+    /* most bytes that the names of functions added later may have in total; only malicious input
+     * reaches this limit */
     size_t name_bytes_max;
     struct br_str name;
     struct br_jfr_symbol *symbols; /* symbols of the current chunk; symbols[0] is the empty text */

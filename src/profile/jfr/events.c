@@ -11,7 +11,7 @@ static int jfr_events_malformed(uint32_t at, struct br_err *err)
 }
 
 /* Decodes the size of an event if it is encoded in one byte, or padded to four, as JVMs write
- * it. Returns the number of encoded bytes, or 0. */
+ * it. Returns the number of encoded bytes, or 0 for any other encoding. */
 static unsigned jfr_events_read_size(uint64_t word, uint32_t *ret)
 {
     if (!(word & 0x80)) {

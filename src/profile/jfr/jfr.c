@@ -27,21 +27,22 @@ struct recording {
     /* offset in the chunk of the last text with the name of the sampled event; 0: none */
     uint64_t event_at;
     bool has_event, wall;
-    /* maps the offset of a pooled string to the index of the thread name attribute + 1 */
+    /* maps the offset of a pooled string to the attribute index of the thread name + 1 */
     struct br_jfr_ids names;
     /* sampling intervals of CPU time and wall time in the settings of the recording; 0: not
      * recorded */
     int64_t period_ns, wall_ns;
     int64_t cpu_time_ns; /* CPU time in ns that the last jdk.CPUTimeSample represents */
     uint64_t start_ns, end_ns;
-    uint32_t thread_name, thread_id; /* attribute keys, as string indices of the builder */
+    /* keys of thread attributes, as indices of strings in the builder */
+    uint32_t thread_name, thread_id;
 };
 
 /* Beginning of a text of the recording, to be compared with known texts. The text is never
  * copied as a whole, because the sender controls its length and the number of references to it. */
 struct short_text {
     char data[64];
-    size_t len; /* bytes in `data`; 0 for an empty text and for a text longer than `data` */
+    size_t len; /* number of bytes in `data`; 0 if the text is empty or does not fit into `data` */
     bool empty;
 };
 
@@ -65,14 +66,14 @@ static bool jfr_text_is(const struct short_text *short_text, const char *text)
 static int jfr_read_text(struct recording *recording, uint64_t at, struct br_str *out)
 {
     br_str_clear(out);
-    br_str_puts(out, ""); /* ensures that data is not NULL */
+    br_str_puts(out, ""); /* ensures that out->data is not NULL */
     if (at)
         br_jfr_text(&recording->chunk, at, out);
     return out->failed ? BR_ENOMEM : 0;
 }
 
-/* Parses a duration such as "20 ms", or a number of nanoseconds such as "10000000". Returns it
- * in nanoseconds, or 0 for any other text. */
+/* Parses a duration such as "20 ms", or a number of nanoseconds such as "10000000". Returns the
+ * duration in nanoseconds, or 0 for any other text. */
 static int64_t jfr_duration_of(const char *text)
 {
     static const struct {
@@ -343,7 +344,7 @@ static int jfr_read_chunk(struct recording *recording, size_t at, struct br_err 
 }
 
 /* Returns true if the chunk at `at` is incomplete, because the program was killed. The chunks
- * before it are still valid. */
+ * before an incomplete chunk are valid. */
 static bool jfr_is_torn(const struct recording *recording, size_t at)
 {
     const struct br_profile_source *source = recording->source;

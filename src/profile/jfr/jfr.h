@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the file format of Java Flight Recorder in place. Only for src/profile/jfr.
+ * Reads the file format of Java Flight Recorder in place. This header is private to
+ * src/profile/jfr.
  *
  * A file is a sequence of independent chunks. A chunk consists of a header and events. The header
  * points to two special events: the metadata, which lists the fields of each type, and the last
@@ -11,7 +12,7 @@
  *
  * The reader assigns a slot (enum br_jfr_slot) to every field it needs, and slot 0 to all others.
  * One loop (br_jfr_value) reads values of any type. Pools are indexed, not decoded. The index
- * stores the offset of each entry and the resolver's note about it.
+ * stores the offset of each entry, and the result of resolving the entry (`note`).
  *
  * Input may be malicious. Every read is bounded by the chunk. After the first read beyond the end
  * the reader is `bad`, returns zeros and does not advance. So callers may check once after a loop.
@@ -37,10 +38,11 @@ __extension__ typedef unsigned __int128 br_jfr_u128; /* product of two 64-bit nu
 
 /* --- Bytes ------------------------------------------------------------------------------------ */
 
-/* Forward reader between two pointers. */
+/* Reads bytes forward from `p`, up to and excluding `end`. */
 struct br_jfr_in {
     const uint8_t *p, *end;
-    /* Integers of the file are encoded as LEB128; otherwise as big-endian numbers of full width. */
+    /* true: integers of the file are encoded as LEB128; false: as big-endian numbers of full
+     * width */
     bool packed;
     bool bad;
 };
@@ -102,7 +104,7 @@ void br_jfr_skip_string(struct br_jfr_in *in);
 /* Known types. All other types of the metadata are BR_JFR_OTHER. */
 enum br_jfr_type {
     BR_JFR_OTHER,
-    /* primitives */
+    /* primitive types */
     BR_JFR_BOOLEAN,
     BR_JFR_BYTE,
     BR_JFR_CHAR,
@@ -122,7 +124,7 @@ enum br_jfr_type {
     BR_JFR_CHUNK_HEADER,
     /* types nested in other values */
     BR_JFR_STACK_FRAME,
-    /* events */
+    /* types of events */
     BR_JFR_EXECUTION_SAMPLE,
     BR_JFR_CPU_TIME_SAMPLE,
     BR_JFR_WALL_CLOCK_SAMPLE,
@@ -190,7 +192,8 @@ struct br_jfr_field {
 
 struct br_jfr_class {
     int64_t id;
-    uint32_t first, n_fields; /* range in br_jfr_chunk.fields */
+    /* index of the first field in br_jfr_chunk.fields, and number of fields */
+    uint32_t first, n_fields;
     /* number of leading fields to be read: all up to the last field with a slot */
     uint32_t n_needed;
     uint8_t type; /* an enum br_jfr_type */
@@ -223,7 +226,7 @@ struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *ids, uint64_t id);
 int br_jfr_ids_put(struct br_jfr_ids *ids, uint64_t id, uint32_t at);
 
 /* Removes all entries from the table. Frees the table's memory if there are many slots, or many
- * in proportion to the number of entries. */
+ * slots per entry. */
 void br_jfr_ids_clear(struct br_jfr_ids *ids);
 void br_jfr_ids_release(struct br_jfr_ids *ids);
 
@@ -341,7 +344,7 @@ struct br_jfr_events {
     uint32_t found[BR_JFR_AHEAD];
 };
 
-/* Starts before the first event. Does not clear `events->found`. */
+/* Initialises the iteration before the first event. Does not clear `events->found`. */
 void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk *chunk);
 
 /* Finds the next event with a known type and reads its fields into `values`. Returns the type

@@ -49,7 +49,7 @@ static bool jfr_labels_read_pair(const struct br_field *field, struct pair *ret)
 
 /* A label of the current context. */
 struct label {
-    /* key as string index of the builder; pair as index into br_jfr_labels.pairs */
+    /* index of the key in the builder; index of the key and the value in br_jfr_labels.pairs */
     uint32_t key, pair;
     uint32_t order;
 };
@@ -71,7 +71,7 @@ uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id)
     return entry ? entry->at : 0;
 }
 
-/* Returns the builder's string for the key of a label. */
+/* Returns the builder's string index for the key of a label. */
 static uint32_t jfr_labels_key_of(struct br_jfr_labels *labels, uint32_t string)
 {
     struct br_jfr_string *jfr_string = &labels->strings[string];
@@ -106,8 +106,8 @@ static void jfr_labels_read_id(const struct br_jfr_labels *labels, uint32_t key,
 }
 
 /* Returns in `ret` the index in `labels->pairs` of the label with the key `key` and string
- * number `string` as its value. Adds the label at its first use. `key` is a string index of the
- * builder. */
+ * number `string` as its value. Adds the label at its first use. `key` is the index of a string
+ * in the builder. */
 static int jfr_labels_pair_of(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                               uint32_t value, uint32_t *ret)
 {
@@ -149,7 +149,7 @@ int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t 
     return rc;
 }
 
-/* Stores the ID that a label contains in the context. The label "span_id" takes precedence over
+/* Stores the ID from a label in the context. The label "span_id" takes precedence over
  * "profile_id". */
 static void jfr_labels_set_id(struct br_jfr_context *context, const struct br_jfr_pair *pair)
 {

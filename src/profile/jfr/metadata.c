@@ -172,13 +172,13 @@ struct text {
     const uint8_t *p; /* points to the low byte of the first character */
     uint32_t count;
     uint8_t step; /* distance between characters, in bytes; 0: the string is not ASCII */
-    uint8_t word; /* enum word of a known string */
+    uint8_t word; /* the string as an enum word, if it is one of the known strings */
 };
 
 struct element {
     uint32_t name, n_attributes, n_children;
-    /* index of the string with the value of each of these attributes + 1; 0: the element lacks
-     * it */
+    /* for each of these attributes: index of the string with its value + 1; 0: the element lacks
+     * the attribute */
     uint32_t id, named, type, pool, dimension;
 };
 
@@ -190,7 +190,7 @@ struct walk {
     struct br_jfr_in in;
     struct text *texts;
     uint32_t n_texts;
-    uint8_t places[PLACES]; /* hash table of the known strings, by jfr_metadata_place_of */
+    uint8_t places[PLACES]; /* hash table of the known strings, indexed by jfr_metadata_place_of */
 };
 
 static const char *jfr_metadata_word_text(unsigned word)
@@ -198,8 +198,8 @@ static const char *jfr_metadata_word_text(unsigned word)
     return word < FIRST_TYPE ? WORDS[word] : TYPES[word - FIRST_TYPE];
 }
 
-/* Hash of a string by its length, first and last character. There are few collisions among the
- * known strings. */
+/* Returns a hash of a string, computed from its length and its first and last character. There
+ * are few collisions among the known strings. */
 static size_t jfr_metadata_place_of(size_t count, uint8_t first, uint8_t last)
 {
     return (count * 67 + first * 5u + last * 29u) % PLACES;
@@ -408,8 +408,8 @@ static int jfr_metadata_read_elements(struct walk *walk)
         stack[depth - 1].left--;
         if (!jfr_metadata_read_element(walk, &element) || depth == DEPTH_MAX)
             return BR_EINVAL;
-        /* Classes are accepted only on this level. The fields of a class inside another class
-         * would be added to the outer class. */
+        /* Classes are accepted only at depth 2. The fields of a class inside another class would
+         * be added to the outer class. */
         bool class = depth == 2 && jfr_metadata_is(walk, element.name, W_CLASS);
         int rc = class ? jfr_metadata_add_class(walk, &element) : 0;
         if (stack[depth - 1].class && jfr_metadata_is(walk, element.name, W_FIELD))
@@ -454,7 +454,7 @@ static void jfr_metadata_want(struct br_jfr_chunk *chunk, uint64_t id)
         chunk->wanted_first[id] = true;
 }
 
-/* Sets the type of each field, and the slots in known classes, after all classes were read. */
+/* Sets the type of each field, and the slots in known classes, after all classes have been read. */
 static void jfr_metadata_connect(struct walk *walk)
 {
     struct br_jfr_chunk *chunk = walk->chunk;

@@ -40,8 +40,8 @@ static bool jfr_names_at_end(const struct cursor *cursor)
     return cursor->p == cursor->end;
 }
 
-/* Returns the position after the last `mark` in the name, or NULL if it is missing or preceded
- * by a line feed. The mark must not be at the start of the name. */
+/* Returns the position after the last `mark` in the name, or NULL if the mark is missing or
+ * preceded by a line feed. The mark must not be at the start of the name. */
 static const char *jfr_names_after_last(const char *name, size_t len, const char *mark)
 {
     size_t n = strlen(mark);
@@ -51,7 +51,8 @@ static const char *jfr_names_after_last(const char *name, size_t len, const char
     return NULL;
 }
 
-/* Matches jdk/internal/reflect/GeneratedMethodAccessor31. Returns the length to keep, or 0. */
+/* Matches jdk/internal/reflect/GeneratedMethodAccessor31. Returns the number of bytes of the
+ * name to keep, or 0 if the name does not match. */
 static size_t jfr_names_accessor(struct cursor cursor, const char *name)
 {
     if (!jfr_names_match(&cursor, "jdk/internal/reflect/GeneratedMethodAccessor"))
@@ -61,7 +62,7 @@ static size_t jfr_names_accessor(struct cursor cursor, const char *name)
 }
 
 /* Matches A$$Lambda$669.0x0000000800fd7318, A$$Lambda.0x00007ffa600c4da0, A$$Lambda/0x1,
- * A$$Lambda12. Returns the length to keep, or 0. */
+ * A$$Lambda12. Returns the number of bytes of the name to keep, or 0 if the name does not match. */
 static size_t jfr_names_lambda(struct cursor cursor, const char *name)
 {
     cursor.p = jfr_names_after_last(name, (size_t)(cursor.end - name), "$$Lambda");

@@ -28,7 +28,7 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
     if (!k || in->bad)
         return jfr_pools_malformed(in);
     if (k->type == BR_JFR_CHUNK_HEADER) {
-        /* The pool of chunk headers contains a copy of the header instead of a count and
+        /* The entry of the pool of chunk headers is a copy of the header, without a count of
          * entries. */
         br_jfr_skip(in, BR_JFR_HEADER);
         return in->bad ? BR_EINVAL : 0;
@@ -65,7 +65,7 @@ static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, ui
     for (int i = 0; i < 3; i++)
         (void)br_jfr_long(&in); /* Skips the event's type, start and duration. */
     int64_t delta = (int64_t)br_jfr_long(&in);
-    (void)br_jfr_fixed(&in, 1); /* Skips the type of checkpoint. */
+    (void)br_jfr_fixed(&in, 1); /* Skips the type of the checkpoint. */
     for (uint32_t n = br_jfr_int(&in); n && !in.bad; n--) {
         int rc = jfr_pools_read_one(chunk, &in);
         if (rc)

@@ -125,7 +125,7 @@ static int jfr_samples_fold(struct br_jfr_table *table, const struct br_jfr_samp
     if (place == BR_INDEX_NONE)
         return jfr_samples_new_folded(table, sample, hash);
     struct br_jfr_folded *same = &table->folded[place];
-    for (int k = 0; k < 2; k++) /* sums that overflow wrap, as in jfr-parser */
+    for (int k = 0; k < 2; k++) /* sums that overflow wrap around, as in jfr-parser */
         same->values[k] = (int64_t)((uint64_t)same->values[k] + (uint64_t)sample->values[k]);
     return 0;
 }

@@ -5,8 +5,9 @@
 #include "base/steps.h"
 #include "profile/jfr/convert.h"
 
-/* Values of br_jfr_entry.note for entries that become stacks, functions or symbols: the entry
- * was not resolved yet, it cannot be resolved, or RESOLVED + its index. */
+/* Values of br_jfr_entry.note for entries that become stacks, functions or symbols. An entry has
+ * not been resolved yet (NOT_YET), cannot be resolved (NEVER), or has the value RESOLVED + its
+ * index. */
 enum { NOT_YET, NEVER, RESOLVED };
 
 #define FRAMES_MAX (1u << 20)
@@ -95,8 +96,8 @@ static int jfr_stacks_symbol_of(struct br_jfr_stacks *stacks, const struct br_jf
     return 0;
 }
 
-/* Finds the symbol for the name of a class. Returns 1 if it was found, 0 if the chunk does not
- * contain the class, or an error code. */
+/* Finds the symbol for the name of a class. Returns 1 if the symbol was found, 0 if the chunk
+ * does not contain the class, or an error code. */
 static int jfr_stacks_class_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                uint64_t id, uint32_t *ret)
 {
@@ -146,8 +147,8 @@ static int jfr_stacks_add_function(struct br_jfr_stacks *stacks, const struct br
     return 1;
 }
 
-/* Finds the builder's function for a method. Returns 1 if it was found, 0 if the chunk does not
- * contain the method or its class, or an error code. */
+/* Finds the builder's function for a method. Returns 1 if the function was found, 0 if the chunk
+ * does not contain the method or its class, or an error code. */
 static int jfr_stacks_function_of(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t id, uint32_t *ret, struct br_err *err)
 {

@@ -53,8 +53,9 @@ struct writer {
     const struct br_jfr_result *result;
     struct br_arena *scratch;
     bool has_cpu_time;
-    uint32_t profile_id, span_name, trace_id; /* keys of labels, as string indices of the builder */
-    uint32_t *attributes;                     /* attributes of the current sample */
+    /* keys of labels, as indices of strings in the builder */
+    uint32_t profile_id, span_name, trace_id;
+    uint32_t *attributes; /* attributes of the current sample */
 };
 
 static uint32_t jfr_write_text(struct br_build *build, const char *text)
@@ -78,13 +79,14 @@ static uint32_t jfr_write_hex_attribute(struct writer *writer, uint32_t key, con
 }
 
 /* Builds the attributes for the tags of a sample at the start of `writer->attributes`. Returns
- * their number in `ret_n`, and in `ret_link` the link to the span. */
+ * the number of attributes in `ret_n`, and the link to the span in `ret_link`. */
 static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_tags *tags,
                                     uint32_t *ret_link, size_t *ret_n)
 {
     struct br_jfr_labels *labels = writer->result->labels;
     uint8_t trace[16], span[8];
-    /* rows of the key and the attribute (0: not present) for each ID and the span's name */
+    /* for the profile ID, the span name and the trace ID: key, and attribute (0: the tags lack
+     * it) */
     uint32_t ids[3][2] = {{writer->profile_id, 0}, {writer->span_name, 0}, {writer->trace_id, 0}};
     size_t n = 0;
     int rc = tags->span_name
@@ -123,14 +125,14 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
     return 0;
 }
 
-/* Attributes of the sample written last. The next sample usually has the same ones. */
+/* Attributes of the sample written last. The next sample usually has the same attributes. */
 struct written_tags {
     uint32_t tags, link;
     size_t count; /* number of attributes for `tags` */
 };
 
-/* Writes `count` samples with the same key as one OTLP sample. This sample has their values and,
- * unless `times_ns` is NULL, their times. */
+/* Writes `count` samples with the same key as one OTLP sample. The OTLP sample contains the
+ * values of these samples and, unless `times_ns` is NULL, their times. */
 static int jfr_write_sample(struct writer *writer, struct written_tags *last,
                             const struct br_jfr_key *key, const int64_t *values,
                             const uint64_t *times_ns, size_t count)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State of the pprof reader and functions shared by its files. Only for src/profile/pprof. Source:
- * github.com/google/pprof/proto/profile.proto.
+ * State of the pprof reader and functions shared by its files. This header is private to
+ * src/profile/pprof. Source: github.com/google/pprof/proto/profile.proto.
  *
  * Fields may be in any order. So the reader first scans the top level for the number and the
  * position of each field, and reads their contents afterwards.
  *
- * Many references may point to one long string. So attributes of strings are built once and looked
- * up by the indices of the strings. The composed text and the memory of all tables are limited in
- * proportion to the size of the body.
+ * Many references may point to one long string. So attributes whose values are strings are built
+ * once and looked up by the indices of the strings. The composed text and the memory of all tables
+ * are limited in proportion to the size of the body.
  */
 #pragma once
 
@@ -39,12 +39,12 @@ struct br_pprof_range {
 /* Maps the IDs of pprof entries, which are arbitrary numbers, to indices in the builder. An
  * array contains the IDs up to about the number of entries, and a hash table the larger IDs. */
 struct br_pprof_ids {
-    uint32_t *dense; /* array by ID of the entry's index + 1; 0: no entry has the ID */
+    uint32_t *dense; /* for each ID: index of the entry + 1; 0: no entry has the ID */
     uint32_t n_dense;
-    /* hash table of the larger IDs, at most two thirds full; 0 is an empty slot; NULL if there
-     * are none */
+    /* hash table of the larger IDs, at most two thirds full; 0 marks an empty slot; NULL: there
+     * are no larger IDs */
     uint64_t *sparse;
-    uint32_t *places; /* index of the entry + 1 for each ID in `sparse` */
+    uint32_t *places; /* for each slot of `sparse`: index of the entry with that ID + 1 */
     uint32_t n_entries, n_sparse;
     uint64_t factor;
 };
@@ -52,7 +52,7 @@ struct br_pprof_ids {
 struct br_pprof_string {
     /* offset of the string from the beginning of the pprof, and its length, in bytes */
     uint32_t at, len;
-    uint32_t index; /* index in the builder + 1; 0: not added yet */
+    uint32_t index; /* index of the string in the builder + 1; 0: not added yet */
 };
 
 struct br_pprof_label {
@@ -61,8 +61,8 @@ struct br_pprof_label {
 
 struct br_pprof_memo; /* defined in profile/pprof/labels.c */
 
-/* Attributes whose value is a long string or a list of strings. Looked up by the key and the
- * strings, so that each attribute is built once. */
+/* Attributes whose value is a long string or a list of strings. An attribute is looked up by its
+ * key and its strings, and is built only once. */
 struct br_pprof_text_attributes {
     struct br_intern keys;
     struct br_budget budget;
@@ -70,7 +70,7 @@ struct br_pprof_text_attributes {
     uint32_t cap;
 };
 
-/* Encoded samples. They are written once for each sample type. */
+/* Encoded samples. Each sample is written once for each sample type. */
 struct br_pprof_records {
     struct br_pprof_record_block *first, *last;
     /* bytes of OTLP that the samples take when they are written for all sample types */
@@ -86,16 +86,16 @@ struct br_pprof {
     uint64_t scalars[BR_PPROF_FIELDS];
     struct br_pprof_string *strings;
     uint32_t n_strings;
-    /* Index in `strings` of a copy of string 0 if that string is not empty, although the format
-     * requires it to be; else 0. A label without any value refers to this copy. */
+    /* Index in `strings` of a copy of string 0, if string 0 is not empty although the format
+     * requires it to be empty; else 0. A label without any value refers to this copy. */
     uint32_t first_string;
     struct br_pprof_ids mappings, functions, locations;
     /* The IDs of locations 1 to n_same - 1 equal the builder's indices; 0: some ID differs from
      * its index. */
     uint32_t n_same;
     bool dotnet;  /* the profile is from Pyroscope's .NET agent and needs corrections */
-    bool datadog; /* the sample types are Datadog's */
-    /* Datadog: bit k is set if some sample has a value other than 0 for sample type k */
+    bool datadog; /* the sample types are those of a Datadog profiler */
+    /* Datadog: bit k is set if at least one sample has a value other than 0 for sample type k */
     uint64_t nonzero;
     uint32_t is_folded; /* builder's attribute that marks a location as folded; 0: not built yet */
     struct br_build_line *lines;
@@ -105,7 +105,7 @@ struct br_pprof {
     size_t built;        /* bytes of memory that the builder used before reading */
     size_t build_limit;  /* memory limit that the builder had before reading, in bytes */
     size_t arena_before; /* bytes of the arena that were used before reading */
-    size_t compose;      /* bytes of text that may still be composed */
+    size_t compose;      /* most bytes of text that may still be composed */
     bool full;           /* A limit was reached: `max_bytes` or `compose`. */
 
     bool sample_is_bad; /* the error in `err` affects only the current sample */
@@ -203,8 +203,8 @@ static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
     return false;
 }
 
-/* Sets the memory limit of the builder to the available memory. Must be called whenever memory
- * outside the builder has grown. */
+/* Sets the memory limit of the builder to the memory that is still available. Must be called
+ * whenever memory outside the builder has grown. */
 static inline void br_pprof_limit_builder(struct br_pprof *pprof)
 {
     size_t own = br_pprof_used(pprof);
@@ -213,7 +213,7 @@ static inline void br_pprof_limit_builder(struct br_pprof *pprof)
 }
 
 /* Counts `len` bytes of text that the caller is about to compose. Returns 0, or BR_EFULL with a
- * message if references make the text too large. */
+ * message if the composed text would become too large. */
 int br_pprof_compose(struct br_pprof *pprof, size_t len);
 
 /* Returns the bytes of string `index`, and its length in `ret_len`. Returns NULL if the index is
@@ -253,42 +253,43 @@ static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t
     return br_pprof_ids_find(ids, id);
 }
 
-/* Reads the string table. Returns 0 or a code with a message. */
+/* Reads the string table. Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_read_strings(struct br_pprof *pprof);
 
-/* Reads the mappings, functions and locations. Must be called after br_pprof_read_strings. Returns
- * 0 or a code with a message. */
+/* Reads the mappings, functions and locations. Must be called after br_pprof_read_strings.
+ * Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_read_tables(struct br_pprof *pprof);
 
-/* Reads the samples, which must have `n_types` values each. Returns 0 or a code with a message. */
+/* Reads the samples, which must have `n_types` values each. Returns 0, or an error code with a
+ * message in `pprof->err`. */
 int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types);
 
 /* Writes the samples into the builder's open Profile, with their values of sample type `type`. */
 void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type);
 
 /* Builds the attributes of the first `count` labels, and the link to the span that the labels
- * name. Returns 0 or a code with a message. */
+ * name. Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link);
 
-/* Builds an attribute whose key is `key`, a string index of the builder, and whose value is
- * string number `string` of the pprof. Returns 0 or a code with a message. */
+/* Builds an attribute whose key is the string `key` of the builder, and whose value is string
+ * number `string` of the pprof. Returns 0, or an error code with a message in `pprof->err`. */
 int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret);
 
 /* Frees the memory of the labels that is not in the arena. */
 void br_pprof_release_labels(struct br_pprof *pprof);
 
-/* Clears `pprof->err`. If this is the first error that affects samples, keeps its message in
+/* Clears `pprof->err`. The message of the first error that affects samples is kept in
  * `pprof->lost`. */
 void br_pprof_keep_error(struct br_pprof *pprof);
 
 /* Sets the message of a failed allocation and returns its code: the builder's error, BR_EFULL if
- * the limit for a body of this size was reached, or BR_ENOMEM. */
+ * the memory limit for a body of this size was reached, or BR_ENOMEM. */
 int br_pprof_no_memory(struct br_pprof *pprof);
 
 /* Sets the message that string `index` is not in the string table, and returns BR_EINVAL. `what`
  * names the field in the error message. */
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what);
-#ifdef __clang_analyzer__ /* The analyzer must know that the results are not 0. */
+#ifdef __clang_analyzer__ /* Clang's analyzer must know that these functions never return 0. */
 #define br_pprof_no_memory(pprof) (br_pprof_no_memory(pprof), BR_ENOMEM)
 #define br_pprof_no_string(pprof, index, what) (br_pprof_no_string(pprof, index, what), BR_EINVAL)
 #endif

@@ -9,14 +9,14 @@
 #include "base/str.h"
 #include "profile/pprof/internal.h"
 
-/* Smallest and largest number of entries in the cache of labels, and in that of links. Samples
- * repeat their labels. */
+/* Smallest and largest number of entries in the cache of labels, and in that of links. Most
+ * samples have the labels of earlier samples. */
 #define MEMO_MIN 16u
 #define MEMO_MAX 1024u
 /* Largest number of labels of a sample for which repeated keys are found by comparing all pairs. */
 #define FEW_LABELS 16u
-/* Longest string, in bytes, whose attribute is not kept in br_pprof.made. The attribute is built
- * again after the label has left the cache. */
+/* Longest string, in bytes, whose attribute is not stored in br_pprof.made. Such an attribute is
+ * built again after its label has left the cache. */
 #define SHORT_TEXT 64u
 /* Longest text of an ID, in bytes, including blanks around it. */
 #define ID_TEXT_MAX 64u
@@ -43,8 +43,8 @@ struct br_pprof_memo {
     struct br_cache labels, links; /* entries are struct memo_label and struct memo_link */
 };
 
-/* A label, to be sorted into groups with the same key. `order` is its position in the sample;
- * labels of a group keep their order. */
+/* A label, to be sorted into groups with the same key. `order` is the position of the label in
+ * the sample; the labels of a group keep their order. */
 struct br_pprof_ordered {
     struct br_pprof_label label;
     uint32_t order;
@@ -131,8 +131,8 @@ static int pprof_labels_make_texts(struct br_pprof *pprof, uint32_t key,
     return 0;
 }
 
-/* Reserves room for one more attribute in `pprof->made`. The room takes at most half of the
- * available memory, so that the builder keeps the other half. */
+/* Reserves room for one more attribute in `pprof->made`, unless the room would take more than
+ * half of the available memory. The other half is for the builder. */
 static int pprof_labels_reserve_made(struct br_pprof *pprof, size_t count)
 {
     struct br_pprof_text_attributes *made = &pprof->made;
@@ -253,7 +253,7 @@ static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint
 struct label_ids {
     uint64_t span, profile, trace;
     uint64_t number, root; /* Datadog's span ID and root span ID, as numbers; 0: none */
-    /* Bit k is set if the label with enum kind k occurs with different values. */
+    /* Bit k is set if the sample has several labels of enum kind k with different values. */
     unsigned repeated;
 };
 
@@ -266,7 +266,8 @@ static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
     const uint8_t *text = br_pprof_text(pprof, label->str, &len);
     if (!label->str)
         return label->num;
-    (void)br_decimal_parse((const char *)text, len, UINT64_MAX, &id); /* 0 for any other text */
+    /* the ID stays 0 if the text is not a decimal number */
+    (void)br_decimal_parse((const char *)text, len, UINT64_MAX, &id);
     return id;
 }
 

@@ -13,7 +13,7 @@
 struct types {
     uint32_t count;
     uint32_t type[BR_PPROF_READ_TYPES_MAX],
-        /* type and unit of each sample type, as string indices of the builder */
+        /* type and unit of each sample type, as indices of strings in the builder */
         unit[BR_PPROF_READ_TYPES_MAX];
     const char *names[BR_PPROF_READ_TYPES_MAX];
     /* Datadog: value of `__name__` for each sample type; NULL: the name of the sample type is
@@ -172,7 +172,7 @@ static int pprof_read_type(struct br_pprof *pprof, struct types *types,
 }
 
 /* Returns true if a sample type has one of the names that Datadog's profilers use. Datadog's Go
- * profiler does not: it sends Go's own pprofs. */
+ * profiler does not use these names: it sends Go's own pprofs. */
 static bool pprof_read_is_datadog(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE_TYPE];
@@ -278,10 +278,11 @@ static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
     return br_build_string(pprof->build, name, strlen(name));
 }
 
-/* State of reading the comments. They are read twice: the first pass counts them, the second
- * stores them. */
+/* State of reading the comments. The comments are read twice: the first pass counts them, the
+ * second pass stores them. */
 struct comments {
-    struct br_addition *comments; /* NULL during the first pass */
+    /* array of all comments; NULL: first pass, which only counts the comments */
+    struct br_addition *comments;
     uint32_t count;
 };
 
@@ -378,7 +379,8 @@ static bool pprof_read_is_go_counter(const char *type)
     return i < BR_COUNT(counted);
 }
 
-/* Only counters can be totals since the process began. The memory in use is a momentary value. */
+/* Only counters can be totals since the process began. The amount of memory in use is a
+ * momentary value. */
 static bool pprof_read_is_cumulative(const struct br_pprof *pprof, const char *type)
 {
     const struct br_profile_source *source = pprof->source;
@@ -424,8 +426,8 @@ static uint64_t pprof_read_time_of(const struct br_pprof *pprof)
     return pprof->source->start_ns;
 }
 
-/* Returns the largest size of a buffer that is allocated for `len` bytes: a buffer is at most a
- * quarter larger than requested. */
+/* Returns the largest size of a buffer that is allocated for `len` bytes, because an allocated
+ * buffer may be a quarter larger than requested. */
 static size_t pprof_read_buffer_size(size_t len)
 {
     return len + len / 4;
@@ -494,7 +496,7 @@ static bool pprof_read_fits_request(struct br_pprof *pprof)
 static int pprof_read_whole(struct br_pprof *pprof)
 {
     struct types types;
-    /* Clears `types` by its count only, because entries beyond the count are not read. */
+    /* Only the count of `types` is cleared, because entries beyond the count are not read. */
     types.count = 0;
     int rc = br_pprof_read_strings(pprof);
     if (!rc)

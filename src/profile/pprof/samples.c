@@ -328,7 +328,8 @@ static int pprof_samples_read_one(struct br_pprof *pprof, uint32_t number, uint3
         rc = pprof_samples_build_stack(pprof, &reading, &stack);
     if (!rc && reading.n_labels) {
         rc = br_pprof_read_labels(pprof, reading.n_labels, &link);
-        /* BR_EINVAL: a label refers to a string that is not in the table */
+        /* BR_EINVAL affects only this sample: a label refers to a string that is not in the
+         * table */
         pprof->sample_is_bad = rc == BR_EINVAL;
     }
     if (!rc && (br_build_rc(pprof->build) || !br_pprof_fits(pprof, 0)))
@@ -367,7 +368,7 @@ int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types)
     const uint8_t *at = range->start;
     struct br_field field;
     int rc = 0;
-    /* Every value of a sample takes at least one byte. */
+    /* Every value takes at least one byte, so a pprof cannot have more values than bytes. */
     if ((uint64_t)range->count * n_types > pprof->source->len)
         return br_err_set(pprof->err, BR_EINVAL,
                           "pprof: the samples have too few values for %u sample types", n_types);

@@ -83,8 +83,8 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
     size_t bytes;
     if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
-    /* The arena may allocate a block larger than `bytes`. This block must not exceed the
-     * available memory either. */
+    /* The arena may allocate a block larger than `bytes`. The size of this block must not exceed
+     * the available memory either. */
     size_t max = pprof->arena->max, available = br_pprof_available(pprof);
     if (max > pprof->arena->used && available < max - pprof->arena->used)
         pprof->arena->max = pprof->arena->used + available;
@@ -429,8 +429,8 @@ static int pprof_tables_read_line(struct br_pprof *pprof, const struct br_field 
     return 0;
 }
 
-/* Reads a location. Returns BR_ENOTFOUND with a message if it contains an invalid reference; the
- * location is then left out. */
+/* Reads a location. Returns BR_ENOTFOUND with a message if the location contains an invalid
+ * reference; the location is then left out. */
 static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_field *location)
 {
     enum { ID = 1, MAPPING, ADDRESS, LINE, IS_FOLDED, FIELDS };

@@ -23,10 +23,11 @@ struct br_pprof_writer {
     struct br_pprof_out out;
     uint32_t n_samples; /* number of samples in the current pprof */
     uint32_t n_left_out, n_labels;
-    uint32_t n_before; /* number of pprofs already written from the same Profiles */
+    uint32_t n_before; /* number of pprofs that have already been written from the same Profiles */
     bool too_large;
     br_pprof_fn *fn;
-    br_pprof_group_fn *group_fn; /* called instead of `fn` for groups; NULL: pprofs are written */
+    /* called instead of `fn` if groups are requested; NULL: pprofs are requested */
+    br_pprof_group_fn *group_fn;
     void *arg;
 };
 
@@ -54,8 +55,8 @@ static void pprof_write_read_values(struct sample *sample, const uint8_t *p, con
         sample->value = br_sum(sample->value, (int64_t)v);
 }
 
-/* Usually the attributes are one packed field. If there are several fields, they are searched
- * from the start of the sample. */
+/* Usually the attributes are one packed field. A sample with several fields of attributes is
+ * searched from its start. */
 static void pprof_write_read_attributes(struct sample *sample, const struct br_field *field)
 {
     struct br_pprof_indices *indices = &sample->attributes;
@@ -129,8 +130,8 @@ static inline void pprof_write_read_sample(struct sample *sample, const uint8_t 
     }
 }
 
-/* Finds the body of the next sample. Returns its end and sets `*ret` to its start; NULL at the
- * end. */
+/* Finds the body of the next sample. Returns the end of the body and sets `*ret` to its start.
+ * Returns NULL if no sample follows. */
 static inline const uint8_t *pprof_write_next_body(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;
@@ -311,7 +312,8 @@ static size_t pprof_write_add_piece(struct br_pprof_writer *writer,
     return piece->len;
 }
 
-/* Collects the encoded labels of a sample in `writer->pieces`. Returns their size in bytes. */
+/* Collects the encoded labels of a sample in `writer->pieces`. Returns the size of these labels
+ * in bytes. */
 static size_t pprof_write_collect_labels(struct br_pprof_writer *writer,
                                          const struct sample *sample)
 {
@@ -474,8 +476,8 @@ static int pprof_write_group(struct br_pprof_writer *writer, uint32_t count)
 
 /* --- Scopes, resources and items -------------------------------------------------------------- */
 
-/* Finds the next Profile of a scope. Returns its end and sets `*ret` to its start; NULL at the
- * end. */
+/* Finds the next Profile of a scope. Returns the end of the Profile and sets `*ret` to its
+ * start. Returns NULL if no Profile follows. */
 static const uint8_t *pprof_write_next_profile(struct cursor *cursor, const uint8_t **ret)
 {
     struct br_field field;

@@ -3,20 +3,20 @@
  * Writes OTLP profiles as pprofs (proto/pprof/profile.proto), one at a time.
  *
  * Consecutive Profiles of a scope whose samples have the same stacks, attributes and links in the
- * same order form one pprof, with one sample type each. All other Profiles become separate pprofs.
- * Table entries are written only if a sample refers to them. Attributes that br_profile_read
- * created for pprof fields become those fields again. A link becomes the labels span_id and
- * trace_id and replaces labels of these names with other values.
+ * same order form one pprof, with one sample type for each Profile. All other Profiles become
+ * separate pprofs. Table entries are written only if a sample refers to them. Attributes that
+ * br_profile_read created for pprof fields become those fields again. A link becomes the labels
+ * span_id and trace_id and replaces labels of these names with other values.
  *
- * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. All others are written
- * as if a Pyroscope SDK had sent pprof:
+ * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. All other profiles are
+ * written as if a Pyroscope SDK had sent pprof:
  * - The name is determined by br_pyroscope_name.
  * - "samples/count" with a CPU period becomes "cpu/nanoseconds".
  * - A missing period type is derived from the sample types.
  * - Characters that a query cannot contain are replaced in types.
  *
- * A sample with timestamps and no value counts once per timestamp, multiplied by the period if that
- * has the sample's type. Several values are added up.
+ * A sample with timestamps and no value counts once per timestamp, multiplied by the period if the
+ * period has the type of the sample. If a sample has several values, their sum is written.
  */
 #pragma once
 
@@ -32,19 +32,19 @@ struct br_pprof_out {
     struct br_entry resource;              /* encoded Resource message */
     struct br_entry scope;                 /* encoded InstrumentationScope message */
     bool from_pyroscope;                   /* the scope contains the value of `__name__` */
-    bool cumulative;                       /* values are totals since the process began */
+    bool cumulative;                       /* the values are totals since the process began */
     const char *name;                      /* value of `__name__` */
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
     uint32_t n_types;
     uint32_t n_samples; /* number of samples in the pprof */
     uint32_t n_records; /* number of OTLP samples from which these samples were made */
-    uint64_t time_ns;   /* time in ns since 1970; 0: unknown */
-    /* time written in the pprof, in ns since 1970; later than time_ns in all pieces but the
-     * first; 0: none */
+    uint64_t time_ns;   /* time of the profile, in ns since 1970; 0: unknown */
+    /* time written in the pprof, in ns since 1970; 0: none. In all pieces of a profile but the
+     * first, this time is later than time_ns */
     uint64_t written_ns;
-    uint32_t time_at;    /* offset in `buf` of the encoded written_ns, in bytes */
+    uint32_t time_at;    /* offset in `buf`, in bytes, at which written_ns is encoded */
     uint32_t n_left_out; /* number of sample labels that `keep_label` rejected */
-    /* the largest number of labels that a sample adds to the series: strings that are not IDs */
+    /* largest number of labels that a sample adds to the series: string labels that are not IDs */
     uint32_t n_labels;
     bool too_large; /* The pprof contains only one sample and is still larger than max_bytes. */
 };
@@ -54,12 +54,12 @@ typedef int br_pprof_fn(const struct br_pprof_out *result, void *arg);
 struct br_pprof_options {
     uint32_t max_samples; /* largest number of samples of a pprof; 0: no limit */
     size_t max_bytes;     /* largest size of a pprof in bytes; 0: BR_BUF_MAX / 2 */
-    /* Limit in bytes of the size of all pprofs of an item, plus the size of the dictionary
-     * entries that are read. Each piece reads its entries again. 0: no limit. */
+    /* Most bytes of work for an item: the sizes of all its pprofs plus the sizes of the
+     * dictionary entries that are read. Each pprof reads its entries again. 0: no limit. */
     size_t max_work;
     /* Returns true if a sample attribute becomes a label. Called once per attribute in an item.
-     * Not called for profiles of Pyroscope clients unless `filters_clients` is set. NULL: keep all.
-     */
+     * Not called for profiles of Pyroscope clients unless `filters_clients` is set. NULL: all
+     * attributes become labels. */
     bool (*keep_label)(void *arg, const char *key, size_t len);
     bool filters_clients;
     void *arg;
@@ -80,14 +80,14 @@ void br_pprof_writer_free(struct br_pprof_writer *writer);
  * contain references to the string table (br_item_inline_references). Profiles without samples
  * are skipped.
  *
- * A profile over a limit is written in pieces. The first has the time of the profile, and each
- * further one is a millisecond later. Pyroscope would treat profiles with equal series and time
- * as one.
+ * A profile over a limit is written in pieces. The first piece has the time of the profile, and
+ * each further piece is a millisecond later. Pyroscope would treat profiles with equal series
+ * and time as one.
  *
  * Returns 0, BR_ENOMEM, or the error of `fn`, which ends the writing. Returns BR_ETOOBIG in
  * these cases:
  * - The dictionary has more than BR_PPROF_ENTRIES_MAX entries.
- * - Its index would take more than four times the size of the item plus 1 MiB.
+ * - The index of the dictionary would take more than four times the size of the item plus 1 MiB.
  * - The work exceeds max_work.
  * - A sample has more than BR_PPROF_LABELS_MAX attributes. */
 #define BR_PPROF_ENTRIES_MAX (2u << 20)
@@ -99,18 +99,20 @@ int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
 struct br_pprof_group_type {
     struct br_entry type, unit;
     const uint8_t *body, *end; /* encoded Profile message */
-    /* each value is a number of periods, so it must be multiplied by the period */
+    /* each value is a number of sampling periods, so it must be multiplied by the period */
     bool times_period;
-    bool counts_period; /* a sample without a value counts as one period */
+    bool counts_period; /* a sample without a value counts as one sampling period */
 };
 
-/* Profiles that br_pprof_write would write as one pprof; `out->buf` is NULL. */
+/* Profiles that br_pprof_write would write as one pprof. No pprof is encoded: `out->buf` is
+ * NULL. */
 struct br_pprof_group {
     const struct br_pprof_out *out;
-    const struct br_dictionary_view *view; /* view of the item's dictionary */
+    const struct br_dictionary_view *view; /* index of the item's dictionary entries */
     struct br_entry period_type, period_unit;
     int64_t period;
-    const struct br_pprof_group_type *types; /* array of out->n_types elements */
+    /* array of out->n_types elements, one for each sample type */
+    const struct br_pprof_group_type *types;
 };
 
 typedef int br_pprof_group_fn(const struct br_pprof_group *group, void *arg);

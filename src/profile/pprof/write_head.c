@@ -356,7 +356,8 @@ static void pprof_head_put_text(struct br_pprof_tables *tables, uint32_t field, 
         pprof_head_put_number(tables, field, br_pprof_tables_attribute_text(tables, index, any));
 }
 
-/* Writes the comments in attribute `index`, once even if the profile refers to it repeatedly. */
+/* Writes the comments in attribute `index`. The comments are written only once even if the
+ * profile refers to the attribute repeatedly. */
 static void pprof_head_put_comments(struct br_pprof_tables *tables, uint32_t index,
                                     const struct br_any *any)
 {
@@ -398,7 +399,7 @@ static void pprof_head_put_attributes(const struct br_pprof_head *head,
     }
 }
 
-/* PPROF_HEAD is the first section, so offsets in it are also offsets in the pprof. */
+/* PPROF_HEAD is the first section, so an offset in PPROF_HEAD is also an offset in the pprof. */
 static void pprof_head_put_time(struct br_pprof_tables *tables, uint64_t time_ns,
                                 struct br_pprof_out *out)
 {

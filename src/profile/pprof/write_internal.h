@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tables of the current pprof. Entries of the OTLP dictionary are added at their first use. A pprof
- * consists of sections, which are concatenated at the end. Each mark contains the number of the
- * pprof for which it is valid, so beginning the next pprof does not have to clear them.
+ * consists of sections, which are concatenated at the end. A mark records the ID that a dictionary
+ * entry has in a pprof, and the number of that pprof. Marks of earlier pprofs are thus ignored and
+ * need not be cleared.
  *
- * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. Only for
+ * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. This header is private to
  * src/profile/pprof/write*.c.
  */
 #pragma once
@@ -57,13 +58,15 @@ struct br_pprof_label_fields {
     /* The value is a string that is not an ID, so Pyroscope makes it a label of the series. */
     bool makes_series;
     uint8_t id[16]; /* bytes of the ID in the value; zeros if the value is not a valid ID */
-    /* string index of the value for uses other than labels; written at its first use */
+    /* string index of the value if it is not used as a label; the string is written at its first
+     * use */
     struct br_pprof_mark text;
 };
 
 struct br_pprof_link_fields {
     struct br_pprof_piece span, trace;
-    const uint8_t *span_id, *trace_id; /* NULL if the link has no such ID */
+    /* IDs of the span and the trace; NULL: the link has no such ID */
+    const uint8_t *span_id, *trace_id;
 };
 
 struct br_pprof_tables {
@@ -74,8 +77,9 @@ struct br_pprof_tables {
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
-    uint32_t n_ids[BR_TABLES];              /* number of IDs assigned in this pprof */
-    struct br_pprof_mark *marks[BR_TABLES]; /* marks of strings, functions, locations, mappings */
+    uint32_t n_ids[BR_TABLES]; /* number of IDs assigned in this pprof */
+    /* marks for the entries of the string, function, location and mapping tables */
+    struct br_pprof_mark *marks[BR_TABLES];
     struct br_pprof_piece *stacks;
     struct br_pprof_label_fields *labels;
     struct br_pprof_link_fields *links;
@@ -97,14 +101,14 @@ struct br_pprof_state {
 int br_pprof_tables_load(struct br_pprof_tables *tables, const struct br_item *item,
                          const struct br_pprof_options *options);
 
-/* Releases the item and large buffers. */
+/* Releases the item, and frees buffers that are larger than KEEP_MAX. */
 void br_pprof_tables_unload(struct br_pprof_tables *tables);
 void br_pprof_tables_release(struct br_pprof_tables *tables);
 
 /* Begins a pprof that contains only the empty string. */
 void br_pprof_tables_begin(struct br_pprof_tables *tables);
 
-/* Ends the pprof: nothing may be added until the next one begins. Frees the hash table of the
+/* Ends the pprof: nothing may be added until the next pprof begins. Frees the hash table of the
  * strings if it is large. */
 void br_pprof_tables_finish(struct br_pprof_tables *tables);
 
@@ -113,7 +117,8 @@ size_t br_pprof_tables_size(const struct br_pprof_tables *tables);
 
 void br_pprof_tables_state(const struct br_pprof_tables *tables, struct br_pprof_state *ret);
 
-/* Removes everything written since `state`. After that nothing may be added to the pprof. */
+/* Removes everything written since `state`. After br_pprof_tables_restore nothing may be added
+ * to the pprof. */
 void br_pprof_tables_restore(struct br_pprof_tables *tables, const struct br_pprof_state *state);
 
 /* Makes room for `len` bytes at the end of a buffer. Returns a pointer to the room, or NULL with
@@ -136,7 +141,7 @@ static inline void br_pprof_tables_wrote(struct br_pprof_tables *tables, unsigne
     tables->buffers[buffer].len = (size_t)(end - tables->buffers[buffer].data);
 }
 
-/* Encoded bytes of a length below BR_BUF_MAX. */
+/* most bytes of an encoded length below BR_BUF_MAX */
 #define PPROF_LEN_MAX 5
 
 /* Writes a varint field unless its value is 0. The caller must have made room for the field. */
@@ -149,7 +154,7 @@ static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_
 }
 
 /* Begins a message of up to `most` bytes; br_put_length_before ends it. Returns the position of
- * its body, or NULL with `tables->rc` set. */
+ * the message's body, or NULL with `tables->rc` set. */
 static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsigned buffer,
                                             uint32_t field, size_t most)
 {
@@ -160,8 +165,8 @@ static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsi
     return o + 2;
 }
 
-/* Counts `len` bytes of work for reading an entry. Returns false after any failure, and with
- * BR_EFULL in `tables->rc` if the limit is exceeded. */
+/* Counts `len` bytes of work for reading an entry. Returns false if max_work would be exceeded,
+ * after setting BR_EFULL in `tables->rc`. Also returns false after an earlier failure. */
 static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t len)
 {
     if (__builtin_expect(tables->rc != 0, 0))
@@ -175,16 +180,16 @@ static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t l
     return true;
 }
 
-/* Sets BR_EFULL in `tables->rc` if handing out a pprof of `size` bytes would exceed max_work.
- * The bytes themselves are counted when the pprof is handed out. */
+/* Sets BR_EFULL in `tables->rc` if the work would exceed max_work after a pprof of `size` bytes.
+ * These bytes are counted later, when the pprof is passed to the callback. */
 static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t size)
 {
     if (__builtin_expect(size > tables->max_work - tables->work && !tables->rc, 0))
         tables->rc = BR_EFULL;
 }
 
-/* Reads attribute `index` for a message that refers to it, like br_pair_of. Returns false after
- * any failure, too. Each read counts as PPROF_AGAIN times the bytes of the entry. */
+/* Reads attribute `index` for a message that refers to it, like br_pair_of. Also returns false
+ * after an earlier failure. Each read counts as PPROF_AGAIN times the bytes of the entry. */
 #define PPROF_AGAIN 8
 bool br_pprof_tables_pair(struct br_pprof_tables *tables, uint32_t index, struct br_pair *ret,
                           uint32_t *ret_key, uint32_t *ret_unit);
@@ -254,7 +259,9 @@ static inline bool br_pprof_index_next(struct br_pprof_indices *indices, uint32_
 struct br_pprof_profile {
     const uint8_t *body, *end;
     uint32_t n_samples;
-    uint32_t type, unit, period_type, period_unit; /* string indices in the dictionary */
+    /* string indices of the dictionary: type and unit of the samples, type and unit of the
+     * period */
+    uint32_t type, unit, period_type, period_unit;
     int64_t period;
     uint64_t time_ns, duration_ns;
     bool cumulative;
@@ -276,7 +283,7 @@ struct br_pprof_type {
     char text[PPROF_TYPE_LEN];  /* NUL-terminated copy of the type */
     char clean_unit[PPROF_TYPE_LEN];
     bool is_period;    /* values have the type and unit of the period */
-    bool times_period; /* each value is a number of periods */
+    bool times_period; /* each value is a number of sampling periods */
 };
 
 struct br_pprof_head {

@@ -86,8 +86,8 @@ static bool pprof_write_tables_make_marks(struct br_pprof_tables *tables)
     return tables->stacks && tables->labels && tables->links;
 }
 
-/* Returns false if the dictionary is so small that its entries need not be counted: every entry
- * takes at least two bytes. */
+/* Returns true if the entries of the dictionary must be counted to know whether there are too
+ * many. A small dictionary need not be counted: every entry takes at least two bytes. */
 static bool pprof_write_tables_may_be_too_many(const struct br_item *item)
 {
     size_t bytes = 0;
@@ -300,7 +300,7 @@ static uint32_t pprof_write_tables_function(struct br_pprof_tables *tables, uint
 struct mapping_notes {
     uint32_t build_id; /* index of the string with the build ID */
     bool gnu;
-    bool has[4]; /* The mapping has functions, filenames, line numbers, inline frames. */
+    bool has[4]; /* whether the mapping has functions, filenames, line numbers, and inline frames */
 };
 
 static void pprof_write_tables_note_mapping(struct br_pprof_tables *tables, uint32_t attribute,
@@ -435,7 +435,8 @@ static inline uint8_t *pprof_write_tables_put_encoded(uint8_t *out, uint32_t cod
     return out + (code >> 24);
 }
 
-/* Writes a location. Returns its ID as encoded by pprof_write_tables_encoded, or 0 on failure. */
+/* Writes a location. Returns the location's ID as encoded by pprof_write_tables_encoded, or 0 on
+ * failure. */
 static uint32_t pprof_write_tables_write_location(struct br_pprof_tables *tables, uint32_t index)
 {
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_LOCATION][index];
@@ -453,7 +454,8 @@ static uint32_t pprof_write_tables_write_location(struct br_pprof_tables *tables
         attributes = attributes || field.number == BR_LOCATION_ATTRIBUTES;
     }
     uint32_t mapping_id = pprof_write_tables_mapping(tables, in_mapping);
-    /* An encoded line takes at least two bytes, and grows to at most six with the ID. */
+    /* Lines may become three times as long: a line of two bytes in OTLP takes at most six bytes
+     * with the ID of its function. */
     uint8_t *body = br_pprof_tables_open(tables, PPROF_LOCATIONS, BR_PPROF_LOCATION,
                                          3 * (size_t)entry->len + 64);
     if (!body)
@@ -506,8 +508,8 @@ static inline uint64_t pprof_write_tables_two_bytes(uint64_t pair)
     return (pair & 0x7f) | (pair >> 1 & 0x3f80);
 }
 
-/* Half of the total time is spent in this function. Most indices of a large table take two
- * bytes, so four of them are decoded at a time. */
+/* Half of the time for writing a pprof is spent in this function. Most indices of a large table
+ * take two bytes, so four of them are decoded at a time. */
 static uint8_t *pprof_write_tables_put_locations(struct br_pprof_tables *tables, uint8_t *out,
                                                  const uint8_t *p, const uint8_t *end)
 {
@@ -546,7 +548,8 @@ const struct br_pprof_piece *br_pprof_tables_stack(struct br_pprof_tables *table
     struct br_field field;
     if (!br_pprof_tables_work(tables, entry->len))
         return &no_piece;
-    /* An index takes at least one byte. An ID takes at most three, and is copied as four. */
+    /* A stack may become three times as long: an index takes at least one byte, and an ID at
+     * most three. One more byte is needed because four bytes are copied for each ID. */
     uint8_t *body = br_pprof_tables_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LOCATIONS,
                                          3 * (size_t)entry->len + 1);
     if (!body)

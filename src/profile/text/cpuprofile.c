@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as written by Node's
- * --cpu-prof. It contains a tree of nodes, a node for each sample, and the time between samples in
+ * --cpu-prof. It contains a tree of nodes, the node of each sample, and the time between samples in
  * microseconds. V8 samples its thread by wall-clock time, even while the thread waits ("(idle)").
- * So values are wall time, and a sample covers the time until the next one.
+ * So values are wall time, and a sample covers the time until the next sample.
  */
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,8 @@
 struct node {
     struct br_json_part frame, children;
     uint32_t id, parent; /* parent: index of a node + 1; 0: none */
-    /* location index of the builder; stack index of the builder + 1, 0: not added yet */
+    /* index of the location in the builder; index of the stack in the builder + 1, 0: not added
+     * yet */
     uint32_t location, stack;
 };
 
@@ -36,11 +37,11 @@ struct cpuprofile {
     struct br_json_token start, end;
     struct node *nodes;
     uint32_t count, cap;
-    uint32_t *of_id; /* array by node ID of the index in `nodes` + 1; 0: no node has the ID */
+    uint32_t *of_id; /* for each node ID: index in `nodes` + 1; 0: no node has the ID */
     uint32_t n_ids, current;
     uint32_t *path;
     uint32_t cap_path;
-    size_t path_left; /* number of frames that the stacks added from now on may have in all */
+    size_t path_left; /* most frames that the stacks added later may contain in total */
     char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };
@@ -176,8 +177,8 @@ static int cpuprofile_add_node(void *arg, struct br_json_scan *scan)
     return 0;
 }
 
-/* Builds the table of node IDs. V8 numbers its nodes consecutively, so a sparse numbering is
- * rejected. */
+/* Builds the table of node IDs. V8 numbers its nodes consecutively, so numbers with large gaps
+ * are rejected. */
 static int cpuprofile_number_nodes(struct cpuprofile *cpuprofile)
 {
     if (cpuprofile->n_ids > (uint64_t)4 * cpuprofile->count + IDS_SPARE)
@@ -254,7 +255,7 @@ static int cpuprofile_stack_of(struct cpuprofile *cpuprofile, uint32_t node, uin
             return cpuprofile_no_memory(cpuprofile);
         cpuprofile->path[depth++] = ancestor->location;
     }
-    /* The root node is not a function. */
+    /* The root node is not a function, so it is left out of the stack. */
     if (!cpuprofile->nodes[node].stack) {
         cpuprofile->path_left -= depth;
         br_steps_add(depth);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads folded text ("groups") and lines of stacks in the same way as Pyroscope's
- * pkg/og/convert/parser.go. That parser stops silently at a line of more than 64 KiB; this one
- * has no such limit. */
+ * pkg/og/convert/parser.go. That parser stops silently at a line of more than 64 KiB; this
+ * reader has no such limit. */
 #include <string.h>
 
 #include "base/decimal.h"
@@ -14,7 +14,7 @@ struct reader {
     struct br_text_type type;
     const char *p, *end;
     size_t line; /* number of the current line, from 1 */
-    /* sum of the fractions of values that are not yet added to a value, in billionths of a unit */
+    /* sum of the fractions that have not yet been added to a value, in billionths of a unit */
     int64_t billionths;
 };
 
@@ -74,8 +74,8 @@ static int folded_add(struct reader *reader, const char *stack, size_t len, int6
 }
 
 /* Reads a stack with its count. A line without a space is skipped, as in Pyroscope. Unlike in
- * Pyroscope, counts may have a fraction, as in FlameGraph; the remainders of rounding are
- * carried over, so that the sum is correct. */
+ * Pyroscope, counts may have a fraction, as in FlameGraph. The fractions lost by rounding are
+ * added to later counts, so that the sum is correct. */
 static int folded_read_group(struct reader *reader, const char *line, size_t len,
                              struct br_err *err)
 {

@@ -5,7 +5,7 @@
  * Firefox).
  *
  * A sample represents `weight` intervals of time, as in the profiler's call tree. If the file
- * contains CPU time deltas, the sample also represents the CPU time since the previous one.
+ * contains CPU time deltas, the sample also represents the CPU time since the previous sample.
  * Markers, counters and allocation tables are ignored.
  */
 #include <math.h>
@@ -39,9 +39,10 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a time */
+    /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a
+     * sample's time */
     double interval_ns, cpu_ns, time_ns;
-    uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
+    uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
 };
 
 /* --- Samples ---------------------------------------------------------------------------------- */
@@ -51,8 +52,8 @@ struct thread {
     struct br_gecko_parts parts;
     struct br_json_part samples;
     struct br_json_token name, tid, pid, weight_type;
-    struct br_timed_sample sample; /* contains the attributes of the thread */
-    double ms;                     /* time of the last sample */
+    struct br_timed_sample sample; /* the current sample; its attributes are those of the thread */
+    double ms;                     /* time of the last sample, in ms */
     bool any;
 };
 
@@ -176,8 +177,8 @@ static void gecko_on_thread(void *arg, const struct br_json_scan *scan,
         br_gecko_on_part(&thread->parts, scan, name, value);
 }
 
-/* Builds an attribute with a process or thread number. The number may be a text with a serial
- * number after a point ("123.1"). Returns 0 if it is invalid. */
+/* Builds an attribute with a process or thread number. The number may be a text that also
+ * contains a serial number after a point ("123.1"). Returns 0 if the number is invalid. */
 static uint32_t gecko_number_attribute(struct gecko *gecko, uint32_t key,
                                        const struct br_json_token *token)
 {
@@ -284,7 +285,7 @@ static void gecko_on_shared(void *arg, const struct br_json_scan *scan,
     br_gecko_on_part(&gecko->shared_parts, scan, name, value);
 }
 
-/* Calls `fn` for the members of a part, if it exists. */
+/* Calls `fn` for each member of the object `part`. Does nothing if the profile lacks the object. */
 static int gecko_read_members(struct gecko *gecko, struct br_json_part part, br_json_member_fn *fn,
                               void *arg)
 {
@@ -344,7 +345,8 @@ static void gecko_set_units(struct gecko *gecko, const struct members *members)
     gecko->cpu_ns = 0;
     if (br_json_part_is(&members->cpu_unit, "ns"))
         gecko->cpu_ns = 1;
-    else if (br_json_part_is(&members->cpu_unit, "\xc2\xb5s")) /* micro sign */
+    /* microseconds, written with the micro sign U+00B5 */
+    else if (br_json_part_is(&members->cpu_unit, "\xc2\xb5s"))
         gecko->cpu_ns = 1e3;
     gecko->time_ns = br_json_part_is(&members->time_unit, "bytes") ? 0 : NS_PER_MS;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the tables for the stacks of a Firefox profile: strings, resources, functions, frames, and
- * stacks, each of which refers to its prefix. In the Gecko format and the processed format up to
- * version 55 each thread has its own tables. Later versions share the strings between all threads,
- * and since version 60 the other tables as well. Source: docs-developer/CHANGELOG-formats.md and
- * src/types/{profile,gecko-profile}.ts of firefox-devtools/profiler. Only for src/profile/.
+ * stacks. Each stack refers to its prefix, the stack of its caller. In the Gecko format and the
+ * processed format up to version 55 each thread has its own tables. Later versions share the
+ * strings between all threads, and since version 60 the other tables as well. Source:
+ * docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts of
+ * firefox-devtools/profiler. This header is private to src/profile.
  */
 #pragma once
 
@@ -16,9 +17,9 @@ struct br_gecko_reading {
     struct br_json_scan scan; /* scan at the start of the JSON text, whose syntax was checked */
     struct br_build *build;
     struct br_err *err;
-    uint32_t *path; /* locations of the current stack */
+    uint32_t *path; /* locations of the stack that is being built */
     uint32_t cap_path;
-    size_t path_left; /* number of frames that the stacks added from now on may have in all */
+    size_t path_left; /* most frames that the stacks added later may contain in total */
     char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };
@@ -31,13 +32,13 @@ struct br_gecko_strings {
 struct br_gecko_stacks {
     struct br_gecko_reading *reading;
     struct br_gecko_strings strings; /* strings of these tables; empty if the strings are shared */
-    /* tables with the strings and sources: these or the shared ones */
+    /* tables whose strings and sources are used: these tables or the shared tables */
     const struct br_gecko_stacks *string_source;
-    uint32_t *sources; /* for each source, index of the string with its name */
-    /* for each resource, mapping of the builder; 0: the resource is not a library */
+    uint32_t *sources; /* for each source: index of the string with its name */
+    /* for each resource: index of the mapping in the builder; 0: the resource is not a library */
     uint32_t *resources;
     struct br_gecko_function *functions;
-    uint32_t *frames; /* for each frame, location index of the builder */
+    uint32_t *frames; /* for each frame: index of the location in the builder */
     struct br_gecko_stack *all;
     uint32_t n_sources, cap_sources, n_resources, cap_resources, n_functions, cap_functions;
     uint32_t n_frames, cap_frames, count, cap;
@@ -70,7 +71,8 @@ int br_gecko_stack(struct br_gecko_stacks *stacks, const struct br_json_token *n
 bool br_gecko_text(struct br_gecko_reading *reading, const struct br_json_token *token,
                    const char **ret, size_t *ret_len);
 
-/* Set the message "not a Firefox profile: <what>", or that of BR_ENOMEM, and return the code. */
+/* Set the message "not a Firefox profile: <what>" or the message of BR_ENOMEM, and return the
+ * error code. */
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what);
 int br_gecko_no_memory(struct br_gecko_reading *reading);
 
@@ -78,8 +80,8 @@ int br_gecko_no_memory(struct br_gecko_reading *reading);
 
 /*
  * Reads a table of a Firefox profile row by row. The processed format has an array for each column.
- * The Gecko format has an array for each row, and a `schema` with the position of each column in
- * it.
+ * The Gecko format has an array for each row, and a `schema` with the position of each column in a
+ * row.
  */
 
 #define BR_GECKO_COLUMNS_MAX 6u
@@ -89,7 +91,8 @@ struct br_gecko_table {
     bool by_rows;
     struct br_json_list columns[BR_GECKO_COLUMNS_MAX];
     struct br_json_list rows;
-    uint32_t places[BR_GECKO_COLUMNS_MAX]; /* position in a row + 1; 0: no such column */
+    /* for each wanted column: position in a row + 1; 0: the table has no such column */
+    uint32_t places[BR_GECKO_COLUMNS_MAX];
 };
 
 /* Opens the table `part` before its first row. `names` are the wanted columns, at most

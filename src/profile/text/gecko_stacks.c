@@ -11,13 +11,14 @@
 
 #define ROWS_MAX (1u << 28)
 #define RESOURCE_LIBRARY 1.0
-#define HAS_RESOURCE 4u /* bits of `flags` of a function, since version 75 */
+/* HAS_RESOURCE and HAS_SOURCE are bits of a function's `flags`, which exist since version 75 */
+#define HAS_RESOURCE 4u
 #define HAS_SOURCE 8u
 #define LINE_MAX_KNOWN 1e9
 
 struct br_gecko_string {
-    uint32_t at;       /* offset in the JSON text of the string */
-    uint32_t interned; /* string of the builder + 1; 0: not added yet */
+    uint32_t at;       /* offset of the string in the JSON text */
+    uint32_t interned; /* index of the string in the builder + 1; 0: not added yet */
     /* Index of the function for a location string + 1; 0: none. Used only for the Gecko format,
      * which has no table of functions. */
     uint32_t function;
@@ -25,14 +26,14 @@ struct br_gecko_string {
 
 /* A function, or an address in a library if `address` is not 0. */
 struct br_gecko_function {
-    uint32_t function, mapping; /* function and mapping, as indices of the builder */
+    uint32_t function, mapping; /* index of the function and index of the mapping in the builder */
     uint64_t address;
 };
 
 struct br_gecko_stack {
-    uint32_t parent; /* index of the prefix + 1; 0: none */
+    uint32_t parent; /* index of the prefix (the stack of the caller) + 1; 0: none */
     uint32_t location;
-    uint32_t made; /* stack of the builder + 1; 0: not added yet */
+    uint32_t made; /* index of the stack in the builder + 1; 0: not added yet */
 };
 
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what)
@@ -126,7 +127,7 @@ static int gecko_stacks_text(struct br_gecko_stacks *stacks, uint32_t string, co
                : br_gecko_no_memory(stacks->reading);
 }
 
-/* Returns in `ret` the builder's string. Each string is read only once. */
+/* Returns in `ret` the builder's index of a string. Each string is read only once. */
 static int gecko_stacks_intern(struct br_gecko_stacks *stacks, uint32_t string, uint32_t *ret)
 {
     struct br_gecko_string *entry = &stacks->string_source->strings.all[string];
@@ -159,15 +160,16 @@ static bool gecko_stacks_address(const char *text, size_t len, uint64_t *ret)
     return v != 0;
 }
 
-/* Adds a function with the name in a string. A name that is an address becomes the address
- * instead. */
+/* Adds a function whose name is a string of the profile. If the name is an address, the function
+ * has this address and no name. */
 static int gecko_stacks_name_function(struct br_gecko_stacks *stacks, uint32_t string,
                                       uint32_t file, int64_t line, struct br_gecko_function *made)
 {
     const char *text = "";
     size_t len = 0;
     uint32_t name;
-    /* Long strings are read only once: addresses are short, and all other names are interned. */
+    /* Do not read a string again that was added to the builder: an address is not added as a
+     * name. */
     int rc = stacks->string_source->strings.all[string].interned
                  ? 0
                  : gecko_stacks_text(stacks, string, &text, &len);

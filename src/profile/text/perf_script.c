@@ -29,7 +29,7 @@ struct perf {
     struct br_timed timed;
     const char *p, *end;
     size_t line;                          /* number of the current line, from 1 */
-    uint32_t thread_name, thread_id, pid; /* attribute keys, as string indices of the builder */
+    uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
     uint32_t *stack;
     uint32_t n_stack, cap_stack;
 };
@@ -38,10 +38,10 @@ struct span {
     const char *p, *end;
 };
 
-/* The first line of a sample. */
+/* Fields of the first line of a sample. */
 struct perf_head {
     struct span comm, event,
-        after_event; /* after_event: text after the event, which may be a frame */
+        after_event; /* after_event: text after the event, which may be a stack frame */
     int64_t pid, tid;
     uint64_t time_ns, period;
     bool has_pid, has_time, has_period;
@@ -60,7 +60,8 @@ static struct span perf_script_word(struct span *span)
     return word;
 }
 
-/* Parses the number of a process or thread. It is -1 if perf does not know it. */
+/* Parses the number of a process or thread. The number is -1 if perf does not know the process
+ * or thread. */
 static bool perf_script_number(const char **p, const char *end, int64_t *ret)
 {
     uint64_t number;
@@ -107,7 +108,7 @@ static bool perf_script_cpu(struct span word)
            isdigit((unsigned char)word.p[1]);
 }
 
-/* Parses the fields after the thread. */
+/* Parses the fields that follow the thread in the first line of a sample. */
 static bool perf_script_event(struct span span, struct perf_head *perf_head)
 {
     struct span word = perf_script_word(&span);
@@ -278,7 +279,7 @@ static bool perf_script_is_indented(struct span line)
     return line.p < line.end && (*line.p == ' ' || *line.p == '\t');
 }
 
-/* Parses a line printed by "-F +srcline" below a frame: "server.c:42", or "??:0" if it is
+/* Parses a line printed by "-F +srcline" below a frame: "server.c:42", or "??:0" if the line is
  * unknown. */
 static bool perf_script_srcline(struct span line, struct span *file, int64_t *ret_line)
 {
@@ -356,11 +357,14 @@ static int perf_script_frames(struct perf *perf, struct span after_event)
     struct span line;
     perf->n_stack = 0;
     int rc = perf_script_is_blank(after_event) ? 0 : perf_script_push(perf, after_event);
-    if (rc && rc != BR_EINVAL) /* the fields of a tracepoint are not a frame */
+    /* BR_EINVAL is not an error here: the text is not a frame but the fields of a tracepoint */
+    if (rc && rc != BR_EINVAL)
         return rc;
     for (rc = 0; !rc && perf_script_line(perf, &line) && !perf_script_is_blank(line);) {
         if (!perf_script_is_indented(line)) {
-            perf->p = line.p; /* a sample without frames has no empty line */
+            /* Read the line again as the head of the next sample: a sample without frames has no
+             * empty line. */
+            perf->p = line.p;
             perf->line--;
             break;
         }
@@ -402,7 +406,7 @@ static void perf_script_keys(struct perf *perf)
     perf->pid = br_build_string(perf->build, "process.pid", 11);
 }
 
-/* Completes a part if enough was read. */
+/* Completes a part if the samples read so far are enough for one. */
 static int perf_script_divide(struct perf *perf, struct br_err *err)
 {
     const struct br_profile_parts *parts = perf->source.parts;
@@ -432,7 +436,7 @@ static void perf_script_find_clock(const struct perf *perf, struct br_timed *tim
     while (perf_script_line(&lookahead, &line)) {
         bool blank = perf_script_is_blank(line);
         if (inside && !blank && perf_script_is_indented(line))
-            continue; /* the line is a frame */
+            continue; /* the line is a frame, not the head of a sample */
         inside = !blank && *line.p != '#' && perf_script_head(line, &perf_head);
         if (!inside)
             continue;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads speedscope's JSON (file-format-schema.json) and converts it like Pyroscope's
- * pkg/og/convert/speedscope: profiles with equal name, type, unit and start are merged. If there
- * are several, the type of each depends on its unit. Each has its name as label `profile_name`.
+ * pkg/og/convert/speedscope: profiles with equal name, type, unit and start are merged. If several
+ * profiles remain, the type of each depends on its unit, and its name becomes the label
+ * `profile_name`.
  *
  * Values differ where Pyroscope counts incorrectly:
  * - seconds with a fraction (py-spy)
@@ -30,7 +31,7 @@
 enum unit { NONE, NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, BYTES, N_UNITS };
 static const struct {
     const char *name;
-    double ns; /* nanoseconds per unit; 0: not a time */
+    double ns; /* nanoseconds per unit; 0: the unit is not a unit of time */
 } units[N_UNITS] = {{"none", 0},           {"nanoseconds", 1}, {"microseconds", 1e3},
                     {"milliseconds", 1e6}, {"seconds", 1e9},   {"bytes", 0}};
 
@@ -41,12 +42,12 @@ struct profile {
     bool evented;
     enum unit unit;
     double start;
-    /* index + 1 of the next profile that is merged with this one; 0: this is the last */
+    /* index + 1 of the next profile that is merged with this profile; 0: this is the last one */
     uint32_t next;
     bool first; /* this is the first of the profiles that are merged */
 };
 
-/* Key of profiles to be merged. */
+/* Profiles with equal keys are merged. */
 struct group_key {
     uint64_t evented, unit, name_hash;
     double start;
@@ -73,19 +74,20 @@ struct reader {
     struct known_frame *frames;
     uint32_t n_frames, cap_frames;
     uint32_t part;     /* number of the current part, from 1 */
-    size_t frame_left; /* bytes of frames that may still be read */
+    size_t frame_left; /* most bytes of frames that may still be read */
     char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
-    /* number of frames that further stacks of all profiles may have, see br_stacks.path_left */
+    /* most frames that the stacks added later, for all profiles, may contain in total, see
+     * br_stacks.path_left */
     size_t path_left;
-    /* State of the current group of merged profiles: */
+    /* The fields below are the state of the current group of merged profiles. */
     struct br_profile_source group_source;
     struct br_arena *group_arena;
     struct br_stacks stacks;
     struct br_text_type type;
     double scale;   /* factor by which the values in the file are multiplied */
     double last_at; /* time of the last event */
-    uint32_t node;  /* node for the frames of the current sample read so far */
+    uint32_t node;  /* node of the last frame that was read of the current sample */
     uint32_t *open; /* nodes of the open frames; their indices are in open_frames */
     uint32_t *open_frames;
     uint32_t n_open, cap_open, cap_open_frames;
@@ -258,7 +260,8 @@ static int speedscope_add_to_path(void *arg, struct br_json_scan *scan)
     return rc;
 }
 
-/* Completes a part if enough was read, and continues with an empty tree. Open frames stay open. */
+/* Completes a part if it is large enough, and continues with an empty tree. Open frames stay
+ * open. */
 static int speedscope_divide(struct reader *reader)
 {
     uint32_t n_open = reader->n_open, parent = BR_STACKS_ROOT, location;
@@ -474,7 +477,7 @@ static void speedscope_choose_type(struct reader *reader, enum unit unit, bool s
         by_unit.type = "wall";
         by_unit.units = by_unit.pyroscope_name = NULL;
     } else if (unit == BYTES && (time || (several && source->from_pyroscope))) {
-        /* a count of bytes is not a time, even if the name is that of a time */
+        /* values in bytes do not measure time, even if the application name has a type of time */
         by_unit.type = "samples";
         by_unit.units = "bytes";
         by_unit.pyroscope_name = source->pyroscope_name || source->from_pyroscope ? "memory" : NULL;

@@ -134,7 +134,8 @@ int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct
 
 static int64_t stacks_period_ns(double rate)
 {
-    /* An integer of ns, rounded down as in Pyroscope; at least 1 ns, at most one hour. */
+    /* The period is rounded down to whole ns, as in Pyroscope. It is at least 1 ns and at most
+     * one hour. */
     double period = NS_PER_S / (rate > 0 ? rate : RATE_DEFAULT);
     if (period >= 3600 * NS_PER_S)
         return (int64_t)(3600 * NS_PER_S);
@@ -311,7 +312,7 @@ int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
     if (br_build_records(stacks->build))
         rc = source->parts->take(source->parts->arg);
     else
-        br_build_clear(stacks->build); /* no sample had a value */
+        br_build_clear(stacks->build); /* the part is empty, because no sample had a value */
     if (rc)
         return br_err_set(err, rc, "a part cannot be converted: %s", br_strerror(rc));
     source->profile_id = NULL;

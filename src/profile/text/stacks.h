@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collects the stacks of a text format in a tree, with the outermost frames below the root, and
- * writes one OTLP Profile from it. Equal stacks share a node, whose value is their sum, as in
- * Pyroscope. So the work is in proportion to the size of the input and the output. Only for
- * src/profile/.
+ * writes one OTLP Profile from it. Equal stacks share a node, which has the sum of their values, as
+ * in Pyroscope. So the work is in proportion to the size of the input and the output. This header
+ * is private to src/profile.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct br_stack_node {
     /* location or name of the frame, which distinguishes the node from its siblings */
     uint32_t key;
     uint32_t location; /* location of the frame in the dictionary */
-    int64_t value;     /* value of the stack that ends in this node */
+    int64_t value;     /* total value of the stack that ends in this node */
 };
 
 struct br_stacks {
@@ -30,10 +30,11 @@ struct br_stacks {
     uint32_t count, cap;
     struct br_index index; /* hash index of all nodes except the root */
     uint32_t n_max;        /* largest number of nodes, derived from br_profile_text_max */
-    /* bytes that the names added from now on may have in all; names in a trie overlap */
+    /* most bytes that the names added later may have in total; the names in a trie share bytes,
+     * so a small upload may contain long names */
     size_t text_left;
-    /* number of frames that the stacks added from now on may have in all; a stack has a frame
-     * per ancestor */
+    /* most frames that the stacks added later may contain in total; the stack of a node has a
+     * frame for the node and for each ancestor */
     size_t path_left;
     /* number of nodes that were copied from the previous part and do not count for the size of
      * this part */
@@ -52,8 +53,8 @@ int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
 void br_stacks_release(struct br_stacks *stacks);
 
 /* Returns the child of `parent` for a frame with this location, which is added if necessary.
- * Returns the root after a failure. A tree may use either this function or the next two, not
- * both. */
+ * Returns the root after a failure. A tree may use either this function, or br_stacks_frame and
+ * br_stacks_path, but not both. */
 uint32_t br_stacks_child(struct br_stacks *stacks, uint32_t parent, uint32_t location);
 
 /* Returns the child of `parent` for a function with this name, which is added if necessary. */
@@ -77,12 +78,13 @@ static inline bool br_stacks_ok(const struct br_stacks *stacks)
 struct br_text_type {
     const char *name; /* value of Pyroscope's `__name__`; NULL: none */
     const char *type, *unit;
-    int64_t scale;     /* factor by which a number in the text is multiplied */
+    int64_t scale;     /* factor by which each number in the text is multiplied */
     int64_t period_ns; /* period in ns, of the period type cpu; 0: the profile has no period */
 };
 
 /* Determines the type from type, units and sample rate of the source. Counts of "cpu" and "wall"
- * become nanoseconds, and both get a period of "cpu", as in Pyroscope. Points into `source`. */
+ * become nanoseconds, and both types get a period of the period type "cpu", as in Pyroscope. The
+ * strings of `text_type` point into `source`. */
 void br_text_type_init(struct br_text_type *text_type, const struct br_profile_source *source);
 
 /* Multiplies a number by type->scale. Returns 0, or BR_EINVAL with a message if the number is
@@ -90,8 +92,8 @@ void br_text_type_init(struct br_text_type *text_type, const struct br_profile_s
 int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
                   struct br_err *err);
 
-/* Writes a resource with one Profile of all stacks that have a value; nothing for an empty tree.
- * Returns the same codes as br_profile_read. */
+/* Writes a resource with one Profile of all stacks that have a value. Writes nothing if the tree
+ * is empty. Returns the same codes as br_profile_read. */
 int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *source,
                    const struct br_text_type *type, struct br_arena *scratch, struct br_err *err);
 

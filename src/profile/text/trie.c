@@ -20,7 +20,7 @@ struct level {
     size_t text_len;     /* length in bytes of the concatenated names from the root */
     size_t frame_at;     /* offset in the concatenated names at which the next frame begins */
     uint64_t n_children; /* number of children not yet read */
-    uint64_t seen[4];    /* bit set: first bytes of the children's names */
+    uint64_t seen[4];    /* for tries: a bit is set for the first byte of each child's name */
 };
 
 struct reader {
@@ -120,7 +120,7 @@ static int trie_add_tree_node(struct reader *reader, const struct node *node, st
 {
     if (reader->depth == 0)
         return 0;
-    /* Pyroscope splits names at `;`. */
+    /* a name may contain several frames, because Pyroscope splits names at `;` */
     at->frame = node->name_len
                     ? br_stacks_path(&reader->stacks, at->frame, node->name, node->name_len)
                     : br_stacks_frame(&reader->stacks, at->frame, "", 0);
