@@ -69,7 +69,8 @@ struct br_client_config {
     const struct br_tls_config *tls;
     /* URL of an HTTP proxy; NULL: use the proxies of the environment (net/route.h) */
     const char *proxy_url;
-    /* id of the extension that adds credentials to exchanges (net/signing.h); NULL: none */
+    /* id of the extension that adds credentials to exchanges (net/signing.h); NULL: no
+     * credentials are added */
     const char *authenticator;
     const char *authority; /* value of Host or :authority; NULL: the endpoint's authority */
     /* maximum number of connections. gRPC: per address, and 0 means 1. HTTP: in total, and 0

@@ -103,7 +103,8 @@ static int redirect_connect(struct br_redirects *redirects, const struct br_endp
     config.endpoint = target->url;
     config.tls = config.tls ? &target->tls : NULL;
     config.authority = NULL;
-    config.authenticator = NULL; /* the exchange already has the credentials, if it may */
+    /* if the target may receive credentials, the exchange already contains them */
+    config.authenticator = NULL;
     config.on_reachable = NULL;
     int rc = br_net_connect(redirects->host, &config, &target->client, NULL);
     if (rc) {

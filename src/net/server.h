@@ -27,8 +27,8 @@ struct br_server_config {
     /* TLS settings, borrowed until the server is freed; NULL: plaintext */
     const struct br_tls_config *tls;
     struct br_gate_config gate; /* authentication of requests; all zero: no authentication */
-    /* the handler itself authenticates requests, or none of its responses needs protection; else
-     * the server warns if other machines can send requests without authentication */
+    /* the handler itself authenticates requests, or none of its responses needs protection; if
+     * false, the server warns if other machines can send requests without authentication */
     bool guarded;
     struct br_conn_limits limits;
     /* close a connection that had no request for this time; 0: never */
