@@ -22,7 +22,8 @@ static struct br_attribute *attributes_append(struct br_attributes *attributes)
     return &attributes->pieces[attributes->count++];
 }
 
-/* Joins the parts of a value that occurs in several pieces. Concatenated, they form one message. */
+/* Joins the parts of a value whose field occurs several times. Concatenated, the parts are one
+ * message. */
 static bool attributes_join_values(struct br_attributes *attributes, struct br_value *ret,
                                    const uint8_t *p, size_t len)
 {
@@ -182,7 +183,7 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *ou
 
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
-#define SHORT 64 /* entries longer than this are read once per item, in bytes */
+#define SHORT 64 /* bytes of an entry; a longer entry is read once per item */
 
 static struct br_attribute attributes_read_entry(const struct br_dictionary_view *view,
                                                  uint32_t index)
@@ -202,13 +203,14 @@ static struct br_attribute attributes_read_entry(const struct br_dictionary_view
     return attribute;
 }
 
-/* Returns an attribute of a long entry, which is read once per item. Returns NULL if memory runs
- * out. */
+/* Returns the attribute of a long entry of the dictionary. Each long entry is read once per
+ * item. Returns NULL if memory runs out. */
 static const struct br_attribute *attributes_read_long_entry(struct br_value_memo *memo,
                                                              const struct br_dictionary_view *view,
                                                              uint32_t index)
 {
-    const uintptr_t key[] = {0, index, 0}; /* a key that cannot be the address of a value */
+    /* differs from all keys that begin with the address of a value */
+    const uintptr_t key[] = {0, index, 0};
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return NULL;
     struct br_attribute *attribute = br_map_get(memo->known, key, sizeof key);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A list of attributes that can be changed. In a message (a Resource, a Span) the list contains all
- * other parts of the message, too, and writes them unchanged in their place. For a sample or a
- * profile, the attributes are entries of the dictionary.
+ * A list of attributes that can be changed. If the attributes belong to a message (a Resource, a
+ * Span), the list also contains all other parts of the message. These parts are written unchanged
+ * in their place. For a sample or a profile, the attributes are entries of the dictionary.
  */
 #pragma once
 
@@ -13,44 +13,45 @@
 #define BR_ATTRIBUTES_MAX 65536
 
 struct br_attribute {
-    const uint8_t *raw; /* bytes of this piece of the message, as received */
+    const uint8_t *raw; /* bytes of this part of the message, as received */
     size_t raw_len;
-    /* For an entry of the dictionary: its index in the attribute table (0: not an entry) and the
-     * indices of two strings. */
+    /* For an entry of the dictionary: its index in the attribute table (0: not an entry), and
+     * the indices of the strings that are its key and its unit. */
     uint32_t entry, key_string, unit;
     const uint8_t *key;
     size_t key_len;
     struct br_value value;
-    /* flags: the piece is an attribute; it was changed or added; it was deleted */
+    /* `attribute`: the piece is an attribute; `edited`: it was changed or added; `deleted`: it
+     * was deleted */
     bool attribute, edited, deleted;
 };
 
-/* Results of actions on long values, by the address of the value, because several lists may
- * contain the same value. Used for one item, whose bytes do not move. Zero it, then set `arena`. */
-#define BR_VALUE_MEMO_MAX (1u << 20) /* most entries; above it, results are computed each time */
+/* Keeps the results of actions on long values, by the address of the value, because several
+ * lists may contain the same value. Used for one item, whose bytes do not move. Zero the memo,
+ * then set `arena`. */
+#define BR_VALUE_MEMO_MAX (1u << 20) /* maximum number of results; further results are not kept */
 struct br_value_memo {
     struct br_arena *arena;
     struct br_map *known;
 };
-/* Frees the entries. Accepts a zeroed memo. */
+/* Frees the results. Accepts a memo that is all zero. */
 void br_value_memo_release(struct br_value_memo *memo);
 
 struct br_attributes {
     struct br_attribute *pieces;
     uint32_t count, cap;
-    uint32_t field;         /* number of the field `attributes` in the message */
+    uint32_t field;         /* field number of the attributes in the message */
     struct br_arena *arena; /* arena in which the results of actions are allocated */
-    /* memo of results for values that several lists share; NULL: no list shares values with
-     * another */
+    /* memo of results for values that several lists share; NULL: the list shares no values */
     struct br_value_memo *memo;
     bool no_memory, too_many;
-    unsigned n_gave_up; /* number of times that a pattern took too long; the caller resets it */
+    /* number of times that a pattern took too long; the caller resets this number */
+    unsigned n_gave_up;
 };
 
 /* Reads a message that a walk has accepted and whose attributes are in field number `field`.
  * Replaces the content of `attributes`, which then refers to the bytes of the message. Returns
- * false if memory runs out or there are too many attributes; `no_memory` or `too_many` is then
- * set. */
+ * false and sets `no_memory` if memory runs out, or `too_many` if there are too many attributes. */
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
                         size_t len);
 
@@ -66,25 +67,26 @@ struct br_attribute *br_attributes_find(const struct br_attributes *attributes, 
 /* Replaces the value of an attribute of the list. */
 void br_attribute_set(struct br_attribute *attribute, struct br_value value);
 
-/* Sets the value of a key: replaces the value of its first attribute, or appends an attribute. If
- * memory runs out or there are too many attributes, sets `no_memory` or `too_many`. */
+/* Sets the value of a key: replaces the value of the first attribute with this key, or appends
+ * an attribute. If memory runs out or there are too many attributes, sets `no_memory` or
+ * `too_many`. */
 void br_attributes_put(struct br_attributes *attributes, const void *key, size_t key_len,
                        struct br_value value);
 
 /* Returns true if an attribute was changed, added or deleted since the list was read. */
 bool br_attributes_changed(const struct br_attributes *attributes);
 
-/* Returns the size in bytes of the message with the changes. */
+/* Returns the size, in bytes, that br_attributes_write writes: the message with its changes. */
 size_t br_attributes_size(const struct br_attributes *attributes);
 
-/* Writes the message with the changes to `p`. Returns the address after it. */
+/* Writes the message with its changes to `p`. Returns the address after the last byte. */
 uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p);
 
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
 /* Appends the attributes whose indices are in field `field` of a Sample or a Profile, except
- * index 0. Values are those of the dictionary: they contain no references if the item has none.
- * Returns false if memory runs out or there are too many attributes. */
+ * index 0. The values are taken from the dictionary, and contain no references if the item has
+ * no references. Returns false if memory runs out or there are too many attributes. */
 bool br_sample_attributes_add(struct br_attributes *attributes,
                               const struct br_dictionary_view *view, uint32_t field,
                               const uint8_t *body, size_t len);

@@ -14,8 +14,9 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define SHORT 64                  /* the results of values longer than this are kept, in bytes */
-#define OF_NUMBER ((uintptr_t)-1) /* replaces the length of a value in keys of the memo */
+#define SHORT 64 /* bytes of a value; results of longer values are kept */
+/* in keys of the memo, stands in place of the length of a value */
+#define OF_NUMBER ((uintptr_t)-1)
 
 enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
 enum {
@@ -36,8 +37,8 @@ enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
 
 /* --- Fields ---------------------------------------------------------------------------------- */
 
-/* Returns the last field with this number. The `wire` of the result is 255 if there is no such
- * field. */
+/* Returns the last field with this number. If the message has no such field, the `wire` of the
+ * result is 255. */
 static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
 {
     struct br_field found = {.wire = (enum br_wire)255}, f;
@@ -66,7 +67,7 @@ static struct br_any condition_number(const uint8_t *p, size_t len, uint32_t num
     return (struct br_any){.type = BR_VALUE_INT, .number = found ? field.value : 0};
 }
 
-/* Returns an id in hex, cut to the size of the longest valid id. */
+/* Returns an id as hex text, cut to the size of the longest valid id. */
 static struct br_any condition_hex(struct br_conditions *conditions, const uint8_t *p, size_t len,
                                    uint32_t number)
 {
@@ -219,8 +220,8 @@ static struct br_any condition_of_status(const uint8_t *p, size_t len, bool code
                 : condition_text(status.data, status.len, STATUS_MESSAGE);
 }
 
-/* Returns the value of a member of the trace state, or "" if it is absent, as the Collector
- * does. */
+/* Returns the value of a member of the trace state. If the member is absent, returns "", as the
+ * Collector does. */
 static struct br_any condition_member(const uint8_t *p, size_t len,
                                       const struct br_condition_operand *operand)
 {
@@ -287,8 +288,8 @@ static struct br_any condition_read(struct br_conditions *conditions,
     }
 }
 
-/* Returns the number of the group, scope or resource that contains an operand; 0: it belongs to
- * the span or sample. */
+/* Returns the number of the group, scope or resource to which an operand belongs, or 0 if the
+ * operand belongs to the span or sample. */
 static uint64_t condition_place(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -310,8 +311,8 @@ static uint64_t condition_place(const struct br_conditions *conditions,
     }
 }
 
-/* Returns the value of an operand. The value of a group, a scope or a resource is read once for
- * all its spans or samples. */
+/* Returns the value of an operand. A value that belongs to a group, a scope or a resource is
+ * read once for all its spans or samples. */
 static struct br_any condition_value(struct br_conditions *conditions,
                                      struct br_condition_operand *operand)
 {
@@ -327,8 +328,8 @@ static struct br_any condition_value(struct br_conditions *conditions,
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* Returns true if several spans or samples may share the operand's value. Values inside a span
- * are not shared. */
+/* Returns true if several spans or samples may have the same value in memory. The values inside
+ * a span are not shared. */
 static bool condition_is_shared(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -336,8 +337,8 @@ static bool condition_is_shared(const struct br_conditions *conditions,
            condition_place(conditions, operand) != 0;
 }
 
-/* Returns the kept result for shared values, which is computed once per item; 0: not computed
- * yet. */
+/* Returns the result that condition_keep stored for `key` in this item, or 0 if it has stored
+ * none. */
 static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
 {
     const struct br_map *known = conditions->memo.known;
@@ -364,7 +365,7 @@ static double condition_double(const struct br_any *any)
     return v;
 }
 
-/* Possible results of comparing two values, as a set of bits. */
+/* Sets of bits: the possible results of comparing two values. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
 static enum order condition_order_of(bool less, bool greater)
@@ -406,8 +407,8 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     return condition_order_bytes(any, other);
 }
 
-/* Compares two values. Keeps the result of long values, because many samples may have the same
- * two. */
+/* Compares two values. Keeps the result if the values are long, because many samples may have
+ * the same two values. */
 static enum order condition_order_known(struct br_conditions *conditions,
                                         const struct br_condition *node, const struct br_any *any,
                                         const struct br_any *other)
@@ -445,7 +446,7 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     }
 }
 
-/* Finds the text that IsMatch searches. Returns false if the value has no text. */
+/* Finds the text in which IsMatch searches. Returns false if the value has no text. */
 static bool condition_match_text(struct br_conditions *conditions, const struct br_any *any,
                                  struct br_str *out)
 {
@@ -509,8 +510,8 @@ static bool condition_match(struct br_conditions *conditions, struct br_conditio
     return node->matched;
 }
 
-/* Evaluates a node. The depth of the recursion is that of the parentheses, which
- * condition_parse.c limits. */
+/* Evaluates a node. The depth of the recursion is the depth of the parentheses and `not`
+ * operators, which condition_parse.c limits. */
 static bool condition_holds(struct br_conditions *conditions, struct br_condition *node)
 {
     switch (node->op) {
@@ -534,8 +535,8 @@ static bool condition_holds(struct br_conditions *conditions, struct br_conditio
     }
 }
 
-/* Begins a group. Keeps values of the scope that were already read if the scope is the same,
- * because many profiles may have the same scope. */
+/* Begins a group. If the last group has the same scope, keeps the values that were read from the
+ * scope. Many profiles may have the same scope. */
 static void condition_begin_group(struct br_conditions *conditions)
 {
     const struct br_groups *groups = &conditions->groups;

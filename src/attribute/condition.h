@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiles and evaluates conditions in the Collector's expression language (OTTL). It supports the
- * part of the language that filters use: == != < <= > >= between paths and literals, IsMatch(path,
- * "pattern"), IsRootSpan(), true, false, and, or, not, parentheses. Literals are texts, whole
- * numbers, floats, true, false, nil, and the enums SPAN_KIND_* and STATUS_CODE_*.
+ * Compiles and evaluates conditions in the Collector's expression language (OTTL). Braid supports
+ * the part of the language that filters use: == != < <= > >= between paths and literals,
+ * IsMatch(path, "pattern"), IsRootSpan(), true, false, and, or, not, parentheses. Literals are
+ * texts, whole numbers, floats, true, false, nil, and the enums SPAN_KIND_* and STATUS_CODE_*.
  *
- * Paths are, for spans: name, kind, kind.string, kind.deprecated_string, status.code,
- * status.message, start_time_unix_nano, end_time_unix_nano, trace_state, trace_id.string,
- * span_id.string, parent_span_id.string, attributes["key"]. For profiles: attributes["key"],
- * sample_type.type, sample_type.unit, duration_unix_nano, period, sample.attributes["key"]. For
- * both: resource.attributes["key"], scope.name, scope.version, scope.attributes["key"] (also as
- * instrumentation_scope).
+ * Paths for spans are name, kind, kind.string, kind.deprecated_string, status.code, status.message,
+ * start_time_unix_nano, end_time_unix_nano, trace_state, trace_id.string, span_id.string,
+ * parent_span_id.string, attributes["key"]. Paths for profiles are attributes["key"],
+ * sample_type.type, sample_type.unit, duration_unix_nano, period, sample.attributes["key"]. Paths
+ * for both are resource.attributes["key"], scope.name, scope.version, scope.attributes["key"] (also
+ * as instrumentation_scope).
  *
  * Values are compared as in the Collector (pkg/ottl/LANGUAGE.md, "Comparison Rules"). An absent
  * value is nil. Values of different types are not equal, and neither less nor greater. Whole
- * numbers and floats compare as floats. true is greater than false. IsMatch searches for the
+ * numbers and floats are compared as floats. true is greater than false. IsMatch searches for the
  * pattern anywhere in a text, or in a number or boolean written as a text, and does not match nil.
  */
 #pragma once
@@ -28,77 +28,79 @@
 
 #define BR_CONDITION_NO_EVENTS "events of spans are not dropped here; only whole spans are"
 
-/* The context that applies to a path that does not name its context. */
+/* The context of a path that does not begin with the name of a context. */
 enum br_condition_context {
     BR_CONDITION_SPAN,
     BR_CONDITION_PROFILE,
     BR_CONDITION_RESOURCE,
-    BR_CONDITION_NAMED, /* no context applies: each path must name one */
+    /* such a path is an error: each path must begin with the name of its context */
+    BR_CONDITION_NAMED,
 };
 
 struct br_condition; /* a compiled condition */
 
-#define BR_CONDITION_MAX 65536u /* most bytes of one condition */
+#define BR_CONDITION_MAX 65536u /* maximum bytes of one condition */
 
 /* A list of conditions for one signal. The list holds if at least one condition holds. Must be
- * zeroed at first, and used by one thread. */
+ * zeroed at first, and used by only one thread. */
 struct br_conditions {
     struct br_condition **items;
     uint32_t count, cap;
     struct br_regex regex;
-    unsigned
-        /* number of times that a pattern took too long and counted as not matching; the caller
-         * resets it */
-        n_gave_up;
-    /* The current item. */
+    /* number of times that a pattern took too long and counted as not matching; the caller resets
+     * this number */
+    unsigned n_gave_up;
+    /* The current item, and data that is valid until br_conditions_end. */
     struct br_item *item;
     struct br_dictionary_view view;
     struct br_groups groups;
     struct br_arena arena;
     struct br_value_memo memo;
-    /* attributes of the current span or sample, resource, scope and profile, read on demand */
+    /* attributes of the current span or sample, resource, scope and profile, read when needed */
     struct br_attributes own, resource, scope, profile;
     bool own_read, resource_read, scope_read, profile_read;
     uint32_t part;           /* index of the part of the item that `resource` belongs to */
     const uint8_t *scope_at; /* address of the scope that `scope` was read from */
-    /* Numbers of groups, scopes and resources begun so far in all items. They identify values
-     * that were already read. */
+    /* Numbers of groups, scopes and resources begun so far in all items. The current number
+     * identifies values that were read from the current group, scope or resource. */
     uint64_t n_groups, n_scopes, n_resources;
     const struct br_visit *visit;
-    char hex[2][65]; /* text of ids, one for each side of a comparison */
+    char hex[2][65]; /* hex texts of ids, one for each side of a comparison */
     unsigned n_hex;
     int rc;
 };
 
 /* Compiles a condition in `arena` and adds it to the list. Returns 0 or BR_ENOMEM. Returns
- * BR_EINVAL with a sentence that starts with "at character N: ". Returns BR_EUNSUPPORTED with
- * such a sentence if the Collector would drop events of spans with the condition. */
+ * BR_EINVAL if the condition is invalid, and BR_EUNSUPPORTED if the Collector would drop events
+ * of spans by it. The message for these errors is a sentence that starts with "at character N:
+ * ". */
 int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
 
-/* Completes the list of conditions and limits the time of patterns. Borrows `time` until the
- * release. Returns 0 or BR_ENOMEM. */
+/* Completes the list of conditions and limits the time of patterns. Borrows `time` until
+ * br_conditions_release. Returns 0 or BR_ENOMEM. */
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
 void br_conditions_release(struct br_conditions *conditions);
 
-/* Begins an item. In profiles, attributes by reference are first written inline. Returns 0,
- * BR_EINVAL (no walk has accepted the item) or BR_ENOMEM. */
+/* Begins an item. In profiles, references to strings in attributes are first replaced by the
+ * strings (br_item_inline_references). Returns 0, BR_EINVAL (no walk has accepted the item) or
+ * BR_ENOMEM. */
 int br_conditions_begin(struct br_conditions *conditions, struct br_item *item);
 void br_conditions_end(struct br_conditions *conditions);
 
 /* Evaluates the conditions for the span or sample that br_item_rewrite visits, in the order of
- * its visits. Returns 1 if at least one condition holds, else 0. On failure returns BR_EFULL
- * (too many attributes) or BR_ENOMEM. */
+ * its visits. Returns 1 if at least one condition holds, otherwise 0. On failure returns
+ * BR_EFULL (too many attributes) or BR_ENOMEM. */
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);
 
 /* --- For condition*.c only -------------------------------------------------------------------- */
 
-/* The types of compiled conditions. */
+/* The types below represent compiled conditions. */
 
 enum br_condition_field {
     CONDITION_LITERAL,
-    CONDITION_ATTRIBUTE, /* attribute of the span or sample */
+    CONDITION_ATTRIBUTE, /* value of an attribute of the span or sample */
     CONDITION_RESOURCE_ATTRIBUTE,
     CONDITION_SCOPE_ATTRIBUTE,
     CONDITION_PROFILE_ATTRIBUTE,
@@ -113,7 +115,7 @@ enum br_condition_field {
     CONDITION_START,
     CONDITION_END,
     CONDITION_TRACE_STATE,
-    CONDITION_TRACE_STATE_KEY, /* value of one member of the trace state */
+    CONDITION_TRACE_STATE_KEY, /* value of the trace state's member `key` */
     CONDITION_TRACE_ID,
     CONDITION_SPAN_ID,
     CONDITION_PARENT_ID,
@@ -123,21 +125,22 @@ enum br_condition_field {
     CONDITION_PERIOD,
 };
 
-/* One side of a comparison. A literal nil has the type EMPTY. */
+/* One side of a comparison. The literal nil has the type EMPTY. */
 struct br_condition_operand {
     enum br_condition_field field;
     const char *key; /* key of an attribute or of a member of trace_state */
     size_t key_len;
     struct br_any literal;
-    /* operands of a group, a scope or a resource: the value that was read last */
+    /* for an operand that belongs to a group, a scope or a resource: the value that was read
+     * last */
     struct br_any known;
     uint64_t known_in; /* number of the group, scope or resource that `known` was read from */
 };
 
 enum br_condition_op {
-    CONDITION_OR, /* or, with one or more children */
+    CONDITION_OR, /* `or`, with one or more children */
     CONDITION_AND,
-    CONDITION_NOT, /* not, with one child */
+    CONDITION_NOT, /* `not`, with one child */
     CONDITION_CONSTANT,
     CONDITION_MATCH, /* IsMatch(a, pattern) */
     CONDITION_ROOT,  /* IsRootSpan() */
@@ -152,11 +155,13 @@ enum br_condition_op {
 struct br_condition {
     enum br_condition_op op;
     bool constant;
-    /* MATCH on a value of a group, scope or resource: the result for the group, scope or
+    /* IsMatch on a value of a group, scope or resource: the result for the group, scope or
      * resource with the number `left.known_in` */
     bool matched;
     struct br_condition_operand left, right;
     pcre2_code *pattern;
-    struct br_condition *first, *next; /* first child; next child of the same parent */
-    struct br_condition *patterns;     /* next node of the whole condition that has a pattern */
+    /* `first`: the first child; `next`: the next child of the same parent */
+    struct br_condition *first, *next;
+    /* next node with a pattern, in the list of all such nodes of the whole condition */
+    struct br_condition *patterns;
 };

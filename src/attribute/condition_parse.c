@@ -8,8 +8,9 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define DEPTH_MAX 64         /* most nested parentheses and `not` operators */
-#define CONDITIONS_MAX 10000 /* most conditions; a config file cannot contain so many */
+#define DEPTH_MAX 64 /* maximum depth of nested parentheses and `not` operators */
+/* maximum number of conditions; a config file cannot contain so many */
+#define CONDITIONS_MAX 10000
 
 struct parser {
     struct br_conditions *conditions;
@@ -30,7 +31,7 @@ static const struct br_lexer_rules rules = {
 
 static struct br_condition *parse_or(struct parser *parser);
 
-/* Reports an error unless one was reported before. */
+/* Reports an error, unless an error was reported before. */
 __attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *parser, const char *at,
                                                               const char *fmt, ...)
 {
@@ -59,8 +60,7 @@ static void *parse_keep(struct parser *parser, void *memory)
     return memory;
 }
 
-/* Skips the operator or word `token` if the text continues with it. Returns false if it does
- * not. */
+/* Skips the operator or word `token`. Returns false if the text does not continue with `token`. */
 static bool parse_take(struct parser *parser, const char *token)
 {
     br_lexer_skip(&parser->lexer);
@@ -119,7 +119,7 @@ static const struct {
     {"STATUS_CODE_UNSET", 0},     {"STATUS_CODE_OK", 1},     {"STATUS_CODE_ERROR", 2},
 };
 
-/* Parses a literal that is a word. Returns false for other words. */
+/* Parses a literal that is a word, such as true or nil. Returns false for other words. */
 static bool parse_word(struct parser *parser, struct br_any *ret)
 {
     if (parse_take(parser, "nil")) {
@@ -185,7 +185,7 @@ static const struct path *parse_context(const struct parser *parser, const char 
     static const struct {
         const char *name;
         const struct path *paths;
-        int signal; /* signal that has the context, of enum br_signal; -1: both */
+        int signal; /* enum br_signal: the signal that has the context; -1: both signals have it */
     } contexts[] = {
         {"span.", span_paths, BR_TRACES},
         {"profile.", profile_paths, BR_PROFILES},
@@ -213,7 +213,7 @@ static bool parse_is_attribute(enum br_condition_field field)
     return field >= CONDITION_ATTRIBUTE && field <= CONDITION_PROFILE_ATTRIBUTE;
 }
 
-/* Parses the key in ["..."] after attributes. */
+/* Parses the key in ["..."] that follows `attributes`. */
 static bool parse_key(struct parser *parser, struct br_condition_operand *ret)
 {
     const char *start = parser->lexer.at;
@@ -334,7 +334,7 @@ static bool parse_op(struct parser *parser, enum br_condition_op *ret)
     return false;
 }
 
-/* Parses a comparison, or true or false. */
+/* Parses a comparison, or the constant true or false. */
 static struct br_condition *parse_comparison(struct parser *parser)
 {
     struct br_condition *node = parse_node(parser, CONDITION_CONSTANT);
@@ -352,7 +352,7 @@ static struct br_condition *parse_comparison(struct parser *parser)
     return node;
 }
 
-/* Parses `== true` and similar after a function, whose result is a boolean. */
+/* Parses an optional comparison of a function's result, which is a boolean, such as `== true`. */
 static struct br_condition *parse_outcome(struct parser *parser, struct br_condition *function)
 {
     enum br_condition_op op;
@@ -422,7 +422,7 @@ static struct br_condition *parse_not(struct parser *parser)
     return node;
 }
 
-/* Parses one or more expressions separated by the word of `op`. */
+/* Parses one or more expressions that are separated by `word`, the word for `op`. */
 static struct br_condition *parse_list(struct parser *parser, enum br_condition_op op,
                                        const char *word,
                                        struct br_condition *(*part)(struct parser *parser))
@@ -430,8 +430,8 @@ static struct br_condition *parse_list(struct parser *parser, enum br_condition_
     struct br_condition *first = part(parser), *last = first, *list;
     if (!first || !parse_take(parser, word))
         return first;
-    /* A child that is itself a list uses `first` for its children and `next` for its place in
-     * this list. */
+    /* A separate node is necessary: a child that is itself a list uses `first` for its children
+     * and `next` for its place in this list. */
     list = parse_node(parser, op);
     if (!list)
         return NULL;

@@ -10,7 +10,7 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-/* the Collector's text for a resource without service.name */
+/* text that the Collector matches for a resource without service.name */
 #define NO_SERVICE "<nil-service-name>"
 
 /* --- Texts ----------------------------------------------------------------------------------- */
@@ -34,8 +34,8 @@ static bool match_text(struct br_matcher *matcher, const struct br_matcher_texts
     return false;
 }
 
-/* Matches the text of a value. Formats doubles without an exponent for attributes, and with one
- * for services. */
+/* Matches the text of a value. For attributes, the text of a double has no exponent; for
+ * services, the text may have an exponent. */
 static bool match_value_text(struct br_matcher *matcher, const struct br_matcher_texts *texts,
                              const struct br_any *any, bool plain)
 {
@@ -57,7 +57,8 @@ static bool match_value_text(struct br_matcher *matcher, const struct br_matcher
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-enum { UNKNOWN, YES, NO }; /* results of a match that are known so far */
+/* what is known of a match so far: not evaluated, matches, does not match */
+enum { UNKNOWN, YES, NO };
 
 static bool match_value(struct br_matcher *matcher, const struct br_matcher_attribute *left,
                         const struct br_attribute *found)
@@ -71,8 +72,8 @@ static bool match_value(struct br_matcher *matcher, const struct br_matcher_attr
     return has_text && match_value_text(matcher, &left->pattern, &any, true);
 }
 
-/* Matches a value of the dictionary with a criterion. The result is kept, so that this happens
- * only once. */
+/* Matches a criterion with a value of the dictionary. Keeps the result, so that each value is
+ * matched only once. */
 static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)
 {
@@ -87,8 +88,8 @@ static bool match_known_value(struct br_matcher *matcher, int index, size_t crit
     return *memo == YES;
 }
 
-/* Matches a criterion with the attributes of the current profile, for samples without such an
- * attribute. */
+/* Matches a criterion with the attributes of the current profile. Called for samples without an
+ * attribute of the criterion's key. */
 static bool match_common(struct br_matcher *matcher, int index, size_t criterion)
 {
     uint8_t *memo =
@@ -106,7 +107,7 @@ static bool match_common(struct br_matcher *matcher, int index, size_t criterion
 }
 
 /* Matches the attributes of a span or sample. If a sample has no attribute with the key of a
- * criterion, matches those of its profile. */
+ * criterion, the attributes of its profile are matched. */
 static bool match_own(struct br_matcher *matcher, int index)
 {
     const struct br_matcher_attributes *left = &matcher->matches[index]->attributes;
@@ -130,7 +131,7 @@ static bool match_attributes(struct br_matcher *matcher, const struct br_matcher
     return true;
 }
 
-/* Records the reason why the list of attributes could not be read. Returns `ok`. */
+/* If the list of attributes could not be read (`ok` is false), records the reason. Returns `ok`. */
 static bool match_listed(struct br_matcher *matcher, bool ok)
 {
     if (!ok)
@@ -362,8 +363,8 @@ static bool match_span(struct br_matcher *matcher, const struct br_match *match,
            (!match->span_kinds.count || match_kind(matcher, &match->span_kinds, kind));
 }
 
-/* Reads the attributes of the visited span or sample into `list`, and those of a sample's
- * profile into `common`. */
+/* Reads the attributes of the visited span or sample into `list`. For a sample, also reads the
+ * attributes of its profile into `common`. */
 static bool match_read_attributes(struct br_matcher *matcher, const struct br_visit *visit)
 {
     if (matcher->item->signal == BR_TRACES)

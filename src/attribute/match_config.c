@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Defines the options of include and exclude and compiles them. */
+/* Defines the options of include and exclude, and compiles the selections that these options
+ * describe. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static const struct br_option library_options[] = {
     BR_OPT_END,
 };
 
-/* Option rows that are in more than one table. */
+/* Option rows that occur in more than one table. */
 #define MATCH_TYPE                                                                                 \
     {.name = "match_type",                                                                         \
      .kind = BR_OPT_ENUM,                                                                          \
@@ -96,7 +97,8 @@ struct compiler {
     struct br_matcher *matcher;
     struct br_arena *arena;
     bool regexp;
-    /* The option whose element is invalid, and the invalid option of that element (may be NULL). */
+    /* `key`: the option that has the invalid element; `sub`: the invalid option of that element
+     * (may be NULL) */
     const char *key, *sub;
     size_t index;
     char text[BR_REGEX_WHY_SIZE + 64];
@@ -158,7 +160,7 @@ static int match_config_compile_list(struct compiler *compiler, const struct br_
     return rc;
 }
 
-/* Compiles one text, which must outlive the matcher. */
+/* Compiles one text. The text must exist as long as the matcher. */
 static int match_config_compile_text(struct compiler *compiler, const char *text,
                                      struct br_matcher_texts *ret)
 {
@@ -199,7 +201,8 @@ static int match_config_compile_attributes(struct compiler *compiler, const stru
     ret->attributes = br_arena_calloc(compiler->arena, list->count, sizeof *ret->attributes);
     int rc = ret->attributes ? 0 : BR_ENOMEM;
     for (size_t i = 0; i < list->count && !rc; i++) {
-        ret->count = i + 1; /* set early, so that the pattern is released on failure */
+        /* set before the pattern is compiled, so that the pattern is released after a failure */
+        ret->count = i + 1;
         match_config_at(compiler, key, i, "value");
         rc = match_config_compile_attribute(compiler, &attribute[i], &ret->attributes[i]);
     }

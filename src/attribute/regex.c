@@ -8,22 +8,22 @@
 #include "base/mem.h"
 #include "base/steps.h"
 
-#define MATCH_STEPS_MAX 1000000 /* most steps of the search for one pattern in one text */
-/* most steps per start offset if the time is limited: about 0.2 ms */
+#define MATCH_STEPS_MAX 1000000 /* maximum steps of the search for one pattern in one text */
+/* maximum steps per start offset if the time is limited; they take about 0.2 ms */
 #define BOUND_STEPS_MAX 20000
-/* allowed nanoseconds per byte of an item; most patterns take half a nanosecond, few more than
- * two */
+/* nanoseconds allowed per byte of an item; most patterns take half a nanosecond per byte, and
+ * few take more than two */
 #define TIME_NS_PER_BYTE 20u
-/* a match of less than this number of nanoseconds was probably not interrupted */
+/* a match that took less than this number of nanoseconds was probably not interrupted */
 #define SURE_NS 1000000u
-/* least fraction of the time that a piece of a request gets, because starting a match takes time
- * for a short text, too */
+/* minimum fraction of the time limit that a piece of a request gets: it takes time to start a
+ * match, even in a short text */
 #define SHARE_MIN (1.0 / 256)
-/* limit in KiB of the memory of the interpreter, which is used if machine code runs out of stack */
+/* memory limit, in KiB, of PCRE2's interpreter, which is used if machine code runs out of stack */
 #define HEAP_KIB_MAX 16384
 
-/* Start offsets between two readings of the clock. There are fewer in long texts, where each
- * takes longer. */
+/* Number of start offsets after which the clock is read again. The number is lower in long
+ * texts, where each start offset takes longer. */
 #define STRIDE_MAX 128
 #define STRIDE_MIN 4
 #define STRIDE_WORK (4u << 20)
@@ -71,7 +71,8 @@ int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **r
                                      &code, &at, context);
     pcre2_compile_context_free(context);
     if (made) {
-        (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE); /* on failure matching is only slower */
+        /* if this fails, matching still works but is slower */
+        (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);
         (void)pcre2_pattern_info(made, PCRE2_INFO_CAPTURECOUNT, &groups);
         regex->most_groups = groups > regex->most_groups ? groups : regex->most_groups;
         *ret = made;
@@ -131,9 +132,9 @@ static uint64_t regex_time_read(const struct br_regex_time *time)
     return regex_clock_ns(time->exact ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
-/* Adds the time of a match that began at `began_ns` of the clock that was then in use. The
- * thread's clock is slow to read. It is used only once a match has taken so long that the thread
- * may have been interrupted. */
+/* Adds the time of a match that began at `began_ns`, by the clock that is in use. The clock of
+ * the thread's processor time is slow to read. This clock is used only once a match has taken so
+ * long that the thread may have been interrupted. */
 static void regex_time_take(struct br_regex_time *time, uint64_t began_ns)
 {
     uint64_t took_ns = regex_time_read(time) - began_ns;
@@ -145,14 +146,15 @@ static void regex_time_take(struct br_regex_time *time, uint64_t began_ns)
     time->spent = time->used_ns >= time->allowed_ns;
 }
 
-/* Searches for a match that begins between `start` and `last`. Returns PCRE2's result. */
+/* Searches for a match that begins between the offsets `start` and `last`. Returns PCRE2's
+ * result. */
 static int regex_match_within(const struct br_regex *regex, const pcre2_code *pattern,
                               PCRE2_SPTR text, size_t len, size_t start, size_t last,
                               uint32_t options)
 {
     (void)pcre2_set_offset_limit(regex->limits, last);
     int rc = pcre2_match(pattern, text, len, start, options, regex->match, regex->limits);
-    /* Machine code has a small separate stack; the interpreter uses the heap. */
+    /* The stack of the machine code is small. The interpreter uses the heap instead. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
         rc = pcre2_match(pattern, text, len, start, options | PCRE2_NO_JIT, regex->match,
                          regex->limits);
@@ -212,7 +214,7 @@ int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(regex->match);
     br_steps_add(rc == 1 && at[1] > start ? at[1] - start : len - start);
     if (rc == 1) {
-        /* a match that contains \K in a lookahead can have a beginning after its end */
+        /* if a match contains \K in a lookahead, its beginning can be after its end */
         *ret_from = at[0] < at[1] ? at[0] : at[1];
         *ret_to = at[1];
         return at[1] > start ? 1 : 0;

@@ -263,7 +263,7 @@ int br_rules_compile(const struct br_rule_config *config, size_t count, struct b
         problem->rule = ret->count;
         int rc =
             attribute_rules_compile(ret, &ret->rules[ret->count], &config[ret->count], problem);
-        ret->count++; /* set early, so that the pattern is released on failure */
+        ret->count++; /* incremented even after a failure, so that the rule's pattern is released */
         if (rc)
             return rc;
     }
@@ -336,12 +336,13 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
-/* the results of keys and values longer than this are kept, in bytes */
+/* bytes of a key or value; results of longer keys and values are kept */
 #define SHORT 64
-#define SHORT_MAX (1u << 13)   /* most results kept for short values */
-#define OF_KEY ((uintptr_t)-1) /* replaces the length of a value in keys of the memo */
+/* number of kept results above which no results of short values are kept */
+#define SHORT_MAX (1u << 13)
+#define OF_KEY ((uintptr_t)-1) /* in keys of the memo, stands in place of the length of a value */
 
-/* Returns true if the pattern matches. If the match takes too long, returns `in_doubt`. */
+/* Returns true if the pattern matches. If the match takes too long, the result is `in_doubt`. */
 static bool attribute_rules_matches(const struct br_rules *rules, const struct br_rule *rule,
                                     struct br_attributes *attributes, const uint8_t *text,
                                     size_t len, bool in_doubt)
@@ -353,7 +354,7 @@ static bool attribute_rules_matches(const struct br_rules *rules, const struct b
 }
 
 /* Returns true if the pattern matches a key. Keeps the results of long keys, because many lists
- * may have the same long key of the dictionary. */
+ * may contain the same long key of the dictionary. */
 static bool attribute_rules_matches_key(const struct br_rules *rules, const struct br_rule *rule,
                                         struct br_attributes *attributes,
                                         const struct br_attribute *attribute)
@@ -380,7 +381,7 @@ static bool attribute_rules_matches_key(const struct br_rules *rules, const stru
     return known == YES;
 }
 
-/* Makes a value of the values of a header, joined by ";". */
+/* Makes a string value from all values of a header, joined by ";". */
 static bool attribute_rules_from_metadata(struct br_attributes *attributes, const char *name,
                                           const char *metadata, struct br_value *ret)
 {
@@ -440,7 +441,7 @@ static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value
 }
 
 /* Computes the result of a hash or convert rule for a value. Keeps the results of long values.
- * Hashes of short values are kept, too, because hashing is slow. */
+ * Hashes of short values are also kept, because hashing is slow. */
 static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attributes *attributes,
                                       struct br_value value, struct br_value *ret)
 {
@@ -449,7 +450,8 @@ static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attr
     bool is_short = value.len <= SHORT && (rule->action != BR_RULE_HASH || !memo ||
                                            (memo->known && br_map_count(memo->known) > SHORT_MAX));
     if (!memo || is_short ||
-        br_arena_has(attributes->arena, value.data)) /* the value belongs to this list only */
+        /* an earlier rule made the value, so other lists do not contain it */
+        br_arena_has(attributes->arena, value.data))
         return attribute_rules_work_out(rule, value, attributes->arena, ret);
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return false;
@@ -493,7 +495,7 @@ static void attribute_rules_each_key(const struct br_rules *rules, const struct 
     }
 }
 
-/* The values of the groups of an extract rule in one text. */
+/* The values that the groups of an extract rule's pattern have in one text. */
 struct extracted {
     bool matches;
     struct br_value groups[];
@@ -521,8 +523,8 @@ static struct extracted *attribute_rules_read_text(const struct br_rules *rules,
     return extracted;
 }
 
-/* Returns the groups of an extract rule in a text. Keeps the result if many lists may have the
- * same long text of the dictionary. */
+/* Returns the values of an extract rule's groups in a text. Keeps the values if the text is long
+ * and belongs to the dictionary, because many lists may contain the text. */
 static struct extracted *attribute_rules_extracted(const struct br_rules *rules,
                                                    const struct br_rule *rule,
                                                    struct br_attributes *attributes,

@@ -36,12 +36,13 @@ struct br_rule {
     size_t key_len;
     struct br_value value, default_value;
     bool has_value, has_default;
-    const char *from_attribute; /* key of the attribute whose value is used; NULL: not set */
-    /* name of the header whose value is used, in any case; NULL: not set */
+    /* key of the attribute from which the value is taken; NULL: not set */
+    const char *from_attribute;
+    /* name of the header from which the value is taken, compared without case; NULL: not set */
     const char *from_metadata;
     enum br_value_type to; /* CONVERT: type of the result */
     pcre2_code *pattern;   /* compiled pattern of the rule; NULL: no pattern */
-    /* EXTRACT: names of the pattern's groups from group 1 on, in the arena */
+    /* EXTRACT: names of the pattern's groups from group 1 on, allocated in the arena */
     const char **groups;
     uint32_t n_groups;
 };
@@ -57,28 +58,28 @@ struct br_rules {
 struct br_rule_problem {
     size_t rule;
     const char *key; /* the option that is invalid; NULL: the whole rule is invalid */
-    bool lacks;      /* true: the Collector supports the value and Braid does not */
+    bool lacks;      /* true: the Collector supports the value of the option, but Braid does not */
     char text[320];
 };
 
-/* Checks the rules in the option `key` of `node`. Adds an error for each invalid rule, and for
- * an empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks the rules that are the option `key` of `node`. Adds an error for each invalid rule, and
+ * for an empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 
-/* Lists the headers that the rules read, in the arena (metadata_keys in component.h). Returns 0
- * or BR_ENOMEM. */
+/* Lists the headers that the rules read (metadata_keys in component.h). The list is allocated in
+ * the arena. Returns 0 or BR_ENOMEM. */
 int br_rules_headers(const struct br_structs *rules, struct br_arena *arena,
                      struct br_strings *ret);
 
-/* Compiles `count` rules into `arena` and `ret`. Release `ret` also on failure. Returns 0,
- * BR_ENOMEM, or BR_EINVAL with the problem of the invalid rule. */
+/* Compiles `count` rules into `arena` and `ret`. The caller must release `ret` even after a
+ * failure. Returns 0, BR_ENOMEM, or BR_EINVAL with the problem of the invalid rule. */
 int br_rules_compile(const struct br_rule_config *config, size_t count, struct br_arena *arena,
                      struct br_rules *ret, struct br_rule_problem *problem);
 void br_rules_release(struct br_rules *rules);
 
-/* Applies all rules in order. `metadata` is that of the item (may be NULL). If memory runs out
- * or there are too many attributes, sets `attributes->no_memory` or `attributes->too_many` and
- * returns false. */
+/* Applies all rules in order. `metadata` is the item's metadata (may be NULL). If memory runs
+ * out or there are too many attributes, sets `attributes->no_memory` or `attributes->too_many`
+ * and returns false. */
 bool br_rules_apply(const struct br_rules *rules, struct br_attributes *attributes,
                     const char *metadata);

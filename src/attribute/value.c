@@ -13,7 +13,7 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-/* size of the buffer for the text of a number; no valid number is longer */
+/* bytes of the buffer for the text of a number; no valid number is longer */
 #define NUMBER_TEXT_MAX 512
 
 /* --- Comparing ------------------------------------------------------------------------------- */
@@ -37,7 +37,7 @@ static size_t value_n_elements(const struct br_any *any)
     return n;
 }
 
-/* Compares two maps. The depth of the recursion is the lesser depth of both values. */
+/* Compares two maps. The depth of the recursion is at most that of the less deeply nested value. */
 static bool value_equal_maps(const struct br_any *any, const struct br_any *other)
 {
     struct br_keyvalue entry;
@@ -129,8 +129,8 @@ static bool value_put_double(double value, struct br_arena *arena, struct br_val
 
 /* --- Numbers in texts ------------------------------------------------------------------------ */
 
-/* Parses like Go's strconv.ParseInt with base 0: with the prefix 0x, 0o or 0b, or a leading 0
- * for octal. */
+/* Parses like Go's strconv.ParseInt with base 0: the number may have the prefix 0x, 0o or 0b, or
+ * a leading 0 for octal. */
 static bool value_parse_int_prefixed(const char *text, int64_t *ret)
 {
     bool negative = *text == '-';
@@ -149,8 +149,8 @@ static bool value_parse_int_prefixed(const char *text, int64_t *ret)
     }
 }
 
-/* Parses like Go's strconv.ParseFloat without underscores: decimal, hexadecimal with an
- * exponent, inf, nan. */
+/* Parses like Go's strconv.ParseFloat, but without underscores: a decimal number, a hexadecimal
+ * number with an exponent, inf or nan. */
 static bool value_parse_double(const char *text, double *ret)
 {
     const char *p = text + (*text == '-' || *text == '+');
@@ -158,7 +158,8 @@ static bool value_parse_double(const char *text, double *ret)
     bool digit = (*p >= '0' && *p <= '9') || *p == '.';
     if (hex && !strpbrk(p, "pP"))
         return false;
-    if (!digit && p[strspn(p, "infatyINFATY")]) /* neither spaces nor nan(...) */
+    /* accepts inf and nan, but rejects leading spaces and nan(...) */
+    if (!digit && p[strspn(p, "infatyINFATY")])
         return false;
     char *end;
     errno = 0;
@@ -173,7 +174,8 @@ static bool value_parse_double(const char *text, double *ret)
 
 /* --- From the config ------------------------------------------------------------------------- */
 
-/* Resolves a plain scalar that looks like a number, as yaml.v3 does. */
+/* Makes a value from an unquoted scalar that looks like a number, with the type that yaml.v3
+ * gives it. */
 static bool value_number_from_yaml(const char *text, struct br_arena *arena, struct br_value *ret)
 {
     char plain[NUMBER_TEXT_MAX];
@@ -189,7 +191,7 @@ static bool value_number_from_yaml(const char *text, struct br_arena *arena, str
     if (value_parse_int_prefixed(plain, &i))
         return value_put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
     const char *p = plain + (*plain == '-' || *plain == '+');
-    if (*p == '.' && p[1] > '9') { /* .inf, .nan */
+    if (*p == '.' && p[1] > '9') { /* the scalar is .inf or .nan */
         d = (p[1] | 0x20) == 'n' ? (double)NAN : (double)INFINITY;
         return value_put_double(*plain == '-' && isinf(d) ? -d : d, arena, ret);
     }
@@ -275,7 +277,8 @@ bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_valu
     return br_value_string(hex, text.len, arena, ret);
 }
 
-/* Copies a string as the text of a number. Returns false if it cannot be a number. */
+/* Copies a string that may be the text of a number. Returns false if the string cannot be a
+ * number. */
 static bool value_number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
 {
     if (any->type != BR_VALUE_STRING || any->len >= NUMBER_TEXT_MAX || !any->len ||

@@ -33,10 +33,10 @@ void br_value_text_plain(struct br_str *out, double value)
 
 static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena);
 
-/* The entries of a map as offsets, sorted by key. Offsets limit the memory for a map of many
- * small entries to a small multiple of its bytes. Keys are read again for each comparison. An
- * entry without a key may have only two bytes, so only the last of these entries is kept,
- * separately. An entry with a key has at least five bytes. */
+/* State for sorting the entries of a map by key. Entries are represented by their offsets, which
+ * limits the memory for a map of many small entries to a small multiple of its bytes. Keys are
+ * read again for each comparison. An entry without a key may have only two bytes, so only the
+ * last of these entries is kept, separately. An entry with a key has at least five bytes. */
 struct sorting {
     const uint8_t *data, *end;
     uint32_t *half; /* space for the offsets of half of the entries */
@@ -57,8 +57,8 @@ static int value_text_compare(const struct br_keyvalue *left, const struct br_ke
     return order ? order : (left->key_len > right->key_len) - (left->key_len < right->key_len);
 }
 
-/* Merges the first half of the entries, which is copied to `half`, with the second half. Of
- * entries with equal keys, the last is kept. Returns the number of remaining entries. */
+/* Merges the first half of the entries, which is copied to `half`, with the second half. If
+ * entries have equal keys, only the last one is kept. Returns the number of remaining entries. */
 static size_t value_text_merge(const struct sorting *map, uint32_t *entries, size_t n_first,
                                const uint32_t *rest, size_t n_rest)
 {
@@ -87,7 +87,7 @@ static size_t value_text_merge(const struct sorting *map, uint32_t *entries, siz
     return (size_t)(out - entries);
 }
 
-/* Sorts entries. The depth of the recursion is the number of bits of `count`. */
+/* Sorts entries by key. The depth of the recursion is the number of bits of `count`. */
 static size_t value_text_sort(const struct sorting *map, uint32_t *entries, size_t count)
 {
     if (count < 2)
@@ -108,7 +108,8 @@ static size_t value_text_count_keys(const struct br_any *map)
     return n;
 }
 
-/* Returns the offsets of the entries to write, in their order. */
+/* Stores in `*ret` the offsets of the entries to write, in the order in which they are written.
+ * Returns false if memory is short. */
 static bool value_text_list(struct sorting *map, size_t count, struct br_arena *arena,
                             uint32_t **ret, size_t *ret_len)
 {
@@ -167,8 +168,8 @@ static void value_text_json_list(struct br_str *out, const struct br_any *list,
     br_str_putc(out, ']');
 }
 
-/* Appends a value as JSON. The depth of the recursion is that of the message, which its walk has
- * limited. */
+/* Appends a value as JSON. The depth of the recursion is the depth of the message, which its
+ * walk has limited. */
 static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena)
 {
     struct br_any any = br_any_read(value);

@@ -14,7 +14,7 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
     br_list_init(&calls->list);
 }
 
-/* Cancels the packing or the exchange. */
+/* Cancels the packing or the exchange of the call. */
 static void call_stop(struct br_call *call)
 {
     if (call->job)
@@ -70,7 +70,7 @@ void br_call_fail(struct br_call *call, int rc)
 
 /* Returns true if the status of the response means that the backend accepted the request.
  * Sending the request again would store it twice, even if the response's body is incomplete.
- * gRPC reports its status in the trailers only. */
+ * Always returns false for gRPC, which reports its status only in the trailers. */
 static bool call_is_taken(const struct br_exchange *exchange)
 {
     return !exchange->grpc && exchange->http_status >= 200 && exchange->http_status < 300;
@@ -112,7 +112,7 @@ static void call_begin(struct br_call *call)
     (void)br_host_timer(host, &call->timer, timeout_ms, call_on_timeout);
 }
 
-/* Returns the milliseconds that remain of the call's timeout; 0: no timeout. */
+/* Returns the milliseconds that remain of the call's timeout, or 0 if the call has no timeout. */
 static uint64_t call_left_ms(const struct br_call *call)
 {
     uint64_t now = br_host_mono_ms(call->calls->node->host);
@@ -190,7 +190,7 @@ uint32_t br_call_delay(int64_t delay_ms)
     return delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
 }
 
-/* Returns true if one of the words occurs in the text at the start of a word. */
+/* Returns true if the text contains one of `words`, at the start of a word of the text. */
 static bool call_contains(const char *text, const char *const *words)
 {
     for (; *words; words++) {
@@ -251,7 +251,7 @@ struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char
         return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "%s", text);
     case 404:
         return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "%s", text);
-    case 400: /* Collectors send 400 for a body that is too large after decompression */
+    case 400: /* Collectors reject a body that is too large after decompression with 400 */
         return br_outcome_reject(br_call_is_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
                                                                : BR_STATUS_INVALID_ARGUMENT,
                                  "%s", text);

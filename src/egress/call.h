@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call is one attempt of an exporter to send an item, from the request to the outcome. It ends
- * with the response, at its timeout, or when the exporter stops. Over HTTP, a 2xx status means
+ * A call is one attempt of an exporter to send an item, from the request to the outcome. A call
+ * ends with the response, at its timeout, or when the exporter stops. Over HTTP, a 2xx status means
  * delivery even if the body of the response is too long, incomplete or late.
  */
 #pragma once
@@ -17,18 +17,20 @@
 
 /*
  * Converts and compresses request bodies for a backend. Bodies of up to BR_PACKING_NOW bytes are
- * packed at once. Larger ones take many milliseconds and are packed in a thread of the pool.
+ * packed at once. Packing larger bodies takes many milliseconds, so they are packed in a thread of
+ * the pool.
  *
- * A job has a codec and a memory pool for its thread. It keeps the original body alive, but the
- * thread only reads its bytes: the reference counts of its buffers belong to the worker.
+ * A job has a codec and a memory pool for its thread. The job keeps the original body alive, but
+ * the thread only reads the body's bytes: the reference counts of the body's buffers belong to the
+ * worker.
  */
 
 #define BR_PACKING_NOW (128u << 10)
 
 /* How an exporter packs its bodies. */
 struct br_packing {
-    /* Converts `plain`, before compression, into a new buffer that the caller owns. NULL: no
-     * conversion. Called in any thread: it may use only its arguments and must not change
+    /* Converts `plain`, before compression, into a new buffer that the caller owns. NULL: bodies
+     * are not converted. Called in any thread: it may use only its arguments and must not change
      * reference counts of the rope's buffers (br_rope_bytes). Returns 0 or an error code. */
     int (*translate)(const struct br_rope *plain, enum br_signal signal, struct br_pool *pool,
                      struct br_buf **ret);
@@ -40,7 +42,7 @@ struct br_packing {
 bool br_packing_any(const struct br_packing *packing);
 
 /* Packs a body at once and replaces `*body` with the result. On failure, `*body` is unchanged or
- * empty. Returns 0, or a code of `translate`, br_compress or br_rope_add. */
+ * empty. Returns 0, or an error code of `translate`, br_compress or br_rope_add. */
 int br_packing_write(const struct br_packing *packing, enum br_signal signal,
                      struct br_codec *codec, struct br_pool *pool, struct br_rope *body);
 
@@ -50,23 +52,23 @@ struct br_packing_job;
  * callback takes `body`, which is empty if `rc` is not 0. */
 typedef void br_packing_fn(void *arg, int rc, struct br_rope *body);
 
-/* Returns a job that takes the slices of `*body` and leaves it empty. Returns NULL if memory is
- * short; then the body is unchanged. */
+/* Returns a job that takes the slices of `*body` and leaves `*body` empty. Returns NULL if
+ * memory is short; then `*body` is unchanged. */
 struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *packing,
                                           enum br_signal signal, struct br_rope *body,
                                           br_packing_fn *packed, void *arg);
 
-/* Starts the job, which frees itself. `packed` is called later, or before this returns if the host
- * has no threads. */
+/* Starts the job, which frees itself. `packed` is called after this function has returned, or
+ * before if the host has no threads. */
 void br_packing_job_start(struct br_packing_job *job);
 
-/* Cancels the job; `packed` is not called. If a thread has already begun it, the thread goes on
- * and keeps the original body until it ends. This function does not wait. */
+/* Cancels the job; `packed` is not called. If a thread has already begun the job, the thread
+ * goes on and keeps the original body until the job ends. This function does not wait. */
 void br_packing_job_cancel(struct br_packing_job *job);
 
 /* --- Calls (call.c) --------------------------------------------------------------------------- */
 
-/* largest size, in bytes, of a response after decompression */
+/* maximum size, in bytes, of a response after decompression */
 #define BR_CALL_MESSAGE_MAX (1u << 20)
 
 struct br_call;
@@ -74,7 +76,7 @@ struct br_call;
 /* The pending calls of one exporter. */
 struct br_calls {
     struct br_node *node;
-    uint64_t timeout_ms; /* timeout of each call in milliseconds; 0: none */
+    uint64_t timeout_ms; /* timeout of each call in milliseconds; 0: no timeout */
     /* returns the outcome of a complete response */
     struct br_outcome (*read)(const struct br_call *call);
     struct br_list list;
@@ -85,30 +87,33 @@ struct br_call {
     struct br_calls *calls;
     struct br_item *item;
     struct br_client *client;
-    struct br_exchange exchange; /* the exporter sets all fields but on_done, user and timeout_ms */
-    /* the job of the thread that packs the body; NULL: no thread does */
+    /* the request and its response; the exporter sets all fields except on_done, user and
+     * timeout_ms */
+    struct br_exchange exchange;
+    /* the job of the thread that packs the body; NULL: no thread is packing the body */
     struct br_packing_job *job;
     struct br_timer timer;
-    /* when the timeout ends, in monotonic milliseconds of the host; 0: the call was not started,
-     * or has no timeout */
+    /* end of the timeout, in milliseconds of the host's monotonic clock; 0: the call has not
+     * been started, or has no timeout */
     uint64_t until_ms;
 };
 
 void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeout_ms,
                    struct br_outcome (*read)(const struct br_call *call));
 
-/* Finishes all pending calls with BR_RETRY. Accepts a zeroed `calls`. */
+/* Finishes all pending calls with BR_RETRY. Accepts `calls` that are all zero. */
 void br_calls_release(struct br_calls *calls);
 
-/* Returns a call that takes the item. If memory is short, finishes the item with BR_RETRY and
- * returns NULL. */
+/* Makes a call that takes the item, and returns the call. If memory is short, finishes the item
+ * with BR_RETRY and returns NULL. */
 struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client);
 
-/* Packs the body of the exchange, then sends it. A large body is packed in a thread, a small one
- * at once with `codec`. The timeout of the call includes packing. `packing` is copied. */
+/* Packs the body of the exchange, then sends the exchange. A large body is packed in a thread, a
+ * small one at once with `codec`. The timeout of the call includes packing. `packing` is copied. */
 void br_call_pack(struct br_call *call, const struct br_packing *packing, struct br_codec *codec);
 
-/* Finishes a call whose body could not be made. BR_ENOMEM can be retried, other codes cannot. */
+/* Finishes a call whose body could not be made. The item can be retried if `rc` is BR_ENOMEM,
+ * and cannot be retried after other codes. */
 void br_call_fail(struct br_call *call, int rc);
 
 /* Returns the decompressed body of the response, which the caller owns. Returns NULL if the
@@ -121,31 +126,32 @@ struct br_buf *br_call_message(const struct br_call *call, struct br_codec *code
  * or memory. */
 bool br_call_is_too_large(const char *sentence);
 
-/* Returns the outcome of an HTTP status other than 2xx (OTLP specification, "Failures").
+/* Returns the outcome for an HTTP status other than 2xx (OTLP specification, "Failures").
  *
- * - 429, 502, 503 and 504 can be retried, after Retry-After if it is set. 429 is reported to the
- * client as RESOURCE_EXHAUSTED.
+ * - 429, 502, 503 and 504 can be retried, after the delay in Retry-After if it is set. 429 is
+ * reported to the client as RESOURCE_EXHAUSTED.
  * - 413, and 400 with a message about the size, are rejected with RESOURCE_EXHAUSTED: the request
  * is too large.
  * - A redirect that was not followed is rejected, with its Location in the text. */
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 
-/* Returns the delay of the response's Retry-After header in milliseconds; -1: the header is not
- * set. */
+/* Returns the delay of the response's Retry-After header in milliseconds, or -1 if the header is
+ * not set. */
 int64_t br_call_retry_after_ms(const struct br_exchange *exchange);
 
 /* Converts a delay in milliseconds to the type of br_outcome.delay_ms; negative values become 0. */
 uint32_t br_call_delay(int64_t delay_ms);
 
-/* Headers from the config, with names in lower case as HTTP/2 requires. The values are borrowed. */
+/* Headers from the config, with names in lower case as HTTP/2 requires. The values of the
+ * headers are borrowed. */
 struct br_call_headers {
     struct br_header headers[BR_HEADERS_MAX];
     size_t count;
     char *names; /* the names of all headers, each terminated by a zero byte */
 };
 
-/* Returns true if the config has a header of this name (lower case), which replaces the
- * exporter's header. */
+/* Returns true if the config has a header of this name (lower case). A header in the config
+ * replaces the header that the exporter would send. */
 bool br_call_headers_have(const struct br_call_headers *call_headers, const char *name);
 
 /* Copies the names of the headers in `from`. Returns false if memory is short. */

@@ -27,8 +27,8 @@ static int packing_compress(const struct br_packing *packing, struct br_codec *c
     return br_compress(codec, packing->encoding, packing->level, plain, 0, pool, ret);
 }
 
-/* Packs the body `plain` into a new buffer. Reads only the bytes of `plain`, and changes none of
- * its reference counts. */
+/* Packs the body `plain` into a new buffer. Reads only the bytes of `plain`, and does not change
+ * the reference counts of its buffers. */
 static int packing_make(const struct br_packing *packing, enum br_signal signal,
                         struct br_codec *codec, struct br_pool *pool, const struct br_rope *plain,
                         struct br_buf **ret)

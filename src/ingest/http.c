@@ -147,8 +147,9 @@ static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
     return host && colon && strcasecmp(colon + 3, host) == 0 && br_hosts_allow(hosts, request);
 }
 
-/* Returns true for a resource that another site embeds, such as an image. Browsers send no
- * Origin for it, but Sec-Fetch-Site and a mode other than navigation (w3.org/TR/fetch-metadata). */
+/* Returns true for a resource that another site embeds, such as an image. For such a resource,
+ * browsers send no Origin. Instead, browsers send Sec-Fetch-Site, and a Sec-Fetch-Mode other
+ * than navigate (w3.org/TR/fetch-metadata). */
 static bool ingest_http_is_embedded(const struct br_request *request)
 {
     const char *site = br_request_header(request, "sec-fetch-site");
@@ -185,7 +186,7 @@ static bool ingest_http_preflight(const struct br_http_config *http, struct br_r
         bool any = false;
         for (size_t i = 0; i < http->cors->allowed_headers.count; i++)
             any = any || strcmp(http->cors->allowed_headers.items[i], "*") == 0;
-        br_str_puts(&headers, ALWAYS_ALLOWED); /* required for OTLP/JSON */
+        br_str_puts(&headers, ALWAYS_ALLOWED); /* the header that OTLP/JSON requires */
         ingest_http_join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
         h[n++] = (struct br_header){"access-control-allow-credentials", "true"};

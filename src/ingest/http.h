@@ -13,19 +13,20 @@
 #include "wire/grpc.h"
 #include "wire/request.h"
 
-#define BR_BODY_MAX (64u << 20) /* largest body, in bytes, if the config does not set a limit */
+/* maximum size of a body, in bytes, if the config does not set a limit */
+#define BR_BODY_MAX (64u << 20)
 
 struct br_cors {
     struct br_strings allowed_origins, allowed_headers, exposed_headers;
     int64_t max_age;
 };
 
-/* Limits on the connections of a server. The Collector has no keys for them. */
+/* Limits on the connections of a server. The Collector has no keys for these limits. */
 struct br_connections {
-    /* most connections of the server, and most connections from one IPv4 address or IPv6 /64
-     * network; 0: unlimited */
+    /* maximum number of connections of the server, and from one IPv4 address or IPv6 /64
+     * network; 0: no limit */
     int64_t max, max_per_address;
-    /* lowest rate at which a client may send a body, in bytes per second; 0: no limit */
+    /* minimum rate at which a client must send a body, in bytes per second; 0: no limit */
     int64_t min_body_rate;
     uint64_t first_request_timeout;
 };
@@ -33,7 +34,7 @@ struct br_connections {
 #define BR_CONNECTION_ROW(type, field, key)                                                        \
     .name = (key), .offset = offsetof(type, connections.field)
 
-/* Option rows for a struct with a member `connections` of this type. */
+/* Option rows for a struct with a member `connections` of type struct br_connections. */
 #define BR_CONNECTION_ROWS(type)                                                                   \
     {BR_CONNECTION_ROW(type, max, "max_connections"), .kind = BR_OPT_INT, .max = 1e9,              \
      .help = "largest number of connections; a new connection replaces the one that has been "     \
@@ -54,15 +55,15 @@ struct br_connections {
                 "close a connection that has not sent the headers of a request within this time"   \
     }
 
-/* Limits for connections that carry several requests. */
+/* Limits for connections that carry several requests (keep-alive). */
 struct br_http_keepalive {
     bool enabled;
-    uint64_t idle_timeout; /* longest time between two requests, in nanoseconds */
+    uint64_t idle_timeout; /* maximum time between two requests, in nanoseconds */
 };
 
 extern const struct br_option br_http_keepalive_options[];
 
-/* Option rows for a struct with a member `keepalive` of this type. */
+/* Option rows for a struct with a member `keepalive` of type struct br_http_keepalive. */
 #define BR_KEEPALIVE_ROWS(type)                                                                    \
     BR_STRUCT(type, keepalive, br_http_keepalive_options,                                          \
               "use of one connection for several requests"),                                       \
@@ -99,7 +100,8 @@ extern const struct br_option br_cors_options[];
  * endpoint. */
 #define BR_HTTP_ROWS(listens) BR_HTTP_ROWS_KEEPING(listens, true)
 
-/* The same rows. `keeps` is the default of include_metadata, which is false in the Collector. */
+/* The same rows as BR_HTTP_ROWS. `keeps` is the default of include_metadata, which is false in
+ * the Collector. */
 #define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
     BR_LISTEN_ROWS(struct br_http_config, listens), BR_AUTH_SERVER_ROW(struct br_http_config),     \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
@@ -122,12 +124,12 @@ extern const struct br_option br_cors_options[];
         BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
                 "retain the client metadata that processors and exporters use")
 
-/* Adds an error if the transport is unknown or the endpoint has the wrong form for it. `path` is
- * the config path of `node`. */
+/* Adds an error if the transport is unknown or the endpoint has the wrong form for the
+ * transport. `path` is the config path of `node`. */
 void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
                        const char *path, struct br_errs *errs);
 
-/* Returns the largest body in bytes that the config allows. */
+/* Returns the maximum size, in bytes, of a body that the config allows. */
 size_t br_http_max_body(const struct br_http_config *http);
 
 /* Returns the config of a server. If `cors` is set, preflights need no credentials. */
@@ -145,36 +147,37 @@ void br_connections_apply(const struct br_connections *connections,
 bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret);
 
-/* Answers requests from web pages that must not reach the receiver, and returns true if it
- * answered. These are CORS preflights, if `cors` is set, and requests from other origins that
- * `cors` does not allow (403). The 403 keeps a web page from writing to a server that only its
- * user's machine can reach.
+/* Answers requests from web pages that must not reach the receiver, and returns true if it has
+ * answered. If `cors` is set, CORS preflights are answered. Requests from origins other than the
+ * server's that `cors` does not allow are answered with 403. The 403 keeps a web page from
+ * writing to a server that only the user's machine can reach.
  *
- * Such requests have an Origin or a Sec-Fetch-Site header (Fetch, "CORS protocol";
+ * Requests from web pages have an Origin or a Sec-Fetch-Site header (Fetch, "CORS protocol";
  * w3.org/TR/fetch-metadata). A page has the same origin as the server if its origin is the
  * request's Host and br_hosts_allow accepts that host. `allowed_hosts` is the list for
  * br_hosts_allow, and may be NULL. */
 bool br_http_answer_page(const struct br_http_config *http, const struct br_strings *allowed_hosts,
                          struct br_request *request);
 
-/* most additional headers of an answer; further headers are not sent */
+/* maximum number of additional headers of an answer; further headers are not sent */
 #define BR_HTTP_ANSWER_HEADERS 16
 
 struct br_http_answer {
     unsigned status;
-    uint32_t delay_ms; /* delay for the Retry-After header, in milliseconds; 0: no such header */
-    const char *type;  /* content type of the body; NULL: no body */
-    const void *data;  /* bytes of the body, `len` of them, which are copied */
+    /* delay for the Retry-After header, in milliseconds; 0: the header is not sent */
+    uint32_t delay_ms;
+    const char *type; /* content type of the body; NULL: the answer has no body */
+    const void *data; /* the bytes of the body, which are copied */
     size_t len;
-    /* body that is used instead of `data`; br_http_reply takes another reference to it; may be
-     * NULL */
+    /* body that is used instead of `data`; br_http_reply takes its own reference; may be NULL */
     struct br_buf *body;
-    const char *allow;               /* for status 405: the allowed methods; NULL: POST */
+    /* for status 405: value of the Allow header, the allowed methods; NULL: POST */
+    const char *allow;
     const struct br_header *headers; /* additional headers, at most BR_HTTP_ANSWER_HEADERS */
     size_t n_headers;
     bool stream; /* the body is sent later with br_request_write */
-    /* adds headers that prevent other sites from embedding the answer or reading it as another
-     * type (nosniff, CORP) */
+    /* headers are added that prevent other sites from embedding the answer or reading it as
+     * another type (nosniff, CORP) */
     bool apart;
 };
 
@@ -183,8 +186,8 @@ struct br_http_answer {
 void br_http_reply(const struct br_http_config *http, struct br_request *request,
                    const struct br_http_answer *answer);
 
-/* Returns the delay in milliseconds that a client should wait before a retry: the outcome's
- * delay, or one second if it has none. Returns 0 unless the verdict is BR_RETRY. */
+/* Returns the delay, in milliseconds, that a client should wait before a retry: the outcome's
+ * delay, or one second if the outcome has no delay. Returns 0 unless the verdict is BR_RETRY. */
 uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
@@ -192,8 +195,8 @@ uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 /* Answers a request with a gRPC error. */
 void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why);
 
-/* Checks the method and grpc-encoding of a call. If one of them is invalid, answers the call
- * with an error and returns false. */
+/* Checks the method and grpc-encoding of a call. If the method or the encoding is invalid,
+ * answers the call with an error and returns false. */
 bool br_grpc_begin(struct br_request *request, enum br_encoding *ret);
 
 /* Answers a call with an outcome. `message` is sent only if the verdict is BR_DONE. */

@@ -12,8 +12,8 @@
 #include "otlp/edit/edit.h"
 #include "otlp/json/json.h"
 
-/* Bytes of a body that the worker reads at once, in one or two milliseconds. JSON is slower
- * because it is converted to protobuf first. */
+/* Maximum bytes of a body that the worker reads at once, in one or two milliseconds. The maximum
+ * is lower for JSON, which is converted to protobuf first. */
 #define READ_NOW (1u << 20)
 #define JSON_NOW (512u << 10)
 
@@ -81,7 +81,7 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     reading->item = br_item_new(reading->host, reading->signal);
     if (!reading->item)
         return BR_ENOMEM;
-    /* Counts samples by type for the receiver. If memory is short, they are counted without a
+    /* Counts samples by type for the receiver. If memory is short, samples are counted without a
      * type. */
     struct br_sample_types *types = NULL;
     if (reading->signal == BR_PROFILES)
@@ -96,8 +96,9 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     return rc;
 }
 
-/* Walks the request. Lists the spans only of the items that are sent on: of the pieces, or of
- * the whole item. Two lists would take too much memory. */
+/* Walks the request. Only the items that are sent on get a list of their spans: the pieces, or
+ * the whole item if it is not cut. Lists for the whole item and for its pieces would take too
+ * much memory. */
 static int ingest_otlp_walk(struct br_reading *reading)
 {
     const struct br_otlp_handler *handler = reading->arg;
@@ -106,7 +107,7 @@ static int ingest_otlp_walk(struct br_reading *reading)
     bool spans = handler->node->spans_wanted,
          large = br_reading_bytes(reading)->len > br_pieces_from(reading->signal);
     if (large && reading->max_now != SIZE_MAX)
-        return BR_EAGAIN; /* pieces are made in a thread */
+        return BR_EAGAIN; /* a request that is cut into pieces is read in a thread */
     options.spans = spans && !large;
     int rc = ingest_otlp_walk_whole(reading, &options);
     bool cuts = rc == 0 && br_pieces_wanted(reading->item);
@@ -117,7 +118,7 @@ static int ingest_otlp_walk(struct br_reading *reading)
     }
     if (rc == 0 && spans && (large || cuts) && br_list_empty(&reading->pieces))
         rc = ingest_otlp_walk_whole(reading, &options);
-    /* the code means that the nesting is too deep, not that the request is too large */
+    /* here, BR_ETOOBIG means that the nesting is too deep, not that the request is too large */
     return rc == BR_ETOOBIG ? BR_EINVAL : rc;
 }
 
@@ -192,7 +193,7 @@ static const struct {
 } methods[] = {
     {"/opentelemetry.proto.collector.trace.v1.TraceService/Export", BR_TRACES},
     {"/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", BR_PROFILES},
-    /* Fluent Bit's exporter still uses this path, but with the current field numbers. */
+    /* Fluent Bit's exporter still uses this old path, but with the current field numbers. */
     {"/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export", BR_PROFILES},
 };
 

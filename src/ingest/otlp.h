@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Serves OTLP on a receiver's listeners, as opentelemetry-proto docs/specification.md 1.11 defines.
- * A receiver's `begin` calls br_otlp_begin_grpc or br_otlp_begin_http for each request. They return
- * false for requests that are not OTLP, and handle all others completely.
+ * A receiver's `begin` calls br_otlp_begin_grpc or br_otlp_begin_http for each request. These
+ * functions return false for requests that are not OTLP, and handle all other requests completely.
  */
 #pragma once
 
@@ -10,15 +10,16 @@
 #include "otlp/walk/walk.h"
 
 struct br_otlp_handler {
-    unsigned max_depth; /* br_walk_options.max_depth */
+    unsigned max_depth; /* maximum nesting depth of a message: br_walk_options.max_depth */
     enum br_utf8_policy utf8;
-    unsigned signals; /* set of BR_SIGNAL_BIT: the signals that are served by gRPC */
+    unsigned signals; /* signals that are served by gRPC: a set of BR_SIGNAL_BIT */
     /* HTTP path of each signal; NULL: the signal is not served by HTTP */
     const char *paths[BR_SIGNALS];
-    bool more_types; /* accepts the content type application/protobuf, too */
+    bool more_types; /* the content type application/protobuf is accepted, too */
     const struct br_node *node;
     double *repaired, *corrected;
-    uint64_t noted[256]; /* hashes of client addresses that sent requests without records */
+    /* hashes of the addresses of clients that have sent requests without records */
+    uint64_t noted[256];
     unsigned n_noted;
 };
 
@@ -26,14 +27,14 @@ struct br_otlp_handler {
 void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node);
 
 /* Begins a gRPC call (br_grpc_is) or an HTTP request that arrived on the listener. If the path
- * is not an OTLP path, does nothing and returns false. If the result is true, the request has
- * been or will be answered. */
+ * is not an OTLP path, does nothing and returns false. If the path is an OTLP path, returns
+ * true: the request has been answered or will be. */
 bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
                         struct br_meter *meter, struct br_request *request);
 bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
                         struct br_meter *meter, struct br_request *request);
 
-/* Answers a request with an item's outcome. `http` is NULL for gRPC. */
+/* Answers a request with the outcome of its item. `http` is NULL for gRPC. */
 void br_otlp_reply(struct br_request *request, enum br_signal signal, enum br_upload_format format,
                    const struct br_outcome *outcome, const struct br_http_config *http);
 

@@ -7,26 +7,28 @@
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
-/* factor by which pieces become larger after a try in which the pieces repeated too much data */
+/* factor by which the size of pieces grows after a try in which all pieces together were too
+ * large */
 #define PIECE_STEP 2u
-/* limit of the total size of all pieces, as a multiple of the item's size */
+/* limit of the total size of all pieces of profiles, as a multiple of the item's size */
 #define CUT_GROWTH 4u
-#define SMALL_GROWTH 3u /* the limit for pieces below SMALL_BYTES that have dictionaries */
+#define SMALL_GROWTH 3u /* CUT_GROWTH for pieces below SMALL_BYTES */
 #define SMALL_BYTES (1u << 20)
-/* the limit for pieces of traces; one more if the pieces have lists of spans */
+/* limit, like CUT_GROWTH, for pieces of traces; one more if the pieces have lists of spans */
 #define SPANS_GROWTH 2u
-/* factor of record_bytes when pieces first become larger than SMALL_BYTES */
+/* factor by which record_bytes grows when pieces first become larger than SMALL_BYTES */
 #define SPREAD 8u
-/* the total size of all pieces is extrapolated after this number of pieces, */
+/* number of pieces after which the total size of all pieces is extrapolated */
 #define FORECAST_PIECES 8u
-#define FORECAST_SHARE 16u /* or after 1/FORECAST_SHARE of the item's records */
+/* the total size is also extrapolated after 1/16 of the item's records */
+#define FORECAST_SHARE 16u
 
 struct br_pieces {
-    struct br_list link; /* link in the list of transfers */
+    struct br_list link; /* entry in the list of transfers */
     struct br_node *node;
     struct br_consumer output;
     struct br_item *whole; /* the item that was cut, the parent of all pieces */
-    struct br_hold hold;   /* holds the pieces and retries them */
+    struct br_hold hold;   /* keeps the pieces until they end, and retries them */
     bool stopped;
 };
 
@@ -37,8 +39,8 @@ static size_t pieces_record_bytes(enum br_signal signal)
     return signal == BR_TRACES ? BR_PIECE_SPAN_BYTES : BR_PIECE_SAMPLE_BYTES;
 }
 
-/* Returns the size that counts for data with this number of records: `size`, or the minimum for
- * the records if that is larger. */
+/* Returns the weight, in bytes, of data with `n_records` records: `size`, or the minimum weight
+ * of the records if that is more. */
 static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_records)
 {
     size_t least = n_records * pieces_record_bytes(signal);
@@ -49,12 +51,12 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
-    size_t bytes;        /* largest size of a piece, as pieces_weight counts it */
-    size_t record_bytes; /* minimum size that counts for a record */
+    size_t bytes;        /* maximum weight of a piece, in bytes */
+    size_t record_bytes; /* minimum weight of a record, in bytes */
     /* the pieces have the largest possible size, so this is the last try */
     bool last;
     const struct br_mem_scope *scope; /* memory scope in which all pieces are made */
-    size_t made_bytes;                /* bytes of the pieces made so far */
+    size_t made_bytes;                /* number of bytes of all pieces made so far */
     uint32_t n_pieces;
     uint64_t n_made; /* number of records in the pieces made so far */
 };
@@ -66,7 +68,7 @@ void br_pieces_free(struct br_list *pieces)
         br_item_free(br_container_of(list, struct br_item, link));
 }
 
-/* Appends a piece to the list. `piece` is NULL if memory was short; then returns BR_ENOMEM. */
+/* Appends a piece to the list. If `piece` is NULL because memory is short, returns BR_ENOMEM. */
 static int pieces_cut_add(struct cut *cut, struct br_item *piece)
 {
     if (!piece)
@@ -83,7 +85,7 @@ static size_t pieces_cut_growth(const struct cut *cut)
 }
 
 /* Returns true if all pieces together will exceed a limit, extrapolated from the pieces made so
- * far. Takes into account the memory that making one piece needs. */
+ * far. Takes into account the memory that is needed to make one piece. */
 static bool pieces_cut_exceeds(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
@@ -95,8 +97,7 @@ static bool pieces_cut_exceeds(const struct cut *cut)
            made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
-/* Counts a piece that was made. `bytes` is the size of its data that is not part of the
- * request's buffers. */
+/* Counts a new piece. `bytes` is the size of its data outside of the request's buffers. */
 static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
 {
     cut->made_bytes += bytes;
@@ -105,9 +106,9 @@ static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
     return pieces_cut_exceeds(cut) ? BR_EFULL : 0;
 }
 
-/* Makes a piece that refers to a range of the request's bytes. Its list of spans has exactly the
- * required length, because for small spans the list is most of the piece, and all pieces exist
- * at once. */
+/* Makes a piece that refers to a range of the request's bytes. The piece's list of spans has
+ * exactly the required length. If spans are small, the list takes most of the piece's memory,
+ * and all pieces exist at the same time. */
 static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len,
                            uint32_t n_spans)
 {
@@ -123,7 +124,7 @@ static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *d
     return rc;
 }
 
-/* Makes a piece from spans that were split off a large message, in a new buffer. */
+/* Makes a piece, in a new buffer, from spans that were split off a large message. */
 static int pieces_on_traces(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
@@ -150,15 +151,16 @@ static int pieces_on_profiles(struct br_item *piece, void *arg)
     return rc == 0 ? pieces_cut_made(cut, bytes, n_records) : rc;
 }
 
-/* Returns the largest number of records in a piece. */
+/* Returns the maximum number of records in a piece. */
 static uint32_t pieces_cut_records(const struct cut *cut)
 {
     return (uint32_t)(cut->bytes / cut->record_bytes);
 }
 
-/* Makes the next pieces larger; returns false if that is impossible. Most of a large piece is
- * dictionary, while its processing time depends on its samples. A larger piece therefore gets
- * fewer samples in proportion, unless all pieces together would then be too large. */
+/* Makes the next pieces larger. Returns false if the pieces already have the largest possible
+ * size. Most of a large piece is dictionary, while its processing time depends on its samples. A
+ * larger piece therefore gets fewer samples in proportion to its size, unless all pieces
+ * together would then be too large. */
 static bool pieces_cut_larger(struct cut *cut, size_t weight)
 {
     size_t least = pieces_record_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
@@ -175,8 +177,8 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
     return true;
 }
 
-/* Returns the size that counts for the spans of a piece of `part`. Each piece repeats the
- * resource, so a part with a large resource needs large pieces. The size grows with
+/* Returns the weight, in bytes, of the spans that a piece of `part` may have. Each piece repeats
+ * the resource, so a part with a large resource needs large pieces. The weight grows with
  * `cut->bytes`. */
 static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
 {
@@ -188,7 +190,7 @@ static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part 
     return least > cut->bytes ? least : cut->bytes;
 }
 
-/* Cuts one message that is larger than a piece. */
+/* Cuts one message (`part`) that is larger than a piece. */
 static int pieces_cut_part(struct cut *cut, const struct br_part *part)
 {
     struct br_item *alone = br_item_new(cut->reading->host, BR_TRACES);
@@ -255,11 +257,11 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     if (!rc)
         return 0;
     br_pieces_free(&cut->pieces);
-    /* the buffers do not fit the next pieces, which have another size */
+    /* the next pieces have another size and cannot use the freed buffers */
     br_pool_trim(reading->host->pool);
     reading->err = (struct br_err){0};
-    reading->scope.full = reading->scope.refused =
-        false; /* Refusals inside of this scope do not count, because the next try can succeed. */
+    /* Failed allocations in this scope do not count, because the next try can succeed. */
+    reading->scope.full = reading->scope.refused = false;
     return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
 
@@ -287,7 +289,7 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);
     struct br_walk_options unlisted = options ? *options : (struct br_walk_options){0};
-    /* A list of spans is twice as large as the smallest spans. */
+    /* If spans have the smallest size, their list takes twice as much memory as the spans. */
     if (rc == BR_EFULL && unlisted.spans) {
         unlisted.spans = false;
         cut.options = &unlisted;
@@ -312,7 +314,7 @@ static void pieces_end(struct br_pieces *pieces)
     br_hold_release(&pieces->hold);
     br_list_remove(&pieces->link);
     if (pieces->stopped)
-        br_item_release_parent(pieces->whole); /* nothing is retried at shutdown */
+        br_item_release_parent(pieces->whole); /* at shutdown, no piece is retried */
     else
         br_item_release_pieces(pieces->whole);
     br_free(pieces);
@@ -329,7 +331,7 @@ static void pieces_on_end(struct br_hold *hold, struct br_item *piece, void *arg
     br_item_finish(piece, outcome);
 }
 
-/* Ends the transfer after its last piece. */
+/* Ends the transfer if its last piece has ended. */
 static void pieces_check(void *arg)
 {
     struct br_pieces *pieces = arg;

@@ -3,8 +3,8 @@
 
 #include "ingest/pieces.h"
 
-/* Most stacks in one part of a text. The tables of a part take up to 200 bytes for each stack,
- * in addition to the OTLP. */
+/* Maximum number of stacks in one part of a text. The tables of a part take up to 200 bytes for
+ * each stack, in addition to the resulting OTLP. */
 #define PART_STACKS 2048u
 #define PART_BYTES (128u << 10)
 

@@ -6,10 +6,10 @@
 #include "ingest/pieces.h"
 #include "otlp/sample_types.h"
 
-/* size of the smallest blocks that leave no holes in the heap, because the system moves them
- * when they grow */
+/* Minimum size of a block that leaves no hole in the heap: the system moves such a block when it
+ * grows. */
 #define HOLES BR_MEM_MAPPED
-#define ROUNDING 64u /* divisor for the overhead of heap blocks, which is 1/64 of their size */
+#define ROUNDING 64u /* The overhead of heap blocks is 1/ROUNDING of their size. */
 
 int br_workbench_init(struct br_workbench *workbench)
 {
@@ -51,8 +51,9 @@ static size_t reading_size(const struct br_reading *reading)
     return reading->body_len > reading->plain ? reading->body_len : reading->plain;
 }
 
-/* Returns the bytes that a reading and its body may use. Growing tables leave holes in the heap,
- * and the heap has an overhead; both are subtracted. */
+/* Returns the number of bytes that a reading and its body may use. Growing tables leave holes in
+ * the heap, and heap blocks have an overhead. The sizes of the holes and of the overhead are
+ * subtracted. */
 static size_t reading_max(size_t size)
 {
     size_t unused = (size < HOLES ? size : HOLES) + size / ROUNDING;
@@ -74,8 +75,9 @@ int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
     if (partly)
         max = reading->max_now > reading->plain ? reading->max_now - reading->plain : 0;
     size_t before = reading->scope.max;
-    /* While it runs, the decompressor may use the largest possible result: a buffer can be a
-     * fourth larger than requested. The memory of the decoder is freed afterwards. */
+    /* While it runs, the decompressor may use memory for a result of `max` bytes. The buffer of
+     * the result can be a fourth larger than requested. The decoder's memory is freed
+     * afterwards. */
     reading->scope.max += max + max / 4 + BR_DECODER_MAX;
     int rc = br_decompress(reading->bench->codec, encoding, data, len, max, reading->host->pool,
                            ret, &reading->err);
@@ -108,8 +110,8 @@ void br_reading_drop(struct br_reading *reading)
     reading->item = NULL;
 }
 
-/* Returns true if the reading would not get enough memory even in an idle process, for the body
- * and the refused allocation. Frees unused memory first if the request is large. */
+/* Returns true if the body and the allocation that failed would not fit into memory even in an
+ * idle process. If the request is large, frees unused memory first. */
 static bool reading_never_fits(const struct br_reading *reading)
 {
     struct br_memory *memory = reading->host->memory;
@@ -122,7 +124,7 @@ static bool reading_never_fits(const struct br_reading *reading)
     return wanted > br_memory_largest(memory);
 }
 
-/* Counts the samples by type for the receiver. If memory is short, they are counted without a
+/* Counts the samples by type for the receiver. If memory is short, samples are counted without a
  * type. */
 static void reading_count_types(struct br_reading *reading)
 {
@@ -180,8 +182,8 @@ static const char *reading_copy_text(char **at, const char *text)
     return copy;
 }
 
-/* Copies the parts of a request that readings use, because the client may disconnect meanwhile.
- * One block contains the headers, followed by all texts. */
+/* Copies the parts of a request that readings use, because the client may disconnect while a
+ * thread reads. One block contains the headers, followed by all texts. */
 static int reading_copy_request(struct br_request *copy, const struct br_request *request)
 {
     size_t n = request->n_headers, size = n * sizeof *copy->headers + strlen(request->query) + 1;
@@ -239,7 +241,7 @@ static void reading_on_done(struct br_task *base)
     reading_free_task(task);
 }
 
-/* Returns a task without a body and an owner. Returns NULL if memory is short. */
+/* Returns a task that has no body and no owner yet. Returns NULL if memory is short. */
 static struct br_reading_task *reading_new_task(const struct br_reading *how)
 {
     struct br_reading_task *task = br_calloc(1, sizeof *task);
@@ -263,7 +265,7 @@ static struct br_reading_task *reading_new_task(const struct br_reading *how)
     return task;
 }
 
-/* Takes the reference to the body and starts the task. */
+/* Starts the task, and passes it the reference to `body`. */
 static void reading_start_task(struct br_reading_task *task, struct br_buf *body)
 {
     struct br_reading *reading = &task->reading;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reading makes an item of a request's body: it decompresses the body, converts it and walks it.
+ * A reading makes an item from a request's body: it decompresses the body, converts it to OTLP and
+ * walks it.
  *
- * A reading uses only its own fields. It can therefore run in the worker, or in a thread of the
- * pool if it would block the worker for long. Small bodies are read at once. A body that proves to
- * be large while it is read is read again from the start in a thread (BR_EAGAIN).
+ * A reading uses only its own fields. A reading can therefore run in the worker, or in a thread of
+ * the pool if it would block the worker for long. Small bodies are read at once. If a body proves
+ * to be large while it is read, the reading returns BR_EAGAIN and starts again in a thread.
  *
  * A reading allocates in a memory scope. Together with the body, it may use BR_READING_GROWTH times
- * the size of the uncompressed body, plus BR_READING_ROOM bytes. It never exceeds the memory budget
- * of the process.
+ * the size of the uncompressed body, plus BR_READING_ROOM bytes. A reading never exceeds the memory
+ * budget of the process.
  */
 #pragma once
 
@@ -23,26 +24,27 @@
 
 #define BR_READING_GROWTH 4u
 #define BR_READING_ROOM (1u << 20)
-/* Requests larger than 1/16 of the memory limit are worth freeing memory for. */
+/* A request above this fraction (1/16) of the memory limit is large: unused memory is freed for
+ * it. */
 #define BR_READING_LARGE 16u
 
 enum br_upload_format { BR_UPLOAD_GRPC, BR_UPLOAD_PROTOBUF, BR_UPLOAD_JSON, BR_UPLOAD_OTHER };
 
-/* Decoders and tables that one reading after another uses. */
+/* Decoders and tables that are reused by one reading after another. */
 struct br_workbench {
     struct br_codec *codec;
-    struct br_build *build; /* NULL until a reading creates it */
+    struct br_build *build; /* builder for profiles; NULL until a reading creates it */
     struct br_walk_memo memo;
 };
 
 /* Creates the codec. Returns 0 or BR_ENOMEM. */
 int br_workbench_init(struct br_workbench *workbench);
 
-/* Frees what the workbench contains. Accepts a zeroed one. */
+/* Frees the content of the workbench. Accepts a workbench that is all zero. */
 void br_workbench_release(struct br_workbench *workbench);
 
 struct br_reading {
-    /* The input, constant during the reading. */
+    /* Input of the reading. These fields are constant during the reading. */
     const void *arg; /* argument for `read`: br_upload.arg */
     /* the request, of which only query, headers, grpc and grpc_compressed are valid */
     const struct br_request *request;
@@ -51,17 +53,18 @@ struct br_reading {
     enum br_encoding encoding;
     size_t max_body;
     uint64_t now_ns; /* Unix time of the request, in nanoseconds */
-    /* most uncompressed bytes that may be read at once; SIZE_MAX in a thread */
+    /* maximum number of uncompressed bytes that may be read at once; SIZE_MAX in a thread */
     size_t max_now;
     /* kind of work of the thread; with BR_WORK_DISK the reading always runs in a thread */
     enum br_work_kind kind;
 
-    /* The tools. Readings use only the pool and the memory budget of the host. */
+    /* Tools of the reading. A reading uses only the pool and the memory budget of the host. */
     struct br_host *host;
     struct br_workbench *bench;
     struct br_mem_scope scope;
-    size_t plain;        /* number of bytes decompressed so far */
-    struct br_buf *body; /* the body as received, never modified; NULL: empty, or freed */
+    size_t plain; /* number of bytes decompressed so far */
+    /* the body as received, never modified; NULL: the body is empty or was freed */
+    struct br_buf *body;
     /* buffer that replaces the body, owned by the reading; NULL: the body is not replaced */
     struct br_buf *made;
     /* true: the body is in this host's pool and has no other reference; false: the body is
@@ -69,15 +72,15 @@ struct br_reading {
     bool owns_body;
     size_t body_len; /* length of the received body in bytes */
 
-    /* The result. */
-    struct br_item *item;  /* the item that was made; owned by the reading; NULL: none */
+    /* Result of the reading. */
+    /* the item that was made, owned by the reading; NULL: no item was made */
+    struct br_item *item;
     struct br_list pieces; /* pieces of the item, if it was divided (pieces.h) */
     struct br_err err;     /* the error message, if the reading failed */
-    enum br_status
-        /* the status with which BR_EINVAL is reported; BR_STATUS_INVALID_ARGUMENT at first */
-        invalid;
+    /* the status with which BR_EINVAL is reported; BR_STATUS_INVALID_ARGUMENT at first */
+    enum br_status invalid;
     uint32_t n_left_out; /* number of parts of the request that are not in the item */
-    char left_out[400];  /* reason why they are not in the item */
+    char left_out[400];  /* text with the reason why these parts are not in the item */
     uint32_t n_lost;     /* number of samples that are missing in a profile */
     char lost[200];      /* error of the first missing sample */
     /* number of invalid references that were ignored (struct br_profile_lost) */
@@ -88,18 +91,18 @@ struct br_reading {
     uint32_t n_corrected; /* number of profiles whose times were corrected */
 };
 
-/* Makes an item of the input. Returns 0 and sets reading->item, which is NULL if there is
- * nothing to send. Returns BR_EAGAIN if the input is too large to be read at once, otherwise an
- * error code with a message in reading->err. */
+/* Makes an item from the input. Returns 0 and sets reading->item, which stays NULL if there are
+ * no records to send. Returns BR_EAGAIN if the input is too large to be read at once. Otherwise
+ * returns an error code, with a message in reading->err. */
 typedef int br_read_fn(struct br_reading *reading);
 
 /* Runs `read` in a memory scope, then frees the bytes that were read. Returns the result of
- * `read`. If memory ran out, the code gives the reason:
+ * `read`. If memory ran out, the result depends on the reason:
  * - BR_EINVAL: the maximum of the scope was reached;
  * - BR_ETOOBIG: the process can never have so much memory;
  * - BR_ENOMEM: a later attempt can succeed.
  *
- * On failure there is no item. */
+ * After a failure, reading->item is NULL. */
 int br_reading_run(struct br_reading *reading, br_read_fn *read);
 
 /* Returns the reason why the reading failed with `rc`. The text belongs to `reading`, or is
@@ -109,10 +112,10 @@ const char *br_reading_why(const struct br_reading *reading, int rc);
 /* Frees the item and the pieces of the reading. */
 void br_reading_drop(struct br_reading *reading);
 
-/* Returns the current bytes: `made` if it is set, otherwise `body`. */
+/* Returns the bytes to read: `made` if it is set, otherwise `body`. */
 struct br_buf *br_reading_bytes(const struct br_reading *reading);
 
-/* Replaces the current bytes with `buf`, and takes the reference to it. */
+/* Replaces the bytes to read (br_reading_bytes) with `buf`, and takes the reference to it. */
 void br_reading_replace(struct br_reading *reading, struct br_buf *buf);
 
 /* Decompresses `len` bytes at `data` into a new buffer that the caller owns. `max_body` is the
@@ -121,75 +124,79 @@ void br_reading_replace(struct br_reading *reading, struct br_buf *buf);
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
                           const uint8_t *data, size_t len, struct br_buf **ret);
 
-/* Frees the current bytes, and the body if the reading owns it, so that later steps can use the
- * memory. The item must not refer to them. */
+/* Frees the bytes to read (br_reading_bytes), and the body if the reading owns it, so that later
+ * steps can use the memory. The item must not refer to these bytes. */
 void br_reading_free_bytes(struct br_reading *reading);
 
-/* Decompresses the body as `encoding` requires; the result becomes the current bytes. Returns
- * the codes of br_reading_decompress. */
+/* Decompresses the body as `encoding` requires. br_reading_bytes then returns the result.
+ * Returns the codes of br_reading_decompress. */
 int br_reading_unpack(struct br_reading *reading);
 
 /* --- At once, or in a thread ------------------------------------------------------------------ */
 
-/* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. If the
- * callback leaves the item and pieces in `reading`, they are freed. `owner` is the argument of
+/* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. The item
+ * and pieces that the callback leaves in `reading` are freed. `owner` is the argument of
  * br_reading_start. */
 typedef void br_reading_end_fn(void *owner, struct br_reading *reading, int rc);
 
-/* A reading in a thread, with a pool, a workbench and a copy of the request. */
+/* A reading in a thread. The thread uses a separate pool and workbench, and a copy of the
+ * request. */
 struct br_reading_task {
     struct br_task task;
     struct br_list link;
     struct br_workbench bench;
     struct br_reading reading;
-    struct br_request request;     /* copy of the request, to which reading.request points */
-    struct br_reading_task **slot; /* not valid after the task was cancelled */
+    struct br_request request; /* copy of the request, to which reading.request points */
+    /* the `slot` of br_reading_start; not valid after the task was cancelled */
+    struct br_reading_task **slot;
     br_read_fn *read;
     br_reading_end_fn *end;
     void *owner;
     int rc;
 };
 
-/* Reads `how` with `read` at once, or in a thread if it is too large for that. Calls `end` with
- * the result, before this function returns or later. If memory is short, `end` is called with
- * BR_ENOMEM.
+/* Reads `how` with `read` at once, or in a thread if the input is too large to be read at once.
+ * Calls `end` with the result, before this function returns or later. If memory is short, `end`
+ * is called with BR_ENOMEM.
  *
  * Takes the reference to how->body (NULL: no body). If it was the only reference, the thread
  * owns the body. While a thread runs the reading, `*slot` points to its task; otherwise it is
- * NULL. `slot` must stay valid until then. `tasks`, if not NULL, is the list that contains the
- * task until it ends. */
+ * NULL. `slot` must stay valid until the task has ended or is cancelled. `tasks`, if not NULL,
+ * is the list that contains the task until it ends. */
 void br_reading_start(const struct br_reading *how, br_read_fn *read, br_reading_end_fn *end,
                       void *owner, struct br_list *tasks, struct br_reading_task **slot);
 
 /* Cancels the reading in `*slot` and sets `*slot` to NULL; `end` is not called. If a thread has
- * already begun it, the thread goes on. Accepts an empty slot. */
+ * already begun the reading, the thread goes on. Accepts an empty slot. */
 void br_reading_cancel(struct br_reading_task **slot);
 
-/* Cancels the reading in `*slot`, and waits until no thread is running it. Accepts an empty slot.
- */
+/* Cancels the reading in `*slot`, and waits until no thread runs the reading. Accepts an empty
+ * slot. */
 void br_reading_stop(struct br_reading_task **slot);
 
-/* Waits until no thread is running a reading of the list, and empties the list. All of them must
- * have been cancelled. */
+/* Waits until no thread runs a reading of the list, and empties the list. All readings of the
+ * list must have been cancelled. */
 void br_reading_wait_all(struct br_list *tasks);
 
 /* --- Profiles (profile_reading.c) ------------------------------------------------------------- */
 
 /*
- * Reads profiles in formats other than OTLP. A text format that writes each stack out becomes
- * larger as OTLP, and the tables that find equal stacks are larger still. If a text does not fit
- * into the memory of the reading, it is read again in parts. Each part has separate tables, which
- * are freed before the next part. The parts become pieces of one item, like those of br_pieces_cut.
+ * Reads profiles in formats other than OTLP. A text that writes each stack out becomes larger as
+ * OTLP, and the tables that find equal stacks are larger still. If a text does not fit into the
+ * memory of the reading, it is read again in parts. Each part has separate tables, which are freed
+ * before the next part. The parts become pieces of one item, like those of br_pieces_cut.
  */
 
 /* Reads a profile into the workbench's builder with br_profile_read. Returns the codes of
- * br_profile_read, with a message in reading->err. A format that can be divided must be the only
- * one in the reading. A profile in such a format becomes reading->item at once (NULL if the
- * profile is empty), and the builder is left empty. If the profile was read in parts,
- * reading->pieces is set. The caller releases `scratch`. */
+ * br_profile_read, with a message in reading->err.
+ *
+ * If the profile's format can be divided, the profile must be the only profile in the reading.
+ * The profile then becomes reading->item at once (NULL if the profile is empty), and the builder
+ * is left empty. If the profile was read in parts, reading->pieces contains the parts. The
+ * caller releases `scratch`. */
 int br_profile_reading(struct br_reading *reading, enum br_profile_format format,
                        const struct br_profile_source *source, struct br_arena *scratch);
 
 /* Frees the bytes that the item was read from, and divides the item into pieces if it is large
- * (br_pieces_cut). Without an item, only frees the bytes. Returns 0 or BR_ENOMEM. */
+ * (br_pieces_cut). If the reading has no item, only frees the bytes. Returns 0 or BR_ENOMEM. */
 int br_profile_reading_cut(struct br_reading *reading);

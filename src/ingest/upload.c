@@ -87,7 +87,7 @@ void br_upload_reject(struct br_upload *upload, enum br_status status, const cha
 
 /* --- Start of an upload ----------------------------------------------------------------------- */
 
-/* Returns true if the body of the upload may be read. Otherwise answers the upload. */
+/* Returns true if the body of the upload may be read. Otherwise answers the request. */
 static bool upload_admit(struct br_upload *upload)
 {
     struct br_node *node = upload->listener->ingest->node;
@@ -110,8 +110,8 @@ static bool upload_admit(struct br_upload *upload)
     return true;
 }
 
-/* Returns the largest body, in bytes: the config's limit, or the largest body that can ever fit
- * into the memory limit if that is less. */
+/* Returns the maximum size of a body, in bytes: the config's limit, or the size of the largest
+ * body that can ever fit into the memory limit if that is less. */
 static size_t upload_largest_body(const struct br_upload *upload)
 {
     struct br_memory *memory = upload->listener->ingest->node->host->memory;
@@ -154,7 +154,7 @@ static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
 
 /* --- Items ------------------------------------------------------------------------------------ */
 
-/* Returns the name of the header that has the value of a metadata key. */
+/* Returns the name of the header that contains the value of a metadata key. */
 static const char *upload_source_of(const struct br_ingest *ingest, const char *key)
 {
     return ingest->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? ingest->tenant_header
@@ -179,7 +179,8 @@ static void upload_put_auth(struct br_str *text, const char *key, const struct b
     }
 }
 
-/* Copies the metadata that components use: name\0value\0 pairs, ended by an empty name. */
+/* Copies to the item the metadata that components use: name\0value\0 pairs, ended by an empty name.
+ */
 static void upload_keep_metadata(struct br_item *item, const struct br_upload *upload)
 {
     const struct br_ingest *ingest = upload->listener->ingest;
@@ -208,7 +209,8 @@ static void upload_on_stopped(void *arg)
         br_node_drained(ingest->node);
 }
 
-/* Pieces may still be sent after the last request has ended. */
+/* Ends the wait for the transfers of pieces if all have ended. They may go on after the last
+ * request has ended. */
 static void upload_check_sendings(struct br_ingest *ingest)
 {
     if (!ingest->awaits_sendings || !br_list_empty(&ingest->sendings))
@@ -265,8 +267,8 @@ static void upload_fail_reading(struct br_upload *upload, const struct br_readin
         br_upload_reject(upload, reading->invalid, why);
 }
 
-/* Records that a part of the request is missing in the item. That part counts as failed. If the
- * item ends as BR_DONE, the answer is a rejection of the part. Returns 0 or BR_ENOMEM. */
+/* If a part of the request is not in the item, counts that part as failed. If the item then ends
+ * as BR_DONE, the answer is that this part was rejected. Returns 0 or BR_ENOMEM. */
 static int upload_note_partial(struct br_upload *upload, const struct br_reading *reading)
 {
     if (!reading->n_left_out)
@@ -295,7 +297,7 @@ static void upload_on_read(void *owner, struct br_reading *reading, int rc)
     upload_send(upload, item, &reading->pieces);
 }
 
-/* Starts to read the body, and takes the reference to it. */
+/* Starts to read the body, and takes the reference to `body`. */
 static void upload_read(struct br_upload *upload, struct br_buf *body)
 {
     struct br_ingest *ingest = upload->listener->ingest;
@@ -374,7 +376,8 @@ static int upload_apply(struct br_overridable *overridable, const struct br_over
     (void)overridable;
     (void) override;
     (void)err;
-    return 0; /* clients that push cannot be asked for more */
+    /* no override is applied, because a receiver cannot request more from clients that push */
+    return 0;
 }
 
 static void upload_withdraw(struct br_overridable *overridable, uint64_t id)
@@ -427,7 +430,8 @@ void br_ingest_release(struct br_ingest *ingest)
     while (!br_list_empty(&ingest->uploads)) {
         struct br_upload *upload = br_container_of(ingest->uploads.next, struct br_upload, link);
         if (upload->item)
-            upload->item->done = NULL; /* the item stays in the pipeline without a client */
+            /* the item stays in the pipeline, but the upload no longer waits for it */
+            upload->item->done = NULL;
         br_reading_cancel(&upload->reading);
         upload_free(upload);
     }
@@ -502,8 +506,8 @@ void br_meter_init(struct br_meter *meter, struct br_node *node, const char *tra
             br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_strays", "transport", transport);
 }
 
-/* Returns the counters of a sample type. Creates them when the type first occurs. All types
- * beyond the limit share the last counters. */
+/* Returns the counters of a sample type, which are created when the type first occurs. If the
+ * maximum number of types is reached, all further types share the last counters. */
 static double *const *upload_counters_of(struct br_meter *meter, const char *type)
 {
     unsigned i = 0;

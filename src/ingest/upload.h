@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes items of requests, for every receiver that has a server.
+ * Makes items from requests, for every receiver that has a server.
  *
- * - An ingest belongs to one node. It has the node's listeners and uploads.
- * - An upload is one request, from its headers to the outcome of its item. Its kind defines the
- * format of the body and of the answer.
- * - A listener's `begin` belongs to the receiver. It examines path and content type, finds the
- * protocol, and creates the upload. This module implements `body` and `gone`.
+ * - An ingest belongs to one node. An ingest contains the node's listeners and uploads.
+ * - An upload is one request, from its headers to the outcome of its item. The upload's kind
+ * defines the format of the body and of the answer.
+ * - A listener's `begin` belongs to the receiver. `begin` examines path and content type,
+ * determines the protocol, and creates the upload. This module implements the handler's `body` and
+ * `gone`.
  */
 #pragma once
 
@@ -22,17 +23,20 @@
 
 struct br_ingest {
     struct br_node *node;
-    /* name of the header with the value of BR_TENANT_KEY; NULL: the name is BR_TENANT_KEY */
+    /* name of the header that contains the tenant; NULL: the name is BR_TENANT_KEY */
     const char *tenant_header;
     struct br_workbench bench; /* decoders and tables for readings in the worker */
     struct br_list uploads, listeners;
     /* list of the transfers of pieces that have not ended (pieces.h) */
     struct br_list sendings;
-    struct br_list readings;           /* list of br_reading_task: the readings in threads */
-    struct br_overridable overridable; /* reports that profiles are received; accepts no override */
-    struct br_log_limit refused_log;   /* limit of the messages of br_ingest_log_refused */
+    /* list of the readings that run in threads (struct br_reading_task) */
+    struct br_list readings;
+    /* reports to other components that profiles are received; accepts no override */
+    struct br_overridable overridable;
+    struct br_log_limit refused_log; /* limits how often br_ingest_log_refused logs a message */
     unsigned n_stopping;
-    /* the node is draining and `sendings` is not empty, which counts as one in n_stopping */
+    /* the node is draining and `sendings` is not empty; one is added to n_stopping while this is
+     * true */
     bool awaits_sendings;
 };
 
@@ -45,7 +49,8 @@ enum br_meter_result { BR_METER_ACCEPTED, BR_METER_REFUSED, BR_METER_FAILED, BR_
  * BR_METER_TYPES_MAX values. */
 struct br_meter {
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS], *failed[BR_SIGNALS];
-    double *strays; /* counter of invalid references; only for receivers that accept no traces */
+    /* counter of invalid references; NULL unless the receiver accepts only profiles */
+    double *strays;
     struct br_node *node;
     const char *transport;
     unsigned n_types;
@@ -55,20 +60,22 @@ struct br_meter {
     } types[BR_METER_TYPES_MAX];
 };
 
-/* Counts `n_records` records of an item, which the item has now or had when it was received. */
+/* Adds `n_records` to a counter of the meter. The item has this number of records now, or had it
+ * when it was received. */
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
                     uint32_t n_records);
 
-/* Counts all received records of an item that has ended, by its outcome. */
+/* Counts all received records of an item that has ended, according to its outcome. */
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item);
 
-/* One listener. The receiver zeroes it and sets service.handler.begin, http, max_body and
- * drops_metadata; br_ingest_listen sets the rest. */
+/* One listener. The receiver zeroes the struct and sets service.handler.begin, http, max_body
+ * and drops_metadata; br_ingest_listen sets the other fields. */
 struct br_ingest_listener {
     struct br_http_service service;
     struct br_ingest *ingest;
     struct br_list link;
-    const struct br_http_config *http; /* HTTP config of the listener; NULL: it serves only gRPC */
+    /* HTTP config of the listener; NULL: the listener serves only gRPC */
+    const struct br_http_config *http;
     size_t max_body;
     bool drops_metadata; /* the option include_metadata is false: client metadata is not kept */
 };
@@ -76,14 +83,16 @@ struct br_ingest_listener {
 struct br_upload;
 
 struct br_upload_kind {
-    /* Makes an item of the body, in the worker or in a thread (reading.h). If it fails, its code
-     * determines the answer of the upload: BR_ENOMEM a retryable status, BR_ETOOBIG or BR_EFULL
-     * RESOURCE_EXHAUSTED, other codes reading->invalid. */
+    /* Makes an item from the body, in the worker or in a thread (reading.h). If it fails, its
+     * code determines the answer of the upload:
+     * - BR_ENOMEM: a retryable status
+     * - BR_ETOOBIG or BR_EFULL: RESOURCE_EXHAUSTED
+     * - other codes: reading->invalid */
     br_read_fn *read;
-    size_t read_now; /* largest uncompressed body in bytes that is read at once */
+    size_t read_now; /* maximum size, in bytes, of an uncompressed body that is read at once */
     /* Updates counters of the receiver after a successful reading. May be NULL. */
     void (*on_read)(struct br_upload *upload, const struct br_reading *reading);
-    /* Answers `request` with the outcome. `upload` is borrowed until this returns, and
+    /* Answers `request` with the outcome. `upload` is borrowed until `answer` returns, and
      * upload->request is NULL. upload->item is the item that has ended, or NULL. */
     void (*answer)(const struct br_upload *upload, struct br_request *request,
                    const struct br_outcome *outcome);
@@ -95,10 +104,10 @@ struct br_upload {
     void *arg; /* argument for the functions of `kind` */
     struct br_ingest_listener *listener;
     struct br_meter *meter;
-    struct br_request *request; /* the request; NULL after the client disconnected */
+    struct br_request *request; /* the request; NULL after the client has disconnected */
     /* the item of the request; NULL until the item is in the pipeline */
     struct br_item *item;
-    /* the task of the thread that reads the body; NULL: no thread does */
+    /* the task of the thread that reads the body; NULL: no thread is reading the body */
     struct br_reading_task *reading;
     enum br_signal signal;
     enum br_upload_format format;
@@ -107,11 +116,11 @@ struct br_upload {
     struct br_outcome *partial;
 };
 
-/* Initialises `ingest` for `node`. Returns 0, or BR_ENOMEM with a message. */
+/* Initialises `ingest` for `node`. Returns 0, or BR_ENOMEM with a message in `err`. */
 int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err);
 
-/* Closes the listeners, and cancels all readings and transfers of pieces. Items in the pipeline
- * go on without their clients. Accepts a zeroed `ingest`. */
+/* Closes the listeners, and cancels all readings and transfers of pieces. Items that are in the
+ * pipeline stay there without their clients. Accepts an `ingest` that is all zero. */
 void br_ingest_release(struct br_ingest *ingest);
 
 /* Stops the listeners. Calls br_node_drained when all requests and all transfers of pieces have
@@ -125,20 +134,20 @@ int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listen
 
 #define BR_FLAWS_SIZE 512
 
-/* Counts the invalid samples and references of a profile. Returns true if there are any, and
- * describes them in `ret`. */
+/* Counts the invalid samples and references of a profile. If there are invalid samples or
+ * references, describes them in `ret` and returns true. */
 bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *reading,
                     char ret[BR_FLAWS_SIZE]);
 
 /* Creates the metrics for the signals in `signals` (BR_SIGNAL_BIT). `transport` ("grpc", "http")
- * is borrowed for the life of the meter. */
+ * is borrowed as long as the meter is used. */
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 
 /* Creates the upload of a request, in `begin`. Copies all fields of `how` except link, request
- * and item. Returns NULL after it answered the request itself. The reasons are that the node is
- * in no pipeline for the signal or is draining, that the memory limit is exceeded, that load is
- * shed, or that memory is short. */
+ * and item. Returns NULL after it has answered the request itself, for one of these reasons:
+ * - The node is not in a pipeline for the signal, or is draining.
+ * - The memory limit is exceeded, load is shed, or memory is short. */
 struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request);
 
 /* Logs that a request was rejected, with the client and the reason, at most once in ten seconds. */
@@ -149,7 +158,7 @@ void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *re
 #define BR_INGEST_UNKNOWN_MAX 360
 
 /* Writes to `why` that the request's path does not exist, followed by `paths`, a sentence about
- * the paths that exist. Logs the text as well. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
+ * the paths that exist. Also logs this text. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
 void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why);
 

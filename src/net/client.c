@@ -22,23 +22,26 @@
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000
 #define IDLE_MS 90000
-/* default of keepalive_time_ms: silence before a PING while exchanges are in progress */
+/* default of keepalive_time_ms: time without input after which a PING is sent, while exchanges
+ * are in progress */
 #define PING_MS 30000
 #define PING_MAX_MS 3600000
 #define PING_TIMEOUT_MS 10000
 #define USER_TIMEOUT_MS 20000 /* default of TCP_USER_TIMEOUT, as in gRPC (proposal A18) */
 #define SWEEP_MS 1000
 #define SWEEP_MIN_MS 10
-#define NEXT_ADDRESS_MS 2000 /* time without a connection after which the next address is tried */
-#define LOOK_UP_MS 1000      /* minimum time between two name resolutions */
-/* age of a name resolution above which it is repeated before a new connection */
+/* time that a connection attempt may take before the next address is tried as well */
+#define NEXT_ADDRESS_MS 2000
+#define LOOK_UP_MS 1000 /* minimum time between two name resolutions */
+/* age of a name resolution above which the name is resolved again before a new connection */
 #define LOOK_UP_OLD_MS 30000
 #define PROBE_MS 2000 /* time between connection attempts while a retry is expected */
-/* random variation of PROBE_MS, as a fraction of it, in both directions */
+/* PROBE_MS is varied at random by up to this fraction of itself, in both directions */
 #define PROBE_JITTER 0.2
-/* probing ends this long after the last br_client_expect_retry; longer than most retry delays */
+/* time after the last br_client_expect_retry at which probing ends; longer than most retry
+ * delays */
 #define PROBE_FOR_MS 60000
-#define TIMEOUTS_MAX 2 /* consecutive timeouts after which a connection is abandoned */
+#define TIMEOUTS_MAX 2 /* number of consecutive timeouts after which a connection is abandoned */
 
 /* A queued exchange. */
 struct waiting {
@@ -47,30 +50,32 @@ struct waiting {
 };
 
 struct link {
-    struct br_list link; /* in client->links */
+    struct br_list link; /* entry in client->links */
     struct client *client;
     struct br_stream *stream;
     struct br_address address;
-    bool ready;      /* connected; the TLS handshake may still be in progress */
-    bool draining;   /* accepts no new exchanges */
-    bool slow;       /* not connected after NEXT_ADDRESS_MS; another address is being tried */
+    bool ready;    /* the socket is connected; the TLS handshake may still be in progress */
+    bool draining; /* the link accepts no new exchanges */
+    /* the link was not connected after NEXT_ADDRESS_MS, so another address is being tried */
+    bool slow;
     bool tunnelling; /* the proxy has not opened the tunnel yet */
     bool used;       /* an exchange was sent on this connection */
     bool no_reuse;   /* close_after_use is set, and the connection's only exchange was sent */
     bool h2;
     bool pinged;
-    /* `n_answered`: responses that client_note_answers has registered; `n_timeouts`: timeouts
-     * since the last response */
+    /* `n_answered`: number of responses that client_note_answers has registered; `n_timeouts`:
+     * number of timeouts since the last response */
     unsigned n_answered, n_timeouts;
     uint64_t ping_ms, used_ms;
 };
 
 struct resolve {
     uv_getaddrinfo_t request;
-    struct client *client; /* NULL if the client was freed during the name resolution */
+    /* client that needs the addresses; NULL if it was freed during the name resolution */
+    struct client *client;
 };
 
-/* The protocol that ALPN last selected. */
+/* The protocol that ALPN selected on the last connection. */
 enum alpn_result { ALPN_UNKNOWN, ALPN_H1, ALPN_H2 };
 
 struct client {
@@ -82,7 +87,8 @@ struct client {
     struct br_forward forward;
     char origin[sizeof((struct br_endpoint *)0)->authority + 16];
     struct br_tls_context *tls;
-    struct br_tls_reload *tls_reload; /* NULL if the TLS files are never reloaded */
+    /* periodic reload of the TLS files; NULL if they are never reloaded */
+    struct br_tls_reload *tls_reload;
     struct br_list links;
     /* queue of struct waiting; `impl` of each exchange points to its entry */
     struct br_list waiting;
@@ -90,14 +96,14 @@ struct client {
     struct br_timer sweep;
     struct br_timer probe;
     struct resolve *resolving;
-    uint64_t
-        retry_expected_ms; /* time of the last br_client_expect_retry; 0: no retry is expected */
+    /* time of the last br_client_expect_retry; 0: no retry is expected */
+    uint64_t retry_expected_ms;
     uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
     struct br_addresses addresses;
     struct br_redirects redirects;
     enum alpn_result last_alpn;
-    char why[160]; /* error text of the last connection attempt; "" if that attempt did not fail */
-    bool fixed;    /* the addresses are literal and need no name resolution */
+    char why[160]; /* error text of the last connection attempt; "" if it has not failed */
+    bool fixed;    /* the addresses are literal, so the client never resolves a name */
     bool stale;    /* a connection has ended or failed since the last name resolution */
     bool closing;
 };
@@ -120,13 +126,13 @@ static void client_wake(struct client *client)
     br_host_defer(&client->loop->host, &client->pump, client_pump);
 }
 
-/* Returns the server or the proxy to connect to. */
+/* Returns the endpoint to connect to: the proxy's, or the server's if no proxy is used. */
 static const struct br_endpoint *client_peer(const struct client *client)
 {
     return client->route.kind == BR_ROUTE_DIRECT ? &client->endpoint : &client->route.proxy;
 }
 
-/* Calls on_done of a failed exchange, which returns the exchange to its owner. */
+/* Returns a failed exchange to its owner, by calling on_done. */
 static void client_end(struct br_exchange *exchange)
 {
     br_redirect_end(exchange);
@@ -187,8 +193,8 @@ static bool client_spreads(const struct client *client)
     return client->config.grpc && !client->config.pick_first;
 }
 
-/* Sets up the protocol that ALPN selected, or HTTP/1.1 if ALPN selected none. Returns 0 or
- * BR_ENOMEM. */
+/* Sets up the protocol that ALPN selected, or HTTP/1.1 if ALPN selected no protocol. Returns 0
+ * or BR_ENOMEM. */
 static int client_apply_alpn(struct br_stream *stream)
 {
     struct link *link = stream->owner;
@@ -282,7 +288,7 @@ static unsigned client_connecting(const struct client *client)
     return n;
 }
 
-/* Returns true if at least one link is up, even if it accepts no further exchange at the moment. */
+/* Returns true if at least one link is up, even if that link accepts no further exchange now. */
 static bool client_serves(const struct client *client)
 {
     return client_usable(client) > client_connecting(client);
@@ -329,8 +335,8 @@ static void client_on_closed(struct br_stream *stream, const char *why)
     if (failed)
         client_address_failed(client, &address);
     /* If no other address can be tried, end the queued exchanges with the reason of the failure.
-     * This includes exchanges that wait for a busy link, because the link may stay busy for
-     * long. */
+     * Exchanges that were waiting for a busy link are also ended, because the link may stay busy
+     * for long. */
     bool must_connect = !was_up && !br_list_empty(&client->waiting);
     if (must_connect && !client_connect_next(client, false) && !client_connecting(client) &&
         !(client_spreads(client) && client_serves(client)))
@@ -341,7 +347,7 @@ static void client_on_closed(struct br_stream *stream, const char *why)
 static const struct br_stream_events events = {client_detect, client_on_progress, client_on_closed,
                                                NULL};
 
-/* Error texts for servers that speak another protocol than the client. */
+/* Error texts of the client for servers that do not speak the client's protocol. */
 static const char *const tls_complaints[BR_GUESSES] = {
     [BR_GUESS_NOTHING] = "the server closed the connection in the TLS handshake; if it does not "
                          "speak TLS, use http:// or tls::insecure",
@@ -463,7 +469,7 @@ static void client_set_options(const struct client *client, int fd, int family)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
-/* Starts a connection. Returns false if it failed at once. */
+/* Starts a connection to an address. Returns false if the connection failed at once. */
 static bool client_connect_to(struct client *client, const struct br_address *address)
 {
     int fd = socket(address->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -482,7 +488,8 @@ static bool client_connect_to(struct client *client, const struct br_address *ad
     return false;
 }
 
-/* Returns true if an address has all the connections it may have, including those being made. */
+/* Returns true if an address has the maximum number of connections. Connections that are being
+ * made count. */
 static bool client_address_is_used(void *arg, unsigned index)
 {
     const struct client *client = arg;
@@ -515,7 +522,7 @@ static bool client_connect_next(struct client *client, bool last_resort)
 
 /* --- Names ---------------------------------------------------------------------------------- */
 
-/* Returns true if the name resolution takes longer than connect_timeout_ms. */
+/* Returns true if the pending name resolution has taken longer than connect_timeout_ms. */
 static bool client_look_up_hangs(const struct client *client)
 {
     return client->resolving &&
@@ -534,7 +541,7 @@ static void client_drain_removed(struct client *client)
 
 static void client_on_found(struct client *client, const struct addrinfo *found)
 {
-    static const int order[] = {AF_INET, AF_INET6}; /* like Go: IPv4 first */
+    static const int order[] = {AF_INET, AF_INET6}; /* the same order as in Go: IPv4 first */
     struct br_addresses fresh = {.count = 0};
     for (size_t i = 0; i < BR_COUNT(order); i++)
         for (const struct addrinfo *ai = found; ai; ai = ai->ai_next)
@@ -567,7 +574,8 @@ static void client_on_resolved(uv_getaddrinfo_t *request, int status, struct add
     uv_freeaddrinfo(found);
 }
 
-/* Adds an address that needs no name resolution. Returns false if the host is a name. */
+/* Adds the address of the endpoint if it needs no name resolution. Returns false if the host is
+ * a name. */
 static bool client_add_fixed(struct client *client)
 {
     struct sockaddr_un local = {.sun_family = AF_UNIX};
@@ -585,8 +593,8 @@ static bool client_add_fixed(struct client *client)
            br_addresses_add(&client->addresses, &v6, sizeof v6);
 }
 
-/* Returns true if the name should be resolved now: its addresses are unknown, outdated, or may
- * have changed. */
+/* Returns true if the name should be resolved now, because its addresses are unknown, outdated,
+ * or may have changed. */
 static bool client_wants_look_up(const struct client *client)
 {
     uint64_t age_ms = client_now_of(client) - client->resolved_ms;
@@ -618,8 +626,8 @@ static void client_look_up(struct client *client)
 /* --- Exchanges ------------------------------------------------------------------------------ */
 
 /* Returns a link that accepts an exchange now, or NULL. For gRPC, the links are selected
- * round-robin. For HTTP, the first such link is selected, so that superfluous links become idle
- * and are closed. */
+ * round-robin. For HTTP, the first link that accepts an exchange is selected, so that
+ * superfluous links become idle and are closed. */
 static struct link *client_free_link(struct client *client)
 {
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
@@ -648,7 +656,8 @@ static void client_note_draining(struct client *client)
         if (conn->leaving && !link->draining) {
             link->draining = true;
             if (conn->calm && client->ping_ms < PING_MAX_MS)
-                client->ping_ms *= 2; /* after ENHANCE_YOUR_CALM, as in gRPC (proposal A8) */
+                /* doubled after ENHANCE_YOUR_CALM, as in gRPC (proposal A8) */
+                client->ping_ms *= 2;
         }
         if ((link->draining || link->no_reuse || !br_conn_can_send(conn)) &&
             conn->ops->idle(conn)) {
@@ -719,7 +728,7 @@ static void client_pump(struct br_deferred *deferred)
         client_connect_more(client);
 }
 
-/* Called when an exchange ends on a connection; see br_exchange.follow. */
+/* Called when an exchange ends on a connection. Implements br_exchange.follow. */
 static bool client_follow(struct br_exchange *exchange)
 {
     struct client *client = exchange->client;
@@ -760,14 +769,14 @@ static void client_send(struct br_client *base, struct br_exchange *exchange)
     client_wake(client);
 }
 
-/* Registers a timeout. After consecutive timeouts the link is drained, because the connection
- * may be dead although it looks open. */
+/* Registers a timeout. After TIMEOUTS_MAX consecutive timeouts the link is drained, because the
+ * connection may be dead although it looks open. */
 static void client_note_timeout(struct client *client, struct link *link)
 {
     client_note_answers(link);
     link->n_timeouts++;
     /* An HTTP/1.1 connection ends with each timeout, so a second consecutive timeout happens on
-     * another connection. That connection has had no response at all. */
+     * another connection, which has had no response at all. */
     bool first = link->h2 ? link->n_timeouts < TIMEOUTS_MAX : link->n_answered > 0;
     if (first || link->draining)
         return;
@@ -779,7 +788,7 @@ static void client_note_timeout(struct client *client, struct link *link)
 
 static void client_cancel(struct br_client *base, struct br_exchange *exchange)
 {
-    (void)base; /* `base` may not be the client that sent the exchange, because of redirects */
+    (void)base; /* after a redirect, `base` may not be the client that sent the exchange */
     if (exchange->conn) {
         struct br_stream *stream = exchange->conn->owner;
         struct link *link = stream->owner;
@@ -819,7 +828,7 @@ static uint64_t client_next_address_ms(const struct client *client)
 }
 
 /* Handles a link that is not connected yet. Closes the link after the connect timeout, and tries
- * the next address if the link is slow. */
+ * the next address if the link is not connected after NEXT_ADDRESS_MS. */
 static void client_check_connecting(struct client *client, struct link *link, uint64_t age_ms)
 {
     if (age_ms > client->config.connect_timeout_ms) {
@@ -854,11 +863,12 @@ static void client_on_sweep(struct br_timer *timer)
     if (client_serves(client) && client_spreads(client)) {
         if (client->stale && client_wants_look_up(client))
             client_look_up(client);
-        while (client_connect_next(client, false)) /* tries all addresses whose backoff has ended */
+        /* connects to all addresses whose backoff has ended */
+        while (client_connect_next(client, false))
             ;
     }
-    /* A pending name resolution cannot be repeated. If it takes too long, queued exchanges use
-     * the old addresses; without old addresses they fail. */
+    /* A pending name resolution cannot be repeated. If the resolution takes too long, queued
+     * exchanges use the old addresses. If there are no old addresses, the exchanges fail. */
     if (client_look_up_hangs(client)) {
         if (client->addresses.count == 0)
             client_fail_waiting(client, BR_EIO, "cannot resolve", "timeout");
@@ -878,8 +888,8 @@ static void client_probe_later(struct client *client)
                         client_on_probe);
 }
 
-/* Probes for a recovered backend. Starts connections only if no exchange is queued, because
- * client_pump starts them for queued exchanges. */
+/* Probes for a recovered backend. Starts a connection only if no exchange is queued: for queued
+ * exchanges, client_pump starts connections. */
 static void client_on_probe(struct br_timer *timer)
 {
     struct client *client = br_container_of(timer, struct client, probe);
@@ -989,8 +999,8 @@ static void client_set_defaults(struct client *client)
     client->ping_ms = client_or_default(config->keepalive_time_ms, PING_MS);
     const uint64_t times[] = {config->connect_timeout_ms, config->idle_timeout_ms,
                               config->keepalive_timeout_ms, client->ping_ms};
-    /* The sweep, which closes overdue connections, is late by at most a quarter of the shortest
-     * timeout. */
+    /* The sweep closes overdue connections. The sweep's interval is at most a quarter of the
+     * shortest timeout, so that connections are closed soon enough. */
     client->sweep_ms = SWEEP_MS;
     for (size_t i = 0; i < BR_COUNT(times); i++)
         client->sweep_ms = times[i] / 4 < client->sweep_ms ? times[i] / 4 : client->sweep_ms;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client has one endpoint and its connections. It connects when there is something to send. The
- * connection is direct or goes through a proxy (route.h), whose name is then resolved instead of
- * the server's.
+ * A client has one endpoint and its connections. A client connects when it has something to send.
+ * The connection is direct or goes through a proxy (route.h). With a proxy, the client resolves the
+ * proxy's name instead of the server's.
  *
- * A name is resolved before the first connection. It is resolved again before a new connection if
- * one has ended or failed since, or after 30 seconds. gRPC distributes exchanges over all addresses
- * (round_robin). HTTP, and gRPC with pick_first, use one address that works. A failed address is
- * avoided for a while (addresses.h).
+ * A name is resolved before the first connection. Before a new connection, the name is resolved
+ * again if a connection has ended or failed since, or after 30 seconds. gRPC distributes exchanges
+ * over all addresses (round_robin). HTTP, and gRPC with pick_first, use one address that works. A
+ * failed address is avoided for a while (addresses.h).
  *
  * After br_client_expect_retry, a client without a connection tries to connect about every two
- * seconds, for up to one minute. Thus it notices a recovered backend before the next retry, and
- * calls `on_reachable`.
+ * seconds, for up to one minute. Thus the client notices a recovered backend before the next retry,
+ * and calls `on_reachable`.
  *
  * A connection is abandoned:
  * - when the peer sends GOAWAY
@@ -19,8 +19,9 @@
  * - when a PING is not answered (HTTP/2, while exchanges are in progress)
  * - when sent data is not acknowledged (TCP_USER_TIMEOUT)
  *
- * Queued exchanges end with an error if no connection can be made. So does an exchange whose
- * connection closes before the response. A client never retries; retry_on_failure does.
+ * Queued exchanges end with an error if no connection can be made. An exchange also ends with an
+ * error if its connection closes before the response. A client never sends an exchange again after
+ * a failure. The exporter's retry_on_failure does that.
  */
 #pragma once
 
@@ -36,17 +37,19 @@
 #include "net/tls.h"
 #include "wire/exchange.h"
 
-/* HTTP keep-alive settings: connections kept for reuse. Keys and defaults are those of the
- * Collector's confighttp. */
+/* HTTP keep-alive settings: connections kept for reuse. The keys and defaults are the same as in
+ * the Collector's confighttp. */
 struct br_client_keepalive {
     bool enabled;
-    /* close a connection after this time without an exchange, in nanoseconds; 0: never */
+    /* close a connection on which no exchange was in progress for this time, in nanoseconds; 0:
+     * never */
     uint64_t idle_conn_timeout;
 };
 
 extern const struct br_option br_client_keepalive_options[];
 
-/* Option rows for a struct `type` that has a member `keepalive` of this type. */
+/* Option rows for a struct `type` that has a member `keepalive` of type struct
+ * br_client_keepalive. */
 #define BR_CLIENT_KEEPALIVE_ROWS(type)                                                             \
     BR_STRUCT(type, keepalive, br_client_keepalive_options,                                        \
               "reuse of connections for further requests"),                                        \
@@ -56,28 +59,32 @@ extern const struct br_option br_client_keepalive_options[];
 struct br_client_config {
     const char *endpoint; /* gRPC: host:port, http(s)://host:port, dns:///host:port, unix:///path;
                              HTTP: http(s)://host[:port][/...] */
-    bool grpc;            /* HTTP/2 with gRPC framing; otherwise HTTP/1.1 */
-    bool http2;           /* not gRPC: use HTTP/2 if the server selects it over TLS (ALPN) */
-    /* gRPC: use one address of the name; otherwise exchanges are distributed over all addresses */
+    bool grpc;            /* use HTTP/2 with gRPC framing; otherwise HTTP/1.1 */
+    bool http2;           /* HTTP without gRPC: use HTTP/2 if the server selects it by ALPN (TLS) */
+    /* gRPC: use one address of the name; otherwise exchanges are distributed over all its
+     * addresses */
     bool pick_first;
-    const struct br_tls_config
-        /* borrowed until the client is freed; NULL: default TLS settings, and the endpoint's
-         * scheme decides whether TLS is used */
-        *tls;
+    /* TLS settings, borrowed until the client is freed; NULL: default TLS settings, and the
+     * endpoint's scheme decides whether TLS is used */
+    const struct br_tls_config *tls;
     /* URL of an HTTP proxy; NULL: use the proxies of the environment (net/route.h) */
     const char *proxy_url;
-    /* id of the extension that adds credentials to exchanges (net/signing.h); NULL: none */
+    /* id of the extension that adds credentials to exchanges (net/signing.h); NULL: no
+     * credentials are added */
     const char *authenticator;
     const char *authority; /* value of Host or :authority; NULL: the endpoint's authority */
-    /* maximum number of connections. gRPC: per address, 0: 1; HTTP: in total, 0: 100 */
+    /* maximum number of connections. gRPC: per address, and 0 means 1. HTTP: in total, and 0
+     * means 100. */
     unsigned max_connections;
-    uint64_t keepalive_time_ms; /* HTTP/2: send a PING after this time without input; 0: 30 s */
-    /* time limit for the answer to a PING, 0: 10 s; also the value of TCP_USER_TIMEOUT, 0: 20 s */
+    /* HTTP/2: send a PING if nothing was received for this time; 0: 30 s */
+    uint64_t keepalive_time_ms;
+    /* time limit for the answer to a PING (0: 10 s), and value of TCP_USER_TIMEOUT (0: 20 s) */
     uint64_t keepalive_timeout_ms;
     bool keepalive_without_stream; /* send PINGs also while no exchange is in progress */
-    uint64_t idle_timeout_ms;      /* HTTP: close unused connections after this time; 0: 90 s */
-    bool close_after_use;          /* HTTP: use each connection for one exchange only */
-    /* limit for a name resolution, and separately for a connection with its TLS handshake; 0: 20
+    /* HTTP: close a connection that was unused for this time; 0: 90 s */
+    uint64_t idle_timeout_ms;
+    bool close_after_use; /* HTTP: use each connection for one exchange only */
+    /* time limit for a name resolution, and again for a connection with its TLS handshake; 0: 20
      * s */
     uint64_t connect_timeout_ms;
     const struct br_log *log;
@@ -98,7 +105,7 @@ struct br_endpoint {
     bool unix_socket;
 };
 
-/* Sets the fields of `config` that depend on `keepalive`. */
+/* Sets the fields of `config` for the HTTP keep-alive settings in `keepalive`. */
 void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
                                struct br_client_config *config);
 
@@ -106,9 +113,9 @@ void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
 
 /* Warns about a base URL that is probably wrong, because it has a query string or ends in one of
- * the paths in `added` (NULL-terminated). The exporter appends those paths itself. `node` is the
- * value in the config, `path` its key. `instead` completes the message with the correct way to
- * configure a full URL. */
+ * the paths in `added` (NULL-terminated). The exporter itself appends the paths in `added`.
+ * `node` is the URL's value in the config, `path` its key. `instead` completes the message with
+ * the correct way to configure a full URL. */
 void br_endpoint_check_base(const char *url, const char *const *added, const char *instead,
                             const struct br_yaml *node, const char *path, struct br_errs *errs);
 
@@ -117,9 +124,9 @@ void br_endpoint_check_otlp_port(const struct br_endpoint *endpoint, bool grpc,
                                  const struct br_yaml *node, const char *path,
                                  struct br_errs *errs);
 
-/* Checks whether a client can be made from a config: that the endpoint and the proxy are valid
- * and certificates load. Returns 0, or the same errors as br_host_ops.connect, with a message in
- * `err`. */
+/* Checks whether a client can be made from a config: the endpoint and the proxy must be valid,
+ * and the certificates must load. Returns 0, or the same errors as br_host_ops.connect, with a
+ * message in `err`. */
 int br_client_check(const struct br_client_config *config, struct br_err *err);
 
 /* The operations of a client. Tests provide their own implementation. */
@@ -127,7 +134,7 @@ struct br_client_ops {
     void (*send)(struct br_client *client, struct br_exchange *exchange);
     void (*cancel)(struct br_client *client, struct br_exchange *exchange);
     void (*free)(struct br_client *client);
-    /* see br_client_expect_retry; NULL if the implementation makes no connections */
+    /* see br_client_expect_retry; NULL if the client makes no connections, as in tests */
     void (*expect_retry)(struct br_client *client);
 };
 
@@ -135,22 +142,22 @@ struct br_client {
     const struct br_client_ops *ops;
 };
 
-/* Sends an exchange. on_done is called once: later, or before the return if memory is short. A
- * NULL `exchange->authority` is replaced by the client's. */
+/* Sends an exchange. Calls on_done once: usually after the return, but before it if memory is
+ * short. If `exchange->authority` is NULL, the client's authority is used. */
 static inline void br_client_send(struct br_client *client, struct br_exchange *exchange)
 {
     client->ops->send(client, exchange);
 }
 
-/* Cancels a queued or sent exchange. A cancelled sent exchange counts as a timeout. on_done is
- * not called. */
+/* Cancels a queued or sent exchange. If the exchange was sent, the cancellation counts as a
+ * timeout. on_done is not called. */
 static inline void br_client_cancel(struct br_client *client, struct br_exchange *exchange)
 {
     client->ops->cancel(client, exchange);
 }
 
-/* Announces that a failed exchange will be retried, so that the client probes for the backend.
- * May be called from on_done. */
+/* Announces that a failed exchange will be retried, so that the client tries to connect to the
+ * backend before the retry. May be called from on_done. */
 static inline void br_client_expect_retry(struct br_client *client)
 {
     if (client->ops->expect_retry)

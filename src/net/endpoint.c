@@ -14,7 +14,7 @@ static bool endpoint_starts(const char **text, const char *prefix)
     return true;
 }
 
-/* Returns true for a path, with an optional query, that can be sent in a request line. */
+/* Returns true for a path, with an optional query, that may appear in a request line. */
 static bool endpoint_path_ok(const char *path)
 {
     if (*path && *path != '/')
@@ -45,7 +45,8 @@ static bool endpoint_host_ok(const char *host, size_t len, bool brackets)
     return true;
 }
 
-/* Splits "host:port", "[v6]:port" or "host". If the text has no port, the port is `dflt`. */
+/* Splits "host:port", "[IPv6 address]:port" or "host". If the text has no port, the port is
+ * `dflt`. */
 static bool endpoint_host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
 {
     const char *end = text + len, *host = text, *host_end = end, *port = NULL;

@@ -6,7 +6,7 @@
 #include "net/gate.h"
 
 /* Reads the address of "192.0.2.1:80" or "[2001:db8::1]:80". An IPv4 address has the form of
- * ::ffff:192.0.2.1. Other texts (unix sockets) result in zeros. */
+ * ::ffff:192.0.2.1. For other texts, such as those of unix sockets, the address is all zero. */
 static void failures_address(const char *peer, uint8_t ret[16])
 {
     char text[64];
@@ -35,7 +35,7 @@ static bool failures_equal(const void *entry, const void *key)
     return failure->count && memcmp(failure->address, key, sizeof failure->address) == 0;
 }
 
-/* Subtracts the failures that are forgiven by now. */
+/* Subtracts the failures that have been forgiven since the last call. */
 static void failures_forgive(struct br_failure *failure, uint64_t now_ms)
 {
     uint64_t forgiven = (now_ms - failure->since_ms) / BR_FAILURES_FORGIVE_MS;

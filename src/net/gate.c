@@ -12,7 +12,7 @@
 #include "wire/grpc.h"
 
 #define CHALLENGE_SIZE 192
-#define PARAM_MAX 4096 /* longest credentials in a query parameter, in bytes */
+#define PARAM_MAX 4096 /* maximum length, in bytes, of credentials in a query parameter */
 #define DETAILS_ARENA_MAX 4096
 
 static const char *const reasons[BR_GATE_REASONS] = {
@@ -38,8 +38,9 @@ static void gate_refuse_grpc(struct br_request *request, enum br_gate_reason rea
     br_arena_release(&arena);
 }
 
-/* Writes the value of WWW-Authenticate (RFC 9110 section 11.6.1). A page that fetches data must not
- * make the browser ask for a password, so the scheme is then one that browsers do not know. */
+/* Writes the value of WWW-Authenticate (RFC 9110 section 11.6.1). A page that fetches data must
+ * not make the browser ask for a password. For such requests, the scheme begins with "X-", so
+ * that browsers do not know it. */
 static void gate_challenge(const struct br_gate *gate, const struct br_authenticator *authenticator,
                            const struct br_request *request, char out[CHALLENGE_SIZE])
 {
@@ -82,8 +83,9 @@ static void gate_refuse(struct br_gate *gate, const struct br_authenticator *aut
         gate_refuse_http(gate, authenticator, request, reason);
 }
 
-/* Returns true if the credentials are valid. Otherwise sets `*ret_reason`. Credentials of a session
- * were valid before, so they are not a guess when they no longer are. */
+/* Returns true if the credentials are valid. Returns false and sets `*ret_reason` if they are
+ * not. Invalid credentials of a session are not counted as a failure, because they were valid
+ * before and are not a guess. */
 static bool gate_check(struct br_gate *gate, struct br_authenticator *authenticator,
                        struct br_request *request, const char *value, bool from_session,
                        enum br_gate_reason *ret_reason)
@@ -107,7 +109,7 @@ static bool gate_check(struct br_gate *gate, struct br_authenticator *authentica
     return false;
 }
 
-/* Returns the decoded value of the query parameter that has the credentials, or NULL. */
+/* Returns the decoded value of the query parameter that contains the credentials, or NULL. */
 static const char *gate_find_param(const struct br_gate *gate,
                                    const struct br_authenticator *authenticator,
                                    const struct br_request *request, char out[PARAM_MAX + 1])

@@ -6,9 +6,9 @@
  *
  * A request without valid credentials gets 401 with WWW-Authenticate, or UNAUTHENTICATED over gRPC.
  * Failures are counted by client address (br_failures). An address above the limit gets 429 with
- * Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Tokens, and passwords that were valid before,
- * are still accepted from such an address, because several clients may share it. Passwords that
- * would have to be hashed are not.
+ * Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Valid tokens, and passwords that were valid
+ * before, are still accepted from such an address, because several clients may share the address.
+ * Passwords that would have to be hashed are rejected.
  */
 #pragma once
 
@@ -24,20 +24,21 @@
 /* --- Failures by address -----------------------------------------------------------------------
  */
 
-#define BR_FAILURES_SETS 512 /* sets of two addresses whose failures a server counts */
-#define BR_FAILURES_MAX 10   /* failures of an address in one burst */
-#define BR_FAILURES_FORGIVE_MS                                                                     \
-    1000 /* time after which one failure is forgiven, in milliseconds                              \
-          */
+/* number of entry pairs in a server's table of failures; an entry counts for one address */
+#define BR_FAILURES_SETS 512
+#define BR_FAILURES_MAX 10 /* number of failures at which an address is limited */
+/* time after which one failure is forgiven, in milliseconds */
+#define BR_FAILURES_FORGIVE_MS 1000
 
 /* The failures of one address: an IPv4 address, or the first 64 bits of an IPv6 address. */
 struct br_failure {
     uint8_t address[16];
-    uint64_t since_ms; /* time up to which `count` was decreased */
-    uint32_t count;    /* recent failures; 0: the entry is empty */
+    /* time, in milliseconds, up to which forgiven failures were subtracted from `count` */
+    uint64_t since_ms;
+    uint32_t count; /* number of recent failures; 0: the entry is empty */
 };
 
-/* A table of recent failures. When it is full, older addresses are forgotten. */
+/* A table of recent failures. If the table is full, a new address replaces an older one. */
 struct br_failures {
     struct br_cache cache;
     struct br_failure *entries;
@@ -58,11 +59,12 @@ void br_failures_add(struct br_failures *failures, const char *peer, uint64_t no
  */
 
 struct br_gate_config {
-    const struct br_auth_config *auth; /* the block `auth`; NULL: there is no gate */
-    /* Returns true for requests that need no credentials. NULL: there are none. */
+    const struct br_auth_config *auth; /* the config's block `auth`; NULL: the server has no gate */
+    /* Returns true for requests that need no credentials. NULL: all requests need credentials. */
     bool (*is_public)(struct br_handler *handler, const struct br_request *request);
-    /* Returns the value of the credentials header for a request without this header, such as the
-     * credentials of its session; NULL: the request has none. `credential` may be NULL. */
+    /* Returns credentials for a request without the header of credentials, such as the
+     * credentials of its session. Returns NULL if the request has no credentials. `credential`
+     * may be NULL. */
     const char *(*credential)(struct br_handler *handler, const struct br_request *request);
 };
 
@@ -76,7 +78,7 @@ struct br_gate {
     const struct br_log *log;
     const char *what; /* name of the endpoint in log messages */
     struct br_failures failures;
-    double *refused[BR_GATE_REASONS]; /* metrics: rejected requests by reason */
+    double *refused[BR_GATE_REASONS]; /* counters of rejected requests, by reason */
     struct br_log_limit log_limits[BR_GATE_REASONS];
 };
 
@@ -86,5 +88,5 @@ int br_gate_init(struct br_gate *gate, struct br_host *host, const struct br_gat
                  struct br_handler *inner, const char *name, const char *what,
                  const struct br_log *log);
 
-/* Frees the gate's memory. Accepts a zeroed gate. */
+/* Frees the gate's memory. Accepts a gate that is all zero. */
 void br_gate_release(struct br_gate *gate);

@@ -25,7 +25,7 @@ static enum host_kind host_kind(const char *host)
     return mapped || IN6_IS_ADDR_LOOPBACK(&v6) ? LOOPBACK : ADDRESS;
 }
 
-/* Copies the name or address of a Host header, without port, brackets and trailing dot. */
+/* Copies the name or address in a Host header, without port, brackets and trailing dot. */
 static bool host_read(const char *text, char ret[HOST_SIZE])
 {
     size_t len = strlen(text);
@@ -87,8 +87,8 @@ bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *reque
            hosts_is_listed(hosts, host);
 }
 
-/* Returns true for an address, with or without brackets, or a name by RFC 1123, which may also
- * contain underscores, as container names do. */
+/* Returns true for an address, with or without brackets, or a name by RFC 1123. The name may
+ * also contain underscores, because container names do. */
 static bool hosts_is_valid(const char *text)
 {
     static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decides which Host headers a server accepts. This protects against DNS rebinding. In this attack
- * a web page makes its domain resolve to an address that only the browser can reach. The page may
- * then read from that address as from its own origin. The browser sends the page's domain in Host
- * (:authority), and the page cannot change that.
+ * Decides which Host headers a server accepts. The decision protects against DNS rebinding. In a
+ * DNS rebinding attack, a web page makes its domain resolve to an address that only the browser can
+ * reach. The page may then read from that address as from its own origin. The browser sends the
+ * page's domain in Host (:authority), and the page cannot change that.
  *
- * A server on loopback serves this machine. It accepts the names and addresses of loopback, the
- * name in its endpoint, and the names in `allowed`. A server on another address is reached by names
- * it cannot know, such as a Kubernetes Service or a DNS alias. It accepts every name while
- * `allowed` is empty. Otherwise it accepts the names in `allowed`, the name in its endpoint,
- * localhost, and all addresses. A page cannot choose an address as its origin. Browsers cannot
- * reach unix sockets and never omit Host (HTTP/1.0), so those requests are accepted.
+ * A server that listens on loopback serves only this machine. Such a server accepts the names and
+ * addresses of loopback, the name in its endpoint, and the names in `allowed`.
+ *
+ * A server on another address is reached by names that it cannot know, such as a Kubernetes Service
+ * or a DNS alias. Such a server accepts every name if `allowed` is empty. If `allowed` has names,
+ * the server accepts these names, the name in its endpoint, localhost, and all addresses. A page
+ * cannot choose an address as its origin.
+ *
+ * Requests to unix sockets, which browsers cannot reach, are accepted. Requests without Host
+ * (HTTP/1.0) are also accepted, because browsers always send Host.
  */
 #pragma once
 
@@ -28,7 +32,7 @@
 struct br_hosts {
     /* endpoint and transport of the server, as in struct br_server_config */
     const char *endpoint, *transport;
-    const struct br_strings *allowed; /* the setting allowed_hosts; may be NULL */
+    const struct br_strings *allowed; /* names in the setting allowed_hosts; may be NULL */
 };
 
 /* Returns true if an endpoint is localhost or a loopback address, or cannot be parsed. */

@@ -24,8 +24,8 @@
  * because idle connections are being closed */
 #define SHED_MS 10
 #define SHED_AT_ONCE 4
-/* The defaults of Go's listeners, which the Collector uses. */
-/* TCP_USER_TIMEOUT in milliseconds: closes the connection of a client that disappeared */
+/* The following constants are the defaults of Go's listeners, which the Collector uses. */
+/* TCP_USER_TIMEOUT in milliseconds: closes the connection of a client that has disappeared */
 #define UNACKNOWLEDGED_MS 30000
 /* TCP_NOTSENT_LOWAT: bytes of unsent output that the kernel buffers per connection */
 #define UNSENT_BYTES (8 << 10)
@@ -48,8 +48,8 @@ static void listener_on_handover(struct br_message *message, struct br_loop *loo
     br_free(handover);
 }
 
-/* Returns the server with the fewest connections. Servers with equal numbers are selected
- * round-robin. */
+/* Returns the server with the fewest connections. Servers with the same number of connections
+ * are selected round-robin. */
 static struct br_net_server *listener_choose(struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
@@ -67,9 +67,10 @@ static struct br_net_server *listener_choose(struct br_listener *listener)
     return best;
 }
 
-/* Returns the server at which the search for an idle connection begins: the one that has
- * published the earliest time of a last request. If no server has published a time, because all
- * connections are still being handed over, it is the server with the most connections. */
+/* Returns the server at which the search for an idle connection begins: the one whose published
+ * time of a last request is the earliest. If no server has published a time, because all
+ * connections are still being handed over, the search begins at the server with the most
+ * connections. */
 static struct br_net_server *listener_oldest(const struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
@@ -196,8 +197,8 @@ static void listener_on_again(struct br_timer *timer)
     uv_poll_start(&listener->poll, UV_READABLE, listener_on_acceptable);
 }
 
-/* Pauses accepting after a failed accept. Meanwhile clients stay in the kernel's queue. The loop
- * would otherwise retry continuously. */
+/* Pauses accepting after a failed accept, because the loop would otherwise retry continuously.
+ * Meanwhile clients wait in the kernel's queue. */
 static void listener_put_off(struct br_listener *listener, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
@@ -233,8 +234,8 @@ static void listener_on_acceptable(uv_poll_t *poll_handle, int status, int event
     }
 }
 
-/* Returns true if no process listens on an existing socket file. A crashed process leaves such a
- * file behind. */
+/* Returns true if no process listens on an existing socket file. A process that crashes leaves
+ * its socket file behind. */
 static bool listener_is_stale(const struct sockaddr_un *addr)
 {
     struct stat st;
@@ -256,8 +257,8 @@ static int listener_listen_unix(struct br_listener *listener, const char *path, 
                           sizeof addr.sun_path - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
     listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (listener->fd >=
-        0) /* Linux gives a socket's mode to the file at bind, so the file never has another mode */
+    /* On Linux, bind gives the file the mode of the socket, so the file never has another mode. */
+    if (listener->fd >= 0)
         (void)fchmod(listener->fd, SOCKET_MODE);
     int rc = listener->fd < 0 ? -1 : bind(listener->fd, (struct sockaddr *)&addr, sizeof addr);
     if (rc && listener->fd >= 0 && errno == EADDRINUSE) {
@@ -268,14 +269,15 @@ static int listener_listen_unix(struct br_listener *listener, const char *path, 
     }
     if (!rc) {
         memcpy(listener->path, path, strlen(path) + 1);
-        (void)chmod(path, SOCKET_MODE); /* the umask may have removed our own permissions too */
+        /* the umask may have removed some of the owner's permissions from the file */
+        (void)chmod(path, SOCKET_MODE);
     }
     if (rc || listen(listener->fd, BACKLOG))
         return br_err_set(err, BR_EIO, "cannot listen on %s: %s", path, strerror(errno));
     return 0;
 }
 
-/* Sets TCP options on the listening socket. On Linux, accepted connections inherit them
+/* Sets TCP options on the listening socket. On Linux, accepted connections inherit these options
  * (tcp(7)). */
 static void listener_set_tcp_options(int fd)
 {
@@ -334,8 +336,8 @@ int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_ord
     int rc = getaddrinfo(host[0] ? host : NULL, port_text, &hints, ret);
     if (rc)
         return br_err_set(err, BR_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
-    /* Like Go's listener: prefer IPv4 if a name has both; listen on IPv6 and IPv4 for all
-     * interfaces. */
+    /* Like Go's listener: prefer IPv4 if a name has IPv4 and IPv6 addresses; listen on IPv6 and
+     * IPv4 if all interfaces are meant. */
     bool every = !host[0] || strcmp(host, "::") == 0;
     ret_order[0] = every ? AF_INET6 : AF_INET;
     ret_order[1] = every ? AF_INET : AF_INET6;

@@ -196,7 +196,8 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
                 struct br_err *err)
 {
     if (worker == 0)
-        /* sets an environment variable, before any other thread can read the environment */
+        /* sets an environment variable, so it is called before other threads could read the
+         * environment */
         br_net_size_pool(n_workers);
     struct br_loop *loop = br_calloc(1, sizeof *loop);
     struct br_pool *pool = br_pool_new(POOL_IDLE_MAX);
@@ -264,8 +265,7 @@ void br_loop_free(struct br_loop *loop)
 {
     if (!loop)
         return;
-    /* Run the work that was queued when the nodes were closed: callbacks of items, and closes of
-     * streams. */
+    /* Run the work that closing the nodes has queued: callbacks of items, and streams to close. */
     (void)br_host_iterate(&loop->host);
     br_loop_flush(loop);
     (void)br_host_iterate(&loop->host);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The event loop of one worker: a libuv loop that also implements the worker's host (core/host.h).
- * One thread runs it. Other threads may only call br_loop_post and br_loop_command.
+ * One thread runs the loop. Other threads may only call br_loop_post and br_loop_command.
  *
  * One loop iteration runs these steps:
  * - read sockets
@@ -22,17 +22,19 @@
 struct br_loop;
 struct br_net;
 
-/* Makes the state that all loops of a process share: the listening sockets. Called before
- * threads start; afterwards only the first worker uses it. Returns NULL if memory is short. */
+/* Makes the state that all loops of a process share: the listening sockets. Must be called
+ * before threads start. Afterwards only the first worker uses the state. Returns NULL if memory
+ * is short. */
 struct br_net *br_net_new(void);
 void br_net_free(struct br_net *net);
 
-/* Raises the process's limit on descriptors to its hard limit. Servers then use at most three
- * quarters of it: above that, idle connections are evicted in favor of new ones. */
+/* Raises the process's limit on descriptors to the hard limit. Servers then use at most three
+ * quarters of the descriptors: above that number, idle connections are evicted in favor of new
+ * connections. */
 void br_net_raise_descriptors(struct br_net *net);
 
 /* A message to another loop, embedded in a struct that the sender allocated. `run` is called in
- * the thread of the receiving loop, and owns the message from then on. */
+ * the thread of the receiving loop, and owns the message from then on: it must free the message. */
 struct br_message {
     struct br_list link;
     void (*run)(struct br_message *message, struct br_loop *loop);
@@ -40,27 +42,28 @@ struct br_message {
 
 #define BR_MAILBOX_MAX 4096
 
-/* Makes the loop of worker `worker` of `n_workers`. Returns 0, or BR_ENOMEM or BR_EIO with a
- * message in `err`. */
+/* Makes the loop of the worker with index `worker`; the process has `n_workers` workers. Returns
+ * 0, or BR_ENOMEM or BR_EIO with a message in `err`. */
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err);
 
-/* Numbers of work items in the thread pool, by kind, summed over all loops. */
+/* Number of work items of each kind that are in the thread pool, summed over all loops. */
 struct br_net_works {
     unsigned by_kind[BR_WORK_KINDS];
 };
 
-/* Waits up to `wait_ms` until the thread pool has finished all work. Called after all loops have
- * stopped. Returns true if no work is left. `*ret` receives the numbers of unfinished work
- * items. */
+/* Waits up to `wait_ms` until the thread pool has finished all work. Must be called after all
+ * loops have stopped. Returns true if no work is left. `*ret` receives the numbers of unfinished
+ * work items. */
 bool br_net_wait_works(struct br_net *net, uint64_t wait_ms, struct br_net_works *ret);
 
 /* Starts the threads of the pool that all loops share. Must be called once, before the first
- * work item and the first name resolution. Returns 0, BR_ENOMEM, or BR_EIO if the system allows
- * the process too few threads; `err` receives the message. */
+ * work item and the first name resolution. Returns 0 or BR_ENOMEM, or BR_EIO if the system does
+ * not let the process create enough threads. `err` receives the message. */
 int br_net_start_pool(struct br_loop *loop, struct br_err *err);
 
-/* Frees a loop that has stopped. Its servers and clients must be freed first. Accepts NULL. */
+/* Frees a loop that has stopped. The loop's servers and clients must be freed first. Accepts
+ * NULL. */
 void br_loop_free(struct br_loop *loop);
 
 struct br_host *br_loop_host(struct br_loop *loop);
@@ -76,8 +79,8 @@ void br_loop_step(struct br_loop *loop);
  * BR_MAILBOX_MAX messages; the caller then still owns the message. */
 bool br_loop_post(struct br_loop *loop, struct br_message *message);
 
-/* Posts a message even if the mailbox contains BR_MAILBOX_MAX messages. For kinds of messages of
- * which only one exists, and for replies to posted messages. */
+/* Posts a message even if the mailbox contains BR_MAILBOX_MAX messages. Used only for replies to
+ * posted messages, and for kinds of messages of which only one exists in the process. */
 void br_loop_command(struct br_loop *loop, struct br_message *message);
 
 /* Runs the messages in the mailbox of a loop that has stopped. Messages own sockets and memory
@@ -85,11 +88,11 @@ void br_loop_command(struct br_loop *loop, struct br_message *message);
 void br_loop_read_mail(struct br_loop *loop);
 
 /* Limits the memory of incomplete requests in this loop to about `bytes`, the mark. 0: no limit.
- * Above the mark, connections that buffer more than their share are not read. The share is the
- * mark less the bytes that small connections buffer, divided equally among the large connections
- * (above BR_HELD_SMALL). One large connection at a time is read nevertheless, in rotation,
- * because memory is freed only when a request completes. Small connections are never paused, and
- * data in pipelines does not count. */
+ * Above the mark, connections that buffer more than their share are not read. A large connection
+ * buffers more than BR_HELD_SMALL. The share is the mark less the bytes that small connections
+ * buffer, divided by the number of large connections. One large connection at a time is read
+ * nevertheless, in rotation, because memory is freed only when a request completes. Small
+ * connections are never paused, and data in pipelines does not count. */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);
 
 #define BR_HELD_SMALL (256u << 10)

@@ -13,7 +13,8 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
-/* bytes that all server streams together read per loop iteration; the last read may exceed it */
+/* bytes that all server streams together read per loop iteration; only the last read may exceed
+ * this limit */
 #define BR_ITERATION_READ_MAX (1u << 20)
 /* bytes of unsent output above which a server stops reading from the client */
 #define BR_OUT_MAX (256u << 10)
@@ -22,19 +23,20 @@ struct br_stream;
 
 struct br_net {
     struct br_list listeners;
-    /* connections of all servers, including connections that are being handed to another worker */
+    /* number of connections of all servers, including those that are being handed to another
+     * worker */
     _Atomic unsigned n_connections;
-    /* above this count, idle connections are evicted; 0: no limit */
+    /* number of connections above which idle connections are evicted; 0: no limit */
     unsigned connections_mark;
     pthread_mutex_t works_lock; /* protects `works` */
     pthread_cond_t works_ended;
-    struct br_net_works works; /* number of work items in libuv's thread pool */
+    struct br_net_works works; /* numbers of work items in libuv's thread pool, by kind */
 };
 
-/* Initializes the fields of a br_net that work.c uses. */
+/* Initializes the fields of a br_net that work.c uses: `works` and its lock. */
 void br_net_works_init(struct br_net *net);
 
-/* Releases the fields of a br_net that work.c uses. */
+/* Releases the fields of a br_net that br_net_works_init initialized. */
 void br_net_works_release(struct br_net *net);
 
 /* The reason why a server connection ended: the label `reason` of
@@ -47,19 +49,22 @@ enum br_ending {
     BR_END_IDLE,          /* idle_timeout or max_connection_idle was exceeded */
     BR_END_AGE,           /* max_connection_age was exceeded */
     BR_END_HANDSHAKE,     /* no protocol was detected within handshake_timeout_ms */
-    BR_END_FIRST_REQUEST, /* no request within first_request_timeout_ms */
+    BR_END_FIRST_REQUEST, /* no request arrived within first_request_timeout_ms */
     /* a request head or a frame made no progress within the request timeout */
     BR_END_SLOW_REQUEST,
     BR_END_SLOW_BODY,   /* a body arrived more slowly than min_body_rate */
     BR_END_SLOW_READER, /* the client did not read a response in time */
     BR_END_KEEPALIVE,   /* the client did not answer a PING in time */
-    BR_END_EVICTED,     /* evicted while idle, in favor of a new connection */
-    BR_END_LIMIT,       /* rejected at the connection limit, with no idle connection to evict */
-    /* the client sent too many costly frames; closed with ENHANCE_YOUR_CALM */
+    BR_END_EVICTED,     /* the connection was idle and was evicted in favor of a new connection */
+    /* the connection was rejected at the connection limit, because no idle connection could be
+     * evicted */
+    BR_END_LIMIT,
+    /* the client sent too many costly frames; the server has sent ENHANCE_YOUR_CALM */
     BR_END_FLOOD,
-    BR_END_PROTOCOL, /* malformed input, or a protocol that the server does not accept */
+    /* the client sent malformed input, or speaks a protocol that the server does not accept */
+    BR_END_PROTOCOL,
     BR_END_TLS,
-    BR_END_NETWORK, /* the connection was reset, truncated, or its peer is unreachable */
+    BR_END_NETWORK, /* the connection was reset or truncated, or the client became unreachable */
     BR_END_MEMORY,
     BR_END_STOP, /* the server is stopping */
     BR_ENDINGS,
@@ -79,21 +84,23 @@ struct br_loop {
     struct br_list dirty; /* streams to flush: each has output, or has to be closed */
     struct br_list busy;  /* server streams that may have more output; see stream.c */
     unsigned n_busy;
-    uint64_t busy_resumed_ms; /* when busy streams were last resumed, by uv_now */
+    uint64_t busy_resumed_ms; /* time by uv_now at which busy streams were last resumed */
     /* server streams that are not read because they buffer more than their share of `mark` */
     struct br_list paused;
-    /* the one stream that is read although it exceeds its share, or NULL */
+    /* the only stream that is read although it buffers more than its share of `mark`, or NULL */
     struct br_stream *active;
-    struct br_list unread; /* server streams that will be read in a later iteration */
+    /* server streams that are readable and will be read in a later iteration */
+    struct br_list unread;
     unsigned n_unread;
     struct br_list slow_senders; /* readable server streams that send a request in small pieces */
     unsigned n_slow_senders;
     size_t read_bytes; /* bytes that server streams have read in this iteration */
     struct br_timer rotation;
-    unsigned active_ticks; /* ticks of loop->rotation since `active` was chosen */
-    size_t active_bytes;   /* bytes that `active` has read since the last tick */
-    size_t mark;           /* upper limit for `held`, in bytes; see br_loop_set_mark */
-    size_t held;           /* bytes that unfinished requests buffer */
+    /* number of ticks of loop->rotation since `active` became the active stream */
+    unsigned active_ticks;
+    size_t active_bytes; /* bytes that `active` has read since the last tick */
+    size_t mark;         /* upper limit for `held`, in bytes; see br_loop_set_mark */
+    size_t held;         /* bytes that the unfinished requests of all server streams buffer */
     /* bytes of `held` that belong to streams which buffer more than BR_HELD_SMALL */
     size_t held_large;
     unsigned n_large; /* number of streams that buffer more than BR_HELD_SMALL */
@@ -109,18 +116,18 @@ struct br_loop {
 
 struct br_loop *br_loop_of(struct br_host *host);
 
-/* Callbacks by which a stream reports to its owner. */
+/* Callbacks by which a stream reports events to its owner. */
 struct br_stream_events {
-    /* Called on server streams without a protocol, with the first plaintext bytes or after ALPN.
-     * Sets `stream->conn` and returns 0; returns BR_EAGAIN to wait for more bytes, or an error
-     * code that closes the stream. */
+    /* Called on server streams without a protocol, when the first plaintext bytes arrive or ALPN
+     * has selected a protocol. Sets `stream->conn` and returns 0; returns BR_EAGAIN to wait for
+     * more bytes, or an error code that closes the stream. */
     int (*detect)(struct br_stream *stream, const uint8_t *data, size_t len);
-    /* Called when the stream is connected, and whenever the peer has sent bytes. */
+    /* Called when the stream has connected, and whenever the peer has sent bytes. */
     void (*on_progress)(struct br_stream *stream);
     /* Called just before the stream is freed. `why` is never NULL. */
     void (*on_closed)(struct br_stream *stream, const char *why);
-    /* Called on server streams whose peer speaks another protocol. `complaint` is the text that
-     * the peer was sent. */
+    /* Called on server streams whose peer speaks another protocol. `complaint` is the error text
+     * that was sent to the peer. */
     void (*on_complaint)(struct br_stream *stream, const char *complaint);
 };
 
@@ -128,11 +135,11 @@ struct br_stream {
     struct br_loop *loop;
     const struct br_stream_events *events;
     void *owner;
-    struct br_conn *conn; /* owned */
-    struct br_tls *tls;   /* owned; NULL for plaintext */
+    struct br_conn *conn; /* protocol of the connection; owned */
+    struct br_tls *tls;   /* TLS state of the connection; owned; NULL for plaintext */
     uv_poll_t poll;
     int fd;
-    int polled;            /* the events that `poll` watches: UV_READABLE, UV_WRITABLE */
+    int polled;            /* bits of the events that `poll` watches: UV_READABLE, UV_WRITABLE */
     struct br_rope out;    /* bytes to write to the socket */
     struct br_list link;   /* entry in a list of the stream's owner */
     struct br_list dirty;  /* entry in loop->dirty */
@@ -142,7 +149,8 @@ struct br_stream {
     bool sends_slowly;
     /* consecutive reads of less than SMALL_READ bytes in the middle of a request */
     unsigned n_small_reads;
-    size_t held; /* bytes buffered by unfinished requests, as last added to loop->held */
+    /* bytes that unfinished requests of this stream buffer, as last added to loop->held */
+    size_t held;
     uint8_t first[24];
     unsigned n_first;
     /* Error texts, indexed by br_guess, for the protocols that end the stream. NULL: the
@@ -150,22 +158,22 @@ struct br_stream {
      * it has sent a byte. */
     const char *const *complaints;
     enum br_guess guess;
-    /* a server accepted this stream: it is subject to loop->mark, and is half-closed before it
+    /* the stream belongs to a server: loop->mark applies to it, and it is half-closed before it
      * is closed */
     bool server;
     bool connecting;
-    bool full;   /* the socket is not writable; `writing` measures for how long */
+    bool full;   /* the socket accepts no more output; `writing` measures for how long */
     bool eof;    /* the peer has closed its side of the connection */
-    bool ending; /* input is ignored; the stream ends once all output is sent */
+    bool ending; /* the stream ends when all output is sent; input is ignored */
     /* all output is sent and our side of the connection is shut down; input is discarded */
     bool half_closed;
     bool close_notify; /* TLS close_notify was requested */
     bool closing, freed;
     enum br_ending reason; /* why the stream ends: the first reason passed to br_stream_note */
-    char why[160];         /* text of `reason` */
+    char why[160];         /* text that describes `reason` */
     struct br_progress writing;
-    uint64_t opened_ms, read_ms, half_closed_ms,
-        resumed_ms; /* times by uv_now; `resumed_ms`: when the stream last left loop->paused */
+    /* times by uv_now; `resumed_ms` is when the stream was last removed from loop->paused */
+    uint64_t opened_ms, read_ms, half_closed_ms, resumed_ms;
 };
 
 /* Makes a stream on the non-blocking socket `fd`, which the stream then owns. Returns NULL and
@@ -176,7 +184,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
 /* Marks a stream to be flushed at the end of the loop iteration. */
 void br_stream_wake(struct br_stream *stream);
 
-/* Sets the protocol of a stream, which then owns it. */
+/* Sets the protocol of a stream. The stream then owns `conn`. */
 void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
 /* Decrypts bytes received from the peer and passes them to the protocol. */
@@ -187,39 +195,40 @@ void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len
 void br_stream_close(struct br_stream *stream, const char *why);
 void br_stream_close_for(struct br_stream *stream, enum br_ending reason, const char *why);
 
-/* Stores the reason for closing. Later calls have no effect. */
+/* Stores the reason why the stream ends. Only the first call for a stream has an effect. */
 void br_stream_note(struct br_stream *stream, enum br_ending reason, const char *why);
 
-/* Writes as much as the socket accepts, then closes and frees the stream at once. Must not be
- * called from a callback of the same stream. */
+/* Writes as much output as the socket accepts, then closes and frees the stream at once. Must
+ * not be called from a callback of the same stream. */
 void br_stream_end(struct br_stream *stream, const char *why);
 
-/* Flushes the streams in loop->dirty, and frees those that are closing. */
+/* Flushes the streams in loop->dirty, and frees the streams that are closing. */
 void br_loop_flush(struct br_loop *loop);
 
 /* Reads the streams in loop->unread, oldest first, until this iteration has read
- * BR_ITERATION_READ_MAX bytes. The limit lets output be sent between reads. Otherwise one
- * iteration could read from hundreds of streams before anything is forwarded, and memory would
- * grow. */
+ * BR_ITERATION_READ_MAX bytes. The limit lets output be sent between reads. Without the limit,
+ * one iteration could read from hundreds of streams before any data is forwarded, and memory
+ * would grow. */
 void br_loop_read_unread(struct br_loop *loop);
 
 /* Reads up to SLOW_SENDERS_PER_ITERATION streams of loop->slow_senders, oldest first, within
  * BR_ITERATION_READ_MAX, and then resets loop->read_bytes. Called after complete requests have
- * been answered: reading a thousand fragments takes milliseconds and completes nothing. */
+ * been answered, because reading a thousand fragments takes milliseconds and completes no
+ * request. */
 void br_loop_read_slow_senders(struct br_loop *loop);
 
-/* Lets busy streams send again: one per iteration, or up to BUSY_PER_MS per millisecond while
- * there are many. Returns true if any stream was resumed. */
+/* Lets busy streams send again. Resumes one stream per iteration, or up to BUSY_PER_MS streams
+ * per millisecond if more than BUSY_MANY are busy. Returns true if a stream was resumed. */
 bool br_loop_resume_busy(struct br_loop *loop);
 
-/* Returns true if more than BUSY_MANY streams are busy. They are then resumed per millisecond
- * instead of per iteration. */
+/* Returns true if more than BUSY_MANY streams are busy. br_loop_resume_busy then resumes streams
+ * once per millisecond and not in every iteration. */
 bool br_loop_has_many_busy(const struct br_loop *loop);
 
 void br_loop_resume(struct br_loop *loop);
 
-/* Implement host->ops: br_net_serve is in server.c, br_net_connect in client.c, the others in
- * work.c. */
+/* Implement host->ops. br_net_serve is in server.c, br_net_connect in client.c, and the other
+ * functions are in work.c. */
 int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
 int br_net_connect(struct br_host *host, const struct br_client_config *config,
@@ -229,7 +238,7 @@ void br_net_work_cancel(struct br_host *host, struct br_work *work);
 void br_net_work_wait(struct br_host *host, struct br_work *work);
 
 /*
- * Makes libuv allocate from br_malloc. Must be called before the first loop is made. See
+ * Makes libuv allocate memory by br_malloc. Must be called before the first loop is made. See
  * watchers.c, which also handles the growth of libuv's table of descriptors.
  */
 void br_watchers_init(void);
@@ -242,8 +251,9 @@ int br_watchers_start(struct br_loop *loop);
  * failure `poll` must not be passed to uv_close. */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* Returns how many work items of `kind` one of `n_workers` workers may have in the thread pool
- * at once. The sum over all workers leaves one thread for name resolution. */
+/* Returns how many work items of `kind` one worker may have in the thread pool at the same time,
+ * if there are `n_workers` workers. The sum over all workers leaves one thread for name
+ * resolution. */
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 
 /* Sets UV_THREADPOOL_SIZE to the number of threads that br_net_works_max implies, unless the

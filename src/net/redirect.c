@@ -24,12 +24,12 @@ struct br_hops {
     struct target *target; /* the target of the last redirect; NULL: the original client */
     unsigned count;
     bool stripped;
-    /* values of the exchange before the first redirect, restored by br_redirect_end */
+    /* path and authority of the exchange before the first redirect, restored by br_redirect_end */
     const char *path, *authority;
     const struct br_header *headers;
     size_t n_headers;
     char url_path[BR_URL_PATH_MAX];
-    struct br_header kept[]; /* the original headers without credentials */
+    struct br_header kept[]; /* the original headers except those that contain credentials */
 };
 
 void br_redirects_init(struct br_redirects *redirects, struct br_host *host,
@@ -68,7 +68,8 @@ static struct target *redirect_find(struct br_redirects *redirects,
     return NULL;
 }
 
-/* Frees unused targets at the limit. Returns false if all targets are in use. */
+/* Frees unused targets if the number of targets has reached its limit. Returns false if all
+ * targets are in use. */
 static bool redirect_evict_target(struct br_redirects *redirects)
 {
     struct br_list *list = redirects->targets.next;
@@ -102,7 +103,8 @@ static int redirect_connect(struct br_redirects *redirects, const struct br_endp
     config.endpoint = target->url;
     config.tls = config.tls ? &target->tls : NULL;
     config.authority = NULL;
-    config.authenticator = NULL; /* the exchange already has the credentials, if it may */
+    /* if the target may receive credentials, the exchange already contains them */
+    config.authenticator = NULL;
     config.on_reachable = NULL;
     int rc = br_net_connect(redirects->host, &config, &target->client, NULL);
     if (rc) {
@@ -128,7 +130,7 @@ static int redirect_get_target(struct br_redirects *redirects, const struct br_e
 
 /* --- Credentials ------------------------------------------------------------------------------ */
 
-/* Returns true for a header that contains no credentials. X-Scope-OrgID, the tenant, is not a
+/* Returns true if a header contains no credentials. X-Scope-OrgID, the tenant, is not a
  * credential: without that header, the data would be stored for another tenant. */
 static bool redirect_is_plain(const char *name)
 {
@@ -212,7 +214,7 @@ static void redirect_log(struct br_redirects *redirects, const struct br_exchang
 }
 
 /* Checks whether a redirect can be followed. Returns NULL and stores the URL in `*ret`, or
- * returns the reason why it cannot. */
+ * returns the reason why the redirect cannot be followed. */
 static const char *redirect_check(const struct br_redirects *redirects,
                                   const struct br_endpoint *from,
                                   const struct br_exchange *exchange, struct br_url *ret)
@@ -228,7 +230,7 @@ static const char *redirect_check(const struct br_redirects *redirects,
     return NULL;
 }
 
-/* Changes an exchange to request the URL. Returns the client that must send the exchange.
+/* Changes an exchange so that it requests `url`. Returns the client that must send the exchange.
  * Returns NULL after a failure, with the error in the exchange. */
 static struct br_client *redirect_set_target(struct br_redirects *redirects,
                                              struct br_client *client,

@@ -11,14 +11,14 @@
 #include "base/decimal.h"
 #include "base/str.h"
 
-#define USER_MAX 256 /* bytes of a decoded "user:password" */
+#define USER_MAX 256 /* maximum bytes of a decoded "user:password" */
 
 /* --- NO_PROXY --------------------------------------------------------------------------------- */
 
 /* An IPv4 or IPv6 address. IPv4-mapped IPv6 addresses are stored as IPv4. */
 struct route_ip {
     uint8_t bytes[16];
-    unsigned len; /* bytes of the address: 4 or 16 */
+    unsigned len; /* length of the address in bytes: 4 or 16 */
 };
 
 static bool route_read_ip(const char *text, struct route_ip *ret)
@@ -52,7 +52,7 @@ static bool route_same_prefix(const struct route_ip *one, const struct route_ip 
     return rest == 0 || (one->bytes[whole] ^ other->bytes[whole]) >> (8 - rest) == 0;
 }
 
-/* Parses "address/bits". Returns false if it is not a network. */
+/* Parses "address/bits". Returns false if the text is not a network in this notation. */
 static bool route_read_network(const char *text, struct route_ip *ret, unsigned *ret_bits)
 {
     char address[INET6_ADDRSTRLEN];
@@ -66,14 +66,15 @@ static bool route_read_network(const char *text, struct route_ip *ret, unsigned 
     if (!br_decimal_parse(slash + 1, strlen(slash + 1), v6 ? 128 : 32, &bits) ||
         !route_read_ip(address, ret))
         return false;
-    if (v6 && ret->len == 4) /* the prefix length of an IPv4-mapped address counts all 128 bits */
+    /* the prefix length of an IPv4-mapped IPv6 address counts all 128 bits */
+    if (v6 && ret->len == 4)
         bits = bits > 96 ? bits - 96 : 0;
     *ret_bits = (unsigned)bits;
     return true;
 }
 
-/* Removes ":port" from a NO_PROXY entry in place, and the brackets of an address with a port.
- * Returns the port, or "" if the entry has no port. */
+/* Removes ":port" from a NO_PROXY entry in place. If the entry is an address with a port,
+ * removes its brackets too. Returns the port, or "" if the entry has no port. */
 static const char *route_cut_port(char **entry)
 {
     char *text = *entry, *colon = strrchr(text, ':');
@@ -190,8 +191,8 @@ static int route_set_user(const char *text, size_t len, struct br_route *ret, st
     return 0;
 }
 
-/* Parses a proxy URL. The scheme may be missing unless `needs_scheme` is true. Environment
- * variables may omit it, as in Go. */
+/* Parses a proxy URL. The scheme may be missing unless `needs_scheme` is true: environment
+ * variables may omit the scheme, as in Go. */
 static int route_read_proxy(const char *url, bool needs_scheme, struct br_route *ret,
                             struct br_err *err)
 {

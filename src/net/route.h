@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A route describes how a client reaches its server: directly, or through an HTTP proxy (RFC 9110
- * section 3.7). The proxy is either set in the config (proxy_url, without exceptions) or taken from
- * the environment, as in Go's golang.org/x/net/http/httpproxy:
+ * section 3.7). The proxy is either set in the config (proxy_url, which ignores no_proxy) or taken
+ * from the environment, as in Go's golang.org/x/net/http/httpproxy:
  *
  * | variable | used for |
  * |---|---|
@@ -10,9 +10,8 @@
  * | http_proxy, HTTP_PROXY | http:// endpoints |
  * | no_proxy, NO_PROXY | exceptions: see br_proxies_skip |
  *
- * If both spellings are set, the lower-case one is used. Localhost, loopback addresses and unix
- * sockets are always reached directly, except that proxy_url also applies to localhost and
- * loopback.
+ * If both spellings of a variable are set, the lower-case variable is used. Unix sockets are always
+ * reached directly. Localhost and loopback addresses are reached directly unless proxy_url is set.
  */
 #pragma once
 
@@ -28,8 +27,9 @@ enum br_route_kind {
 struct br_route {
     enum br_route_kind kind;
     struct br_endpoint proxy; /* the proxy's address; unused if the route is direct */
-    char authorization[400];  /* value of Proxy-Authorization; "" without credentials */
-    /* name of the setting that selected the proxy, for messages: "proxy_url", "HTTPS_PROXY" */
+    /* value of Proxy-Authorization; "" if the proxy's URL has no credentials */
+    char authorization[400];
+    /* name of the setting that selected the proxy, for messages: "proxy_url", "HTTPS_PROXY", ... */
     const char *setting;
 };
 
@@ -54,8 +54,8 @@ int br_route_choose(const struct br_proxies *proxies, const struct br_endpoint *
     "URL of a proxy: http://[user:password@]host[:port]; default: the proxy in HTTPS_PROXY or "    \
     "HTTP_PROXY"
 
-/* Reports an error if br_route_choose would reject `proxy_url`, which is the value of that key
- * in `node`. `path` is the path of `node`. */
+/* Reports an error if br_route_choose would reject `proxy_url`, which is the value of the key
+ * proxy_url in `node`. `path` is the path of `node`. */
 void br_proxies_check(const char *proxy_url, const struct br_yaml *node, const char *path,
                       struct br_errs *errs);
 
@@ -66,5 +66,5 @@ void br_proxies_check(const char *proxy_url, const struct br_yaml *node, const c
  * - "host": this name and all names below it
  * - ".host" or "*.host": only the names below it
  *
- * All but networks may end in ":port". */
+ * All entries except networks may end in ":port". */
 bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port);

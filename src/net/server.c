@@ -164,11 +164,9 @@ static struct br_peer *server_peer_new(struct br_net_server *server,
     *peer =
         (struct br_peer){.server = server, .address = arrival->address, .max_age_ms = UINT64_MAX};
     peer->used_ms = uv_now(&server->loop->uv);
-    if (server
-            ->config
-            /* gRPC A9: the age limits of connections that were opened together must differ, or
-             * all of them would be closed together */
-            .max_age_ms)
+    /* gRPC A9: the age limits of connections that were opened together must differ, or all these
+     * connections would be closed together. */
+    if (server->config.max_age_ms)
         peer->max_age_ms = (uint64_t)((double)server->config.max_age_ms *
                                       (0.9 + 0.2 * br_host_random(&server->loop->host)));
     memcpy(peer->name, arrival->peer, sizeof peer->name);
@@ -183,8 +181,8 @@ static void server_start_tls(struct br_net_server *server, struct br_stream *str
 }
 
 /* Counts a connection that was handed over during the search for an idle connection, because
- * br_listener_hand_over did not count it. Returns false, with the socket closed, if memory is
- * short. */
+ * br_listener_hand_over did not count it. If memory is short, closes the socket and returns
+ * false. */
 static bool server_count_again(struct br_net_server *server, const struct br_arrival *arrival)
 {
     unsigned of_address;

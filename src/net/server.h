@@ -18,44 +18,48 @@
 #include "wire/conn.h"
 
 struct br_server_config {
-    /* name of the listener, equal on all workers: "receiver/otlp grpc" */
+    /* name of the listener, the same on all workers: "receiver/otlp grpc" */
     const char *name;
-    const char *what; /* name of the endpoint in log messages: "grpc" */
+    const char *what; /* name for the endpoint in log messages: "grpc" */
     /* address to listen at: "localhost:4317"; port 0 selects a free port */
     const char *endpoint;
-    const char *transport;           /* NULL, "tcp" or "unix"; with "unix", `endpoint` is a path */
-    const struct br_tls_config *tls; /* NULL: plaintext; borrowed until the server is freed */
-    struct br_gate_config gate;      /* authentication of requests; zeroed: none */
-    /* the handler itself authenticates requests, or none of its responses needs protection; else
-     * the server warns if other machines can send requests without authentication */
+    const char *transport; /* NULL, "tcp" or "unix"; with "unix", `endpoint` is a path */
+    /* TLS settings, borrowed until the server is freed; NULL: plaintext */
+    const struct br_tls_config *tls;
+    struct br_gate_config gate; /* authentication of requests; all zero: no authentication */
+    /* the handler itself authenticates requests, or none of its responses needs protection; if
+     * false, the server warns if other machines can send requests without authentication */
     bool guarded;
     struct br_conn_limits limits;
-    /* close a connection without requests after this time; 0: never */
+    /* close a connection that had no request for this time; 0: never */
     uint64_t idle_timeout_ms;
-    /* limit from accepting a connection to the detection of its protocol; 0: 10 s, or
+    /* time limit, from accepting a connection, for the detection of its protocol; 0: 10 s, or
      * first_request_timeout_ms if that is less */
     uint64_t handshake_timeout_ms;
-    /* limit for a request without progress (struct br_progress), and for a whole HTTP/1.1 head;
-     * 0: 30 s. For a response that the client does not read, the limit is this time or 20 s,
-     * whichever is less. */
+    /* time limit for a request without progress (struct br_progress), and for a whole HTTP/1.1
+     * head; 0: 30 s. For a response that the client does not read, the limit is this time or 20
+     * s, whichever is less. */
     uint64_t request_timeout_ms;
     /* minimum bytes per second of a body, averaged over 10 s or request_timeout_ms, whichever is
      * less; 0: 1024; negative: no minimum */
     int64_t min_body_rate;
-    /* limit from accepting a connection to the head of its first request; 0: 20 s */
+    /* time limit, from accepting a connection, for the head of its first request; 0: 20 s */
     uint64_t first_request_timeout_ms;
-    /* how long the server waits for the client to close after the last response; 0: 2 s */
+    /* how long the server waits for the client to close after the last response of a connection;
+     * 0: 2 s */
     uint64_t linger_timeout_ms;
     /* how long a stopping server waits for clients to complete requests and read responses; 0: 5
-     * s. Requests in the pipeline are waited for without a limit. */
+     * s. The server waits without a limit for requests that are in the pipeline. */
     uint64_t stop_timeout_ms;
-    uint64_t max_age_ms; /* maximum age of a connection, varied by 10 % at random; 0: none */
-    /* time that requests in progress have after max_age_ms; 0: no limit */
+    uint64_t max_age_ms; /* maximum age of a connection, varied by 10 % at random; 0: no limit */
+    /* time within which requests in progress must finish after max_age_ms; 0: no limit */
     uint64_t max_age_grace_ms;
-    uint64_t ping_time_ms;    /* HTTP/2: send a PING after this time without input; 0: never */
+    /* HTTP/2: send a PING if nothing was received for this time; 0: never */
+    uint64_t ping_time_ms;
     uint64_t ping_timeout_ms; /* how long the server waits for the answer to a PING; 0: 20 s */
-    /* Maximum number of connections of all workers. Above it, the connection that has been idle
-     * longest is evicted; if none is idle, the new one is rejected. 0: no limit. */
+    /* Maximum number of connections of all workers together. Above this number, a new connection
+     * evicts the connection that has been idle longest. If no connection is idle, the new
+     * connection is rejected. 0: no limit. */
     unsigned max_connections;
     /* maximum number of connections per client address, or per /64 network for IPv6 */
     unsigned max_connections_per_address;
@@ -68,14 +72,14 @@ struct br_server_place {
     char path[108];      /* path of a unix socket; "" for TCP */
     uint8_t address[16]; /* the IP address; an IPv4 address is in the first four bytes */
     bool v6, every_interface;
-    bool taken;    /* another process already listens there */
+    bool taken;    /* another process already listens at this address */
     unsigned port; /* the port; 0 if any free port is used, and for unix sockets */
 };
 
-/* Checks whether a server with this config could start here: that certificates load, the name
- * resolves, and the address belongs to this machine. A port that is in use sets `taken` and is
- * not an error. Opens nothing that is visible to others. Returns 0, or BR_EINVAL, BR_EIO or
- * BR_ENOMEM with a message in `err`. */
+/* Checks whether a server with this config could start here: the certificates must load, the
+ * name must resolve, and the address must belong to this machine. A port that is in use sets
+ * `taken` and is not an error. Opens nothing that is visible to others. Returns 0, or BR_EINVAL,
+ * BR_EIO or BR_ENOMEM with a message in `err`. */
 int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
                     struct br_err *err);
 
@@ -94,16 +98,17 @@ struct br_server {
 };
 
 /* Stops a server: closes the listening socket, lets requests in progress finish, and closes
- * connections as they become idle. Then calls `on_stopped` once, never before br_server_stop
- * returns. Must be called once. */
+ * connections as they become idle. When all connections are closed, calls `on_stopped` once,
+ * after br_server_stop has returned. Must be called once. */
 static inline void br_server_stop(struct br_server *server, void (*on_stopped)(void *arg),
                                   void *arg)
 {
     server->ops->stop(server, on_stopped, arg);
 }
 
-/* Closes the remaining connections and frees the server; handlers receive `gone` for their
- * requests. Must not be called from a callback of such a request. Accepts NULL. */
+/* Closes the remaining connections and frees the server. For each unfinished request, the
+ * handler's `gone` is called. Must not be called from a callback of an unfinished request.
+ * Accepts NULL. */
 static inline void br_server_free(struct br_server *server)
 {
     if (server)

@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "net/server_internal.h"
 
-#define FREE_PORTS 1024 /* ports below this number may require root */
+#define FREE_PORTS 1024 /* ports below this number may require root privileges */
 
 static void server_check_place_set(struct br_server_place *place, const struct addrinfo *ai)
 {
@@ -139,5 +139,6 @@ bool br_server_places_clash(const struct br_server_place *one, const struct br_s
         return one->every_interface || other->every_interface ||
                memcmp(one->address, other->address, 16) == 0;
     return one->v6 ? one->every_interface
-                   : other->every_interface; /* "::" includes all IPv4 interfaces */
+                   /* a server at "::" also listens on all IPv4 interfaces */
+                   : other->every_interface;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Listeners and servers, for src/net only. A listener is a listening socket, owned by the first
- * worker. It distributes connections to the servers of all workers.
+ * worker. A listener distributes connections to the servers of all workers.
  */
 #pragma once
 
@@ -15,11 +15,11 @@
 
 struct br_net_server;
 
-/* The client address for which connections are counted: an IPv4 address, or the first 64 bits of
- * an IPv6 address, which belong to one site. */
+/* The client address by which connections are counted: an IPv4 address, or the first 64 bits of
+ * an IPv6 address. All addresses that begin with the same 64 bits belong to one site. */
 struct br_client_address {
     uint8_t bytes[16];
-    bool known; /* whether the client has an IP address; false for unix sockets */
+    bool known; /* true if the client has an IP address; false for unix sockets */
 };
 
 /* An accepted socket that has not been assigned to a server's connections yet. */
@@ -28,13 +28,15 @@ struct br_arrival {
     char peer[64]; /* the client's address as text */
     struct br_client_address address;
     enum br_over_limit { BR_OVER_NONE, BR_OVER_SERVER, BR_OVER_ADDRESS } over_limit;
-    unsigned n_visited; /* servers visited or skipped in the search for an idle connection */
-    uint64_t oldest_ns; /* br_peer.since_ns of the oldest idle connection found; UINT64_MAX: none */
+    /* number of servers visited or skipped so far in the search for an idle connection */
+    unsigned n_visited;
+    /* br_peer.since_ns of the oldest idle connection found so far; UINT64_MAX: none was found */
+    uint64_t oldest_ns;
     unsigned oldest_at; /* index of the worker that owns the connection of `oldest_ns` */
 };
 
 struct br_listener {
-    struct br_list link; /* in net->listeners */
+    struct br_list link; /* entry in net->listeners */
     struct br_loop *loop;
     uv_poll_t poll;
     int fd;
@@ -44,16 +46,18 @@ struct br_listener {
     char path[108];
     bool open;
     const struct br_log *log;
-    struct br_timer again; /* resumes accepting after a shortage of descriptors or memory */
+    /* timer that resumes accepting after a shortage of descriptors or memory */
+    struct br_timer again;
     /* limits how often the warning about a failed accept is logged */
     struct br_log_limit log_limit;
     /* the servers, indexed by worker; set before threads start */
     struct br_net_server *targets[BR_WORKERS_MAX];
     unsigned n_targets, next;
-    /* maximum number of connections in total, and per client address; 0: no limit */
+    /* maximum number of connections of all workers, and per client address; 0: no limit */
     unsigned max, max_per_address;
-    pthread_mutex_t lock;     /* protects `addresses`, which all workers use */
-    struct br_map *addresses; /* connections per address; NULL without max_per_address */
+    pthread_mutex_t lock; /* protects `addresses`, which all workers use */
+    /* number of connections per client address; NULL if `max_per_address` is 0 */
+    struct br_map *addresses;
 };
 
 /* Opens the listening socket in the first worker's loop. Returns 0, or BR_EINVAL, BR_EIO or
@@ -74,15 +78,15 @@ struct br_listener *br_listener_find(struct br_net *net, const char *name);
 /* Stops accepting connections. Must be called in the first worker. */
 void br_listener_stop(struct br_listener *listener);
 
-/* Removes a worker's server, and frees the listener after the last one. */
+/* Removes a worker's server from the listener. Frees the listener with its last server. */
 void br_listener_leave(struct br_listener *listener, struct br_net_server *server);
 
 /* Hands a new connection to a server of this or another worker. The connection is added to that
- * server's count at once. It is not added during the search for an idle connection, because many
+ * server's count at once. During the search for an idle connection it is not added, because many
  * new connections would then count against each other. May be called in any worker. */
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival);
 
-/* Returns true if a connection limit is exceeded although the new connection is already counted.
+/* Returns true if a connection limit is exceeded. The new connection must already be counted.
  * May be called in any worker. */
 bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival);
 
@@ -96,20 +100,23 @@ struct br_net_server {
     struct br_handler *service; /* handler of requests: the gate, if there is one */
     struct br_gate gate;
     struct br_tls_context *tls;
-    struct br_tls_reload *tls_reload; /* NULL if the TLS files are never reloaded */
+    /* periodic reload of the TLS files; NULL if they are never reloaded */
+    struct br_tls_reload *tls_reload;
     /* streams of all connections, ordered by their last request, least recent first */
     struct br_list streams;
-    /* `since_ns` of the first stream; UINT64_MAX: no streams, or no connection limit */
+    /* `since_ns` of the first stream; UINT64_MAX if there is no stream or no connection limit */
     _Atomic uint64_t oldest_ns;
-    /* number of connections, including those handed over to this worker and not yet accepted */
+    /* number of connections, including connections handed over to this worker and not yet
+     * accepted */
     _Atomic unsigned load;
-    double *connections; /* gauge of accepted connections */
+    double *connections; /* value of the gauge of accepted connections */
     double *closed[BR_ENDINGS];
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
-    /* time limit, in milliseconds, for a client that does not read its response */
+    /* time, in milliseconds, within which a client must make progress in reading a response */
     uint64_t reading_ms;
-    uint64_t body_ms; /* time within which `body_progress` bytes of a body must arrive */
+    /* time, in milliseconds, within which `body_progress` bytes of a body must arrive */
+    uint64_t body_ms;
     size_t body_progress;
     bool stopping, stopped;
     void (*on_stopped)(void *arg);
@@ -118,35 +125,36 @@ struct br_net_server {
     struct br_log_limit refusals, complaints;
 };
 
-/* The state of one server connection, and the owner of its stream. */
+/* The state of one connection of a server. A struct br_peer owns the connection's stream. */
 struct br_peer {
     char name[64];
     struct br_client_address address;
     struct br_net_server *server;
-    uint64_t n_requests; /* requests that br_server_note_use has counted so far */
-    /* time of the last request, by uv_hrtime, or of the connection if it had none; 0 if the
-     * server has no connection limit */
+    uint64_t n_requests; /* number of requests that br_server_note_use has counted so far */
+    /* time, by uv_hrtime, of the last request, or of accepting the connection if it had no
+     * request; 0 if the server has no connection limit */
     uint64_t since_ns;
-    uint64_t used_ms;   /* time of the last request that arrived or was in progress, by uv_now */
-    uint64_t pinged_ms; /* time of the PING that is not answered yet; 0: no PING is unanswered */
+    uint64_t used_ms; /* last time, by uv_now, at which a request arrived or was in progress */
+    /* time at which the PING was sent that is not answered yet; 0: no PING is unanswered */
+    uint64_t pinged_ms;
     /* time at which the graceful shutdown of the connection began (GOAWAY); 0: not begun */
     uint64_t retired_ms;
     uint64_t max_age_ms; /* maximum age of this connection; UINT64_MAX: no limit */
 };
 
-/* Closes the socket of a rejected connection and removes it from the counts. */
+/* Closes the socket of a rejected connection and subtracts the connection from the counts. */
 void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
                     enum br_ending why);
 
-/* Returns true if the stream has no request or response in progress. That includes a stream
- * whose protocol was not detected yet. */
+/* Returns true if the stream has no request or response in progress. A stream whose protocol has
+ * not been detected yet is idle too. */
 bool br_server_stream_idle(const struct br_stream *stream);
 
-/* Accepts a new connection in the server's own loop, or rejects it. */
+/* Accepts a new connection in the loop of `server`, or rejects the connection. */
 void br_server_take(struct br_net_server *server, const struct br_arrival *arrival);
 
-/* Returns the time of the last request on the server's least recently used connection, by
- * uv_hrtime, or UINT64_MAX without connections. May be called in any thread. */
+/* Returns the time, by uv_hrtime, of the last request on the server's least recently used
+ * connection. Returns UINT64_MAX if the server has no connections. May be called in any thread. */
 uint64_t br_server_oldest_ns(struct br_net_server *server);
 
 /* Returns the number of a server's connections. May be called in any thread. */
@@ -155,24 +163,24 @@ unsigned br_server_load(struct br_net_server *server);
 /* Adds `change` to the number of a server's connections. May be called in any thread. */
 void br_server_add_load(struct br_net_server *server, int change);
 
-/* Removes a connection from the counts of its server and its address. */
+/* Subtracts a connection from the counts of its server and of its client address. */
 void br_server_uncount(struct br_net_server *server, const struct br_client_address *address);
 struct br_loop *br_server_loop(struct br_net_server *server);
 
 /* --- Times (server_times.c) ------------------------------------------------------------------- */
 
-/* Sets the timeouts that are 0 in the config to their defaults, and computes the times that
+/* Replaces the timeouts that are 0 in the config by their defaults, and computes the times that
  * depend on them. */
 void br_server_set_times(struct br_net_server *server);
 
-/* Updates the time of last use if a request has arrived or is in progress. */
+/* Updates the connection's time of last use if a request has arrived or is in progress. */
 void br_server_note_use(struct br_stream *stream);
 
-/* Runs periodically: closes connections that exceed a timeout, shuts down idle and old ones, and
- * sends PINGs. Restarts its timer. */
+/* Runs periodically: closes connections that exceed a timeout, shuts down idle and old
+ * connections, and sends PINGs. Restarts its timer. */
 void br_server_sweep(struct br_timer *timer);
 
-/* The sweep of a stopping server: closes connections as soon as nothing is in progress on them. */
+/* The sweep of a stopping server: closes each connection on which nothing is in progress. */
 void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- Limits (server_limits.c) ----------------------------------------------------------------- */
@@ -186,16 +194,17 @@ void br_server_forget(struct br_net_server *server, struct br_stream *stream);
 
 /* Searches for an idle connection to evict in favor of a new one, among all connections of the
  * listener or those of the client's address. Returns true if the longest idle connection
- * belonged to this worker and was closed. Otherwise returns false: the new connection was handed
- * over to another worker, or was rejected because no connection is idle. */
+ * belonged to this worker and was closed. Returns false if the new connection was handed over to
+ * another worker, or was rejected because no connection is idle. */
 bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Rejects a new connection while the process is above its memory limit, unless the server has
- * few connections. Returns true if it was rejected. */
+ * few connections. Returns true if the connection was rejected. */
 bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival);
 
-/* Adds one to the connection count of an address and stores the new count in `*ret` (0 if addresses
- * are not counted). Returns false if memory is short. May be called in any worker. */
+/* Adds one to the connection count of an address and stores the new count in `*ret`. If
+ * addresses are not counted, stores 0. Returns false if memory is short. May be called in any
+ * worker. */
 bool br_listener_note_address(struct br_listener *listener, const struct br_client_address *address,
                               unsigned *ret);
 
@@ -207,6 +216,6 @@ void br_listener_forget_address(struct br_listener *listener,
 unsigned br_listener_address_count(struct br_listener *listener,
                                    const struct br_client_address *address);
 
-/* Makes the most loaded servers close up to `count` idle connections each, because descriptors
- * are running out. Must be called in the first worker. */
+/* Makes the servers with the most connections close up to `count` idle connections each, because
+ * descriptors are running out. Must be called in the first worker. */
 void br_net_shed(struct br_loop *here, unsigned count);

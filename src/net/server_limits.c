@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connection limits. A new connection at the limit replaces the connection of any worker that has
- * gone longest without a request. If every connection has a request in progress, the new one is
- * rejected.
+ * Enforces connection limits. A new connection at the limit replaces the connection that has gone
+ * longest without a request, on any worker. If every connection has a request in progress, the new
+ * connection is rejected.
  *
- * A worker only examines its own connections. It publishes in `oldest_ns` when its first connection
- * had its last request, which is a lower bound for its idle ones. The search begins at the worker
- * with the lowest bound and visits the others in turn. It skips workers that cannot have an older
- * idle connection than the oldest one found so far. It ends at the worker with the oldest one. If
- * that one was closed or has a request by then, a second round evicts the first idle connection it
- * finds.
+ * A worker only examines its own connections. The worker publishes in `oldest_ns` when its first
+ * connection had its last request. No idle connection of the worker had its last request before
+ * that time.
+ *
+ * The search begins at the worker with the earliest published time and visits the other workers in
+ * turn. The search skips workers that cannot have an idle connection older than the oldest one
+ * found so far. The search ends at the worker that owns the oldest idle connection. If that
+ * connection was closed meanwhile or has a request, a second round evicts the first idle connection
+ * that it finds.
  */
 #include <string.h>
 
 #include "base/mem.h"
 #include "net/server_internal.h"
 
-#define LOOK_AT_MOST 4096 /* maximum number of streams to examine in search of an idle one */
-/* connections per server and worker that are accepted above the memory limit, so that probes are
- * still answered */
+/* maximum number of streams that are examined in search of an idle connection */
+#define LOOK_AT_MOST 4096
+/* number of connections per server and worker that are accepted even above the memory limit, so
+ * that health probes are still answered */
 #define SPARE_CONNECTIONS 8
 
 /* --- The order of eviction -------------------------------------------------------------------- */
 
-/* Returns true if connections are limited. Servers with no limit do not need the order across
- * workers, and their requests do not pay for it. */
+/* Returns true if connections are limited. Without a limit, the order of eviction across
+ * workers is not needed, and requests do not update it. */
 static bool server_limit_is_set(const struct br_net_server *server)
 {
     return server->listener->max || server->listener->max_per_address;
@@ -165,7 +169,7 @@ bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival
 }
 
 /* Returns the server that the search visits after `server`, or NULL if the search is over.
- * Returns `server` itself if it has the oldest idle connection. */
+ * Returns `server` itself if that server has the oldest idle connection. */
 static struct br_net_server *server_limit_next(const struct br_net_server *server,
                                                struct br_arrival *arrival)
 {

@@ -7,24 +7,25 @@
 #define HANDSHAKE_MS 10000
 #define FIRST_REQUEST_MS 20000
 #define REQUEST_MS 30000
-/* limit for a response that the client does not read; the same as gRPC's for unacknowledged data */
+/* limit for a response that the client does not read; the same as gRPC's limit for
+ * unacknowledged data */
 #define READING_MS 20000
-#define BODY_MS 10000 /* the period over which the rate of a body is averaged */
+#define BODY_MS 10000 /* milliseconds over which the rate of a body is averaged */
 #define BODY_RATE 1024
 #define LINGER_MS 2000
 #define STOP_MS 5000
 #define STOP_SWEEP_MS 10
-/* limit for the client to close while the server stops; shorter than LINGER_MS, so that a stop
- * is not delayed by clients */
+/* how long a stopping server waits for a client to close; shorter than LINGER_MS, so that
+ * clients do not delay the stop */
 #define STOP_LINGER_MS 100
 #define PING_TIMEOUT_MS 20000
 
 /* --- Timeouts ----------------------------------------------------------------------------------
  */
 
-/* Returns the time since which the server has been waiting for `what`, or UINT64_MAX. A paused
- * connection is not waited for, and its timeout restarts when it is resumed. A large unread
- * response fills the socket, which `writing` records. */
+/* Returns the time since which the server has been waiting for `what`, or UINT64_MAX. The server
+ * does not wait for a paused connection; the timeout restarts when the connection is resumed. A
+ * large unread response fills the socket, which `writing` records. */
 static uint64_t server_times_awaits_since(const struct br_stream *stream, uint64_t now,
                                           enum br_awaited what)
 {
@@ -51,7 +52,7 @@ static bool server_times_awaits_anything(const struct br_stream *stream, uint64_
            server_times_awaits_since(stream, now, BR_AWAITS_READING) != UINT64_MAX;
 }
 
-/* Returns true if a connection must be closed although requests are in progress. A connection
+/* Returns true if a connection must be closed although requests may be in progress. A connection
  * past its maximum age may finish its requests within the grace period. A connection that never
  * completed a request head gets only the linger timeout. */
 static bool server_times_is_past_grace(const struct br_server_config *config,
@@ -64,7 +65,7 @@ static bool server_times_is_past_grace(const struct br_server_config *config,
            now - peer->retired_ms > config->max_age_grace_ms;
 }
 
-/* Closes a connection that exceeds a timeout. Returns false if it does not exceed any. */
+/* Closes a connection that exceeds a timeout. Returns false if no timeout is exceeded. */
 static bool server_times_close_overdue(const struct br_net_server *server, struct br_stream *stream,
                                        uint64_t now)
 {
@@ -106,8 +107,8 @@ void br_server_note_use(struct br_stream *stream)
     br_server_put_last(peer->server, stream);
 }
 
-/* Shuts a connection down. HTTP/2 clients receive a GOAWAY, which states that later streams are
- * ignored. */
+/* Begins the graceful shutdown of a connection. HTTP/2 clients receive a GOAWAY, which states
+ * that later streams are ignored. */
 static void server_times_retire(struct br_stream *stream, enum br_ending reason, const char *why,
                                 uint64_t now)
 {
@@ -177,8 +178,8 @@ void br_server_sweep(struct br_timer *timer)
 /* --- Stopping ----------------------------------------------------------------------------------
  */
 
-/* Returns the reason for closing a connection while the server stops, or NULL if the server must
- * wait for the connection. */
+/* Returns the reason why a stopping server closes a connection, or NULL if the server must wait
+ * for the connection. */
 static const char *server_times_stop_reason(const struct br_net_server *server,
                                             const struct br_stream *stream, uint64_t now)
 {
@@ -253,8 +254,8 @@ void br_server_set_times(struct br_net_server *server)
                               server_times_or_default(config->idle_timeout_ms, UINT64_MAX),
                               server_times_or_default(config->max_age_ms, UINT64_MAX),
                               server_times_or_default(config->max_age_grace_ms, UINT64_MAX)};
-    /* The sweep, which enforces the timeouts, is late by at most a quarter of the shortest
-     * timeout. */
+    /* The sweep enforces the timeouts. The sweep's interval is at most a quarter of the shortest
+     * timeout, so that timeouts are enforced soon enough. */
     server->sweep_ms = SWEEP_MS;
     for (size_t i = 0; i < BR_COUNT(times); i++)
         server->sweep_ms = times[i] / 4 < server->sweep_ms ? times[i] / 4 : server->sweep_ms;

@@ -15,15 +15,16 @@ struct signing_client {
     struct br_client *inner;
     struct br_host *host;
     const char *id;
-    struct br_list waiting; /* list of struct signed_exchange: exchanges without credentials yet */
+    /* list of struct signed_exchange: exchanges that wait for credentials */
+    struct br_list waiting;
     struct br_auth_waiter waiter;
     bool waits; /* `waiter` is in the authenticator's list */
 };
 
-/* An exchange, with the fields that are replaced while it is signed. */
+/* An exchange, with the original values of the fields that are replaced when it is signed. */
 struct signed_exchange {
-    struct br_list link; /* in client->waiting */
-    bool sent;           /* `inner` has the exchange */
+    struct br_list link; /* entry in client->waiting */
+    bool sent;           /* the exchange was passed to `inner` */
     struct br_exchange *exchange;
     struct br_signing signing;
     const struct br_header *headers;
@@ -138,7 +139,7 @@ static void signing_send_signed(struct signing_client *client,
     br_client_send(client->inner, exchange);
 }
 
-/* Signs the waiting exchanges. Those that still have no credentials wait again. */
+/* Signs the waiting exchanges. Exchanges for which there are still no credentials wait again. */
 static void signing_on_ready(struct br_auth_waiter *waiter)
 {
     struct signing_client *client = br_container_of(waiter, struct signing_client, waiter);

@@ -2,18 +2,20 @@
 /*
  * A stream reads and writes one socket: a server's connection or a client's.
  *
- * Server streams are served fairly: four lists in struct br_loop hold streams that have to wait.
- * - `unread`: readable, but this loop iteration has already read BR_ITERATION_READ_MAX bytes. They
- *   are read in the next iterations, oldest first.
- * - `slow_senders`: readable, but their last SMALL_READS reads in the middle of a request had less
- *   than SMALL_READ bytes each. They are read after complete requests have been answered, at most
- *   SLOW_SENDERS_PER_ITERATION of them per iteration.
- * - `busy`: they have sent the output of PULLS_PER_ITERATION pulls and may have more. One of them
- *   continues in each later iteration, or BUSY_PER_MS in each millisecond if they are more than
- *   BUSY_MANY.
- * - `paused`: their unfinished requests buffer more than their share (br_loop_set_mark). They are
- *   read again when memory has been freed. One such stream, loop->active, reads on, because a
- *   request that is never completed never frees its memory; the timer loop->rotation replaces it.
+ * Server streams are served fairly. Four lists in struct br_loop contain the streams that have to
+ * wait:
+ * - `unread`: readable streams that were not read because this loop iteration has already read
+ *   BR_ITERATION_READ_MAX bytes. These streams are read in the next iterations, oldest first.
+ * - `slow_senders`: readable streams whose last SMALL_READS reads in the middle of a request had
+ * less than SMALL_READ bytes each. Up to SLOW_SENDERS_PER_ITERATION of these streams are read per
+ * iteration, after complete requests have been answered.
+ * - `busy`: streams that have sent the output of PULLS_PER_ITERATION pulls and may have more
+ * output. One busy stream continues in each later iteration. If more than BUSY_MANY streams are
+ * busy, BUSY_PER_MS streams continue in each millisecond instead.
+ * - `paused`: streams whose unfinished requests buffer more than their share (br_loop_set_mark).
+ * Paused streams are read again when memory has been freed. One stream above its share,
+ * loop->active, is still read, because a request that is never completed never frees its memory.
+ * The timer loop->rotation replaces the active stream.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,27 +27,29 @@
 #include "net/net_internal.h"
 
 #define IOV_PER_SEND 960
-/* writes per stream and iteration, of up to BR_WRITE_SIZE bytes each */
+/* maximum number of writes per stream and iteration; a write has up to BR_WRITE_SIZE bytes */
 #define SENDS_PER_ITERATION 4
-/* calls of stream_pull per server stream and iteration; then other streams are served */
+/* maximum number of calls of stream_pull per server stream and iteration, so that other streams
+ * are served */
 #define PULLS_PER_ITERATION 2
-/* PULLS_PER_ITERATION of a stream with pipelined requests while many streams are busy */
+/* replaces PULLS_PER_ITERATION for a stream with pipelined requests while many streams are busy */
 #define PULLS_WHEN_MANY 1
-/* number of busy streams above which they are resumed per millisecond instead of per iteration */
+/* number of busy streams above which BUSY_PER_MS streams are resumed in each millisecond,
+ * instead of one in each iteration */
 #define BUSY_MANY 16
 #define BUSY_PER_MS 8
-/* slices; a longer array of slices is freed when no output is left */
+/* number of slices; a longer array of slices is freed when no output is left */
 #define IDLE_SLICES 16
-/* number of waiting streams above which waiting streams are not polled */
+/* number of streams with put-off reads above which their sockets are removed from the poller */
 #define UNREAD_POLLED 256
-/* bytes buffered by a stream above which its reads are limited to READ_LARGE_SIZE */
+/* number of buffered bytes of a stream above which its reads are limited to READ_LARGE_SIZE */
 #define READ_LARGE_FROM (1u << 20)
 #define READ_LARGE_SIZE (64u << 10)
-#define SMALL_READ 1024 /* bytes; a shorter read in the middle of a request is a small read */
-#define SMALL_READS 2u  /* consecutive small reads that make a slow sender */
+#define SMALL_READ 1024 /* a read of fewer bytes in the middle of a request is a small read */
+#define SMALL_READS 2u  /* number of consecutive small reads that make a stream a slow sender */
 #define SLOW_SENDERS_PER_ITERATION 64
 #define TICK_MS 20
-/* bytes per tick; an active stream that reads less is replaced by another stream */
+/* bytes that an active stream must read per tick; otherwise another stream replaces it */
 #define ACTIVE_BYTES_MIN (64u << 10)
 #define ACTIVE_TICKS_MAX 50
 
@@ -81,8 +85,8 @@ static bool stream_may_read(const struct br_stream *stream)
     return br_list_empty(&stream->pause);
 }
 
-/* Returns true if a waiting stream must not be polled. Staying in the poller costs less than
- * leaving and re-entering it, unless many streams wait. */
+/* Returns true if a stream whose read was put off must not be polled. Staying in the poller
+ * costs less than leaving and re-entering it, unless many streams wait. */
 static bool stream_waits_unpolled(const struct br_stream *stream)
 {
     const struct br_loop *loop = stream->loop;
@@ -90,7 +94,7 @@ static bool stream_waits_unpolled(const struct br_stream *stream)
            (stream->sends_slowly ? loop->n_slow_senders : loop->n_unread) > UNREAD_POLLED;
 }
 
-/* Updates the poll events if they have changed. */
+/* Updates the events for which the socket is polled, if these events have changed. */
 static void stream_watch(struct br_stream *stream)
 {
     int events = 0;
@@ -176,7 +180,7 @@ static void stream_busy_end(struct br_stream *stream)
     br_list_remove(&stream->busy);
 }
 
-/* Frees everything but the stream itself, which is freed when libuv has closed its handle. */
+/* Frees the content of a stream. The stream itself is freed when libuv has closed its handle. */
 static void stream_destroy(struct br_stream *stream)
 {
     if (stream->freed)
@@ -220,8 +224,8 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
     return stream->conn->ops->input(stream->conn, data, len, uv_now(&stream->loop->uv));
 }
 
-/* Stops reading from a stream that has to end. A client's stream is closed at once; a server's
- * stream first sends its pending output. */
+/* Stops reading from a stream that has to end. A client's stream is closed at once. A server's
+ * stream sends its pending output before it is closed. */
 static void stream_wind_down(struct br_stream *stream, enum br_ending reason, const char *why)
 {
     if (!stream->server) {
@@ -238,7 +242,8 @@ static const char *stream_complaint(const struct br_stream *stream)
     return stream->complaints ? stream->complaints[stream->guess] : NULL;
 }
 
-/* Answers a peer of another protocol with an HTTP/1.1 response, because most tools display that. */
+/* Answers a peer of another protocol with an HTTP/1.1 response, because most tools display such
+ * a response. */
 static void stream_answer_complaint(struct br_stream *stream, const char *complaint)
 {
     char text[512];
@@ -252,8 +257,8 @@ static void stream_answer_complaint(struct br_stream *stream, const char *compla
     br_buf_unref(buf);
 }
 
-/* Guesses the peer's protocol from its first bytes. Returns true if that protocol ends the
- * stream. */
+/* Guesses the peer's protocol from its first bytes. Returns true if the stream must end because
+ * of that protocol. */
 static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     if (!stream->complaints || stream->guess != BR_GUESS_NOTHING)
@@ -273,8 +278,8 @@ static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t l
     return true;
 }
 
-/* Returns the reason for a stream that its peer closed. A server that closes before it has sent
- * a byte probably expects another protocol. */
+/* Returns why the peer closed the stream, as text. A server that closes before it has sent a
+ * byte probably expects another protocol. */
 static const char *stream_why_closed(struct br_stream *stream, const char *otherwise)
 {
     const char *complaint = stream_complaint(stream);
@@ -296,8 +301,8 @@ static void stream_on_eof(struct br_stream *stream, bool cut_off)
             return;
         }
     }
-    /* After our half-close all output was sent, and the peer has only closed its side in
-     * response. */
+    /* After our half-close, all output has been sent, and the peer has closed its side only in
+     * response to that. */
     br_stream_close_for(stream, stream->half_closed ? BR_END_DONE : BR_END_PEER, why);
 }
 
@@ -327,8 +332,9 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* Returns how many bytes a connection may buffer while the loop is above its mark. Unless all
- * connections are small, at least one exceeds this share, because the sum exceeds the mark. */
+/* Returns how many bytes a connection may buffer while the loop is above its mark. If any
+ * connection is large, at least one connection exceeds this share, because all connections
+ * together exceed the mark. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;
@@ -393,7 +399,7 @@ void br_loop_resume(struct br_loop *loop)
 }
 
 /* Pauses a stream that buffers more than its share, unless it is the active stream or becomes
- * that. Returns true if the stream may not be read now. */
+ * the active stream. Returns true if the stream may not be read now. */
 static bool stream_hold_back(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -402,16 +408,16 @@ static bool stream_hold_back(struct br_stream *stream)
         return false;
     if (!loop->active)
         stream_activate(loop, stream);
-    if (loop->active == stream ||
-        !loop->rotation.slot) /* without the timer, a paused stream might never be resumed */
+    /* If the timer does not run, a paused stream might never be resumed. */
+    if (loop->active == stream || !loop->rotation.slot)
         return false;
     br_list_append(&loop->paused, &stream->pause);
     *loop->n_pauses += 1;
     return true;
 }
 
-/* Returns the error text for input that failed: the text of TLS or of the protocol, or otherwise
- * that of the error code. */
+/* Returns the error text for input that failed: the text from TLS or the protocol, or otherwise
+ * the text for the error code. */
 static const char *stream_error_text(const struct br_stream *stream, int rc,
                                      const struct br_err *err)
 {
@@ -447,7 +453,7 @@ void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len
 }
 
 /* Returns the maximum size of the next read. Large bodies are stored in fresh memory, where page
- * faults cost more than the copy. Smaller reads keep other streams from waiting for these page
+ * faults take longer than the copy. Smaller reads let other streams be served between these
  * faults. */
 static size_t stream_read_size(const struct br_stream *stream)
 {
@@ -468,8 +474,8 @@ static bool stream_read_once(struct br_stream *stream)
         return false;
     }
     if (n == 0) {
-        stream_on_eof(stream, stream->tls !=
-                                  NULL); /* over TLS a close without close_notify is a truncation */
+        /* Over TLS, a close without close_notify may be a truncation of the data. */
+        stream_on_eof(stream, stream->tls != NULL);
         return false;
     }
     stream->read_ms = uv_now(&loop->uv);
@@ -484,9 +490,9 @@ static bool stream_read_once(struct br_stream *stream)
     return (size_t)n == size;
 }
 
-/* Puts off a read if other streams already wait, if this iteration has read
- * BR_ITERATION_READ_MAX bytes, or if the stream is a slow sender. Returns true if the read was
- * put off. */
+/* Puts off a read if this iteration has read BR_ITERATION_READ_MAX bytes, or other streams'
+ * reads were put off before. The reads of slow senders are always put off. Returns true if the
+ * read was put off. */
 static bool stream_waits_to_read(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
@@ -507,7 +513,7 @@ static void stream_read_waiting(struct br_list *waiting)
     struct br_stream *stream = br_container_of(waiting->next, struct br_stream, unread);
     stream_unread_end(stream);
     (void)stream_read_once(stream);
-    /* wakes the stream, so that its socket is polled again, or the stream is closed */
+    /* wakes the stream: its socket must be polled again, or the stream must be closed */
     br_stream_wake(stream);
 }
 
@@ -526,8 +532,8 @@ void br_loop_read_slow_senders(struct br_loop *loop)
     loop->read_bytes = 0;
 }
 
-/* Handles a socket error. A client first reads the input that arrived before the error, mainly a
- * server's response to a request that the server did not read to its end. */
+/* Handles a socket error. A client first reads the input that arrived before the error. The
+ * input is often a response that the server sent before it had read the whole request. */
 static void stream_on_broken(struct br_stream *stream, int error)
 {
     while (!stream->server && !stream->connecting && stream_read_once(stream))
@@ -539,21 +545,20 @@ static void stream_on_broken(struct br_stream *stream, int error)
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-/* Returns the maximum of unsent output in bytes. It is smaller for servers, because they have
- * many clients and some of these do not read. */
+/* Returns the maximum of unsent output in bytes. The maximum is smaller for servers, because
+ * servers have many clients and some of these do not read. */
 static size_t stream_out_max(const struct br_stream *stream)
 {
     return stream->server ? BR_OUT_MAX : BR_WRITE_SIZE;
 }
 
-/* Moves output from the protocol, through TLS if there is one, to `stream->out`. */
+/* Moves output from the protocol to `stream->out`, and encrypts it if the stream uses TLS. */
 static int stream_pull(struct br_stream *stream)
 {
     struct br_pool *pool = stream->loop->host.pool;
-    size_t max =
-        /* positive, because the caller only pulls if `out` holds less than a quarter of the
-         * maximum */
-        stream_out_max(stream) - stream->out.len;
+    /* `max` is positive: the caller pulls only if `out` contains less than a quarter of the
+     * maximum. */
+    size_t max = stream_out_max(stream) - stream->out.len;
     if (!stream->tls)
         return stream->conn
                    ? stream->conn->ops->output(stream->conn, &stream->out, stream_out_max(stream))
@@ -565,7 +570,8 @@ static int stream_pull(struct br_stream *stream)
             rc = br_tls_send(stream->tls, &plain);
         br_rope_release(&plain);
         if (rc) {
-            (void)br_tls_output(stream->tls, pool, &stream->out); /* sends the TLS alert */
+            /* appends the TLS alert, so that the peer receives the reason */
+            (void)br_tls_output(stream->tls, pool, &stream->out);
             return rc;
         }
     }
@@ -592,8 +598,8 @@ static int stream_send_once(struct br_stream *stream)
     return (size_t)sent == bytes ? 1 : 0;
 }
 
-/* Returns the number of pulls per iteration. If conn->paused is set, the connection has more
- * pipelined requests, which are answered after the current output. */
+/* Returns the maximum number of pulls per iteration. If conn->paused is set, the connection has
+ * more pipelined requests, which are answered after the current output. */
 static unsigned stream_pulls_max(const struct br_stream *stream)
 {
     bool more = stream->conn && stream->conn->paused;
@@ -670,7 +676,7 @@ static bool stream_is_done(const struct br_stream *stream)
         return false;
     if (!stream->ending && !(stream->conn && stream->conn->ops->finished(stream->conn)))
         return false;
-    /* a client whose connection is finished need not send the rest of its output */
+    /* a client need not send its remaining output on a finished connection */
     return stream->out.len == 0 || !stream->server;
 }
 
@@ -684,7 +690,8 @@ static void stream_flush(struct br_stream *stream)
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);
-    /* a response ends its request, even an incomplete one, and so changes the buffered bytes */
+    /* a response ends its request, even an incomplete one, and so changes the number of buffered
+     * bytes */
     stream_count_held(stream);
     if (!stream_is_done(stream))
         return;
@@ -771,7 +778,7 @@ static void stream_on_poll(uv_poll_t *poll_handle, int status, int events)
         stream_on_connected(stream, status);
         return;
     }
-    if (status < 0) { /* libuv has stopped polling the socket */
+    if (status < 0) { /* after an error, libuv has stopped polling the socket */
         stream_on_broken(stream, stream_socket_error(stream));
         return;
     }

@@ -9,15 +9,16 @@
 #include "base/str.h"
 #include "net/tls_internal.h"
 
-/* With any AEAD cipher, a TLS record of RECORD bytes of plaintext takes at most PIECE bytes and
- * fits one buffer. The overhead is a header (5), a nonce (8), a tag (16) and a type (1). */
+/* RECORD bytes of plaintext become a TLS record of at most PIECE bytes with any AEAD cipher, so
+ * the record fits one buffer. The overhead is a header (5), a nonce (8), a tag (16) and a type
+ * (1). */
 #define PIECE 16384u
 #define RECORD (PIECE - 64u)
 #define PLAIN_MAX 16384u
 
-/* Maximum of pending output that OpenSSL produces by itself. A handshake flight with a
- * certificate chain fits: OpenSSL accepts chains up to 100 KiB. The connection of a peer that
- * requests key updates without reading the responses is closed. */
+/* Maximum of pending output, in bytes, that OpenSSL produces by itself. A handshake flight with
+ * a certificate chain fits: OpenSSL accepts chains up to 100 KiB. A peer that requests key
+ * updates without reading the responses exceeds the maximum, and its connection is closed. */
 #define CONTROL_MAX (256u << 10)
 
 struct br_tls {
@@ -28,12 +29,13 @@ struct br_tls {
     /* ciphertext that the BIO received while br_tls_output was not running */
     struct br_str control;
     struct br_rope plain; /* plaintext to encrypt */
-    size_t plain_left;    /* in br_tls_output: bytes of `plain` not encrypted yet */
+    size_t plain_left;    /* bytes of `plain` that br_tls_output has not encrypted yet */
     struct br_pool *pool; /* memory pool of the current br_tls_output call; otherwise NULL */
     struct br_rope *out;  /* argument `out` of the current br_tls_output call; otherwise NULL */
     /* buffer that br_tls_output is filling with ciphertext, not yet in `out` */
     struct br_buf *piece;
-    /* error code that ended the input, and that ended the output; 0: not ended */
+    /* `in_code`: error code that ended the input; `out_code`: error code that ended the output;
+     * 0: not ended */
     int in_code, out_code;
     bool server, ready;
     bool closing; /* close_notify was requested */
@@ -53,7 +55,7 @@ static int net_tls_seal_piece(struct br_tls *tls)
     return rc;
 }
 
-/* Appends ciphertext to the current piece, and starts a new one when it is full. */
+/* Appends ciphertext to the current piece, and starts a new piece when the current one is full. */
 static int net_tls_emit(struct br_tls *tls, const uint8_t *data, size_t len)
 {
     while (len > 0) {
@@ -141,8 +143,8 @@ static bool net_tls_set_bio(struct br_tls *tls)
 }
 
 /* Sets the name or address that the server's certificate must have. An address is not sent as
- * SNI (RFC 6066 section 3). Fails without a name, because verification would then accept every
- * certificate. */
+ * SNI (RFC 6066 section 3). Fails if `name` is missing, because verification would then accept
+ * every certificate. */
 static bool net_tls_set_peer_name(struct br_tls *tls, const char *name)
 {
     const struct br_tls_config *config = &tls->ctx->config;
@@ -171,7 +173,7 @@ static bool net_tls_start(struct br_tls *tls, const char *server_name)
     }
     if (!net_tls_set_peer_name(tls, server_name))
         return false;
-    /* OpenSSL leaves an error in its queue when it finds that the name is not an address */
+    /* if the name is not an address, OpenSSL has added an error to its queue */
     ERR_clear_error();
     SSL_set_connect_state(tls->ssl);
     return SSL_get_error(tls->ssl, SSL_do_handshake(tls->ssl)) == SSL_ERROR_WANT_READ;
@@ -386,8 +388,8 @@ static int net_tls_encrypt(struct br_tls *tls, const uint8_t *data, size_t len)
                                                                                         : BR_ENOMEM;
 }
 
-/* Encrypts full records: directly from a slice that is large enough, otherwise from `record`,
- * where small slices are collected. */
+/* Encrypts full records. Large slices are encrypted without a copy; small slices are first
+ * collected in `record`. */
 static int net_tls_encrypt_plain(struct br_tls *tls)
 {
     uint8_t record[RECORD];
@@ -413,7 +415,7 @@ static int net_tls_encrypt_plain(struct br_tls *tls)
     return rc || filled == 0 ? rc : net_tls_encrypt(tls, record, filled);
 }
 
-/* Releases the plaintext, and keeps a slice array of usual size for the next output. */
+/* Releases the plaintext, and keeps the slice array for the next output unless it is very long. */
 static void net_tls_clear_plain(struct br_tls *tls)
 {
     if (tls->plain.cap > 64) {

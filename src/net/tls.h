@@ -4,15 +4,15 @@
  * context is made once from the config's `tls` block and shared by all connections of all workers.
  * A connection belongs to one worker.
  *
- * Offered are TLS 1.2 and 1.3; for TLS 1.2 only ECDHE with AEAD ciphers unless the config names
- * others. Session tickets are used; renegotiation, compression and early data are not. The server's
- * order of ciphers and protocols decides. As in the Collector, every certificate in a CA file is a
- * trust anchor, and only subjectAltName is checked for names.
+ * TLS 1.2 and 1.3 are offered. For TLS 1.2, only ECDHE suites with AEAD ciphers are offered unless
+ * the config names other suites. Session tickets are used. Renegotiation, compression and early
+ * data are disabled. The server's order of ciphers and protocols decides. As in the Collector,
+ * every certificate in a CA file is a trust anchor, and only subjectAltName is checked for names.
  *
  * br_tls_context_reload loads changed files for later connections: the certificate and key files
  * with `reload_interval`, the client CA file with `client_ca_file_reload`. If a file cannot be
- * loaded, the old ones stay in use, and br_tls_context_reload_error returns the reason.
- * br_tls_reload_start runs it periodically.
+ * loaded, the old certificates stay in use, and br_tls_context_reload_error returns the reason.
+ * br_tls_reload_start calls br_tls_context_reload periodically.
  */
 #pragma once
 
@@ -39,24 +39,26 @@ struct br_tls_config {
     const char *client_ca_file;
     /* clients only: the name to verify and to send as SNI instead of the host of the endpoint */
     const char *server_name_override;
-    /* "1.2" or "1.3"; NULL or "": 1.2 for the minimum, newest for the maximum */
+    /* "1.2" or "1.3"; NULL or "": the minimum is 1.2, and the maximum is the newest version */
     const char *min_version, *max_version;
-    /* IANA or OpenSSL names of TLS 1.2 suites. TLS 1.3 suites are always enabled; a list with
-     * only those disables TLS 1.2. */
+    /* IANA or OpenSSL names of TLS 1.2 suites. TLS 1.3 suites are always enabled. A list that
+     * names only TLS 1.3 suites disables TLS 1.2. */
     struct br_strings cipher_suites;
     bool include_insecure_cipher_suites;
-    /* "X25519", "P256", ...; curves that OpenSSL lacks are skipped, but one must remain. */
+    /* "X25519", "P256", ...; curves that OpenSSL lacks are skipped, but at least one curve must
+     * remain. */
     struct br_strings curve_preferences;
     /* clients only: do not use TLS, unless the endpoint's scheme is https */
     bool insecure;
     bool insecure_skip_verify; /* clients only: do not verify the server's certificate */
     bool include_system_ca_certs_pool;
     bool client_ca_file_reload;
-    /* interval at which changed files are loaded, in nanoseconds; 0: never */
+    /* interval, in nanoseconds, at which changed files are loaded; 0: never */
     uint64_t reload_interval;
 };
 
-extern const struct br_option br_tls_server_options[]; /* option rows for struct br_tls_config */
+/* option rows for a struct br_tls_config of servers and of clients */
+extern const struct br_option br_tls_server_options[];
 extern const struct br_option br_tls_client_options[];
 
 struct br_tls_context;
@@ -64,51 +66,51 @@ struct br_tls;
 
 /* Makes a TLS context and loads its certificates and keys. `config` is copied; its strings are
  * borrowed until br_tls_context_free. `alpn` lists protocols in order of preference,
- * NULL-terminated ({"h2", "http/1.1", NULL}). If `alpn` is NULL, ALPN is not used. Each name has
- * 1 to 31 bytes; the sum of all lengths, with one more byte per name, is at most 255. A server
- * rejects clients that offer only other protocols, and accepts clients without ALPN. Returns 0,
- * or BR_EINVAL, BR_EIO or BR_ENOMEM with a message that names the file. */
+ * NULL-terminated ({"h2", "http/1.1", NULL}). If `alpn` is NULL, ALPN is not used. Each protocol
+ * name has 1 to 31 bytes; the sum of all lengths, with one more byte per name, is at most 255. A
+ * server rejects clients that offer only other protocols, and accepts clients without ALPN.
+ * Returns 0, or BR_EINVAL, BR_EIO or BR_ENOMEM with a message that names the file. */
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
                        struct br_tls_context **ret, struct br_err *err);
 
 /* Returns true for "1.0" and "1.1", which the Collector accepts although they are insecure. In
- * Braid, these values of min_version mean 1.2, and as max_version they are an error. Accepts
- * NULL. */
+ * Braid, min_version "1.0" or "1.1" means 1.2, and max_version "1.0" or "1.1" is an error.
+ * Accepts NULL. */
 bool br_tls_version_is_old(const char *version);
 
-/* Checks a config without its files: versions, suites and curves that OpenSSL supports, and a
- * certificate together with its key. Returns 0, or BR_EINVAL or BR_ENOMEM with a message in
+/* Checks a config without reading its files. OpenSSL must support the versions, suites and
+ * curves, and a certificate needs a key. Returns 0, or BR_EINVAL or BR_ENOMEM with a message in
  * `err`. */
 int br_tls_config_check(const struct br_tls_config *config, bool server, struct br_err *err);
 
-/* Frees a context. All its connections must be freed before. Accepts NULL. */
+/* Frees a context. All connections of the context must be freed first. Accepts NULL. */
 void br_tls_context_free(struct br_tls_context *ctx);
 
-/* Returns the interval in milliseconds at which files must be checked: each second if the config
- * has `client_ca_file_reload` without an interval; 0: never. */
+/* Returns the interval, in milliseconds, at which files must be checked for changes; 0: never.
+ * The interval is one second if the config has `client_ca_file_reload` but no `reload_interval`. */
 uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx);
 
-/* Reloads the files that have changed. Blocks for disk reads, so it runs in one thread while
- * others make connections. */
+/* Reloads the files that have changed. Blocks for disk reads, so it must not run in a worker.
+ * Other threads may make connections meanwhile. */
 void br_tls_context_reload(struct br_tls_context *ctx);
 
 /* Returns true if a reload has failed since the last call, with the message in `err` (not NULL).
- * May be called in any thread; each failure is reported once. */
+ * May be called in any thread. Each failure is reported once. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
-/* Makes a TLS connection. A client passes the name to verify and to send (SNI): a host name, or
- * an IP address, which is verified but not sent. `server_name_override` takes precedence.
- * Servers pass NULL. For a client, br_tls_output can then return its first handshake message.
- * Returns NULL if memory is short, or if a verifying client has no name or a name above 255
- * bytes. */
+/* Makes a TLS connection. `server_name` is NULL on servers. On clients it is the name that the
+ * certificate must have, and that is sent to the server (SNI). An IP address is verified but not
+ * sent. `server_name_override` takes precedence. For a client, br_tls_output can then return its
+ * first handshake message. Returns NULL if memory is short, or if a verifying client has no name
+ * or a name above 255 bytes. */
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
 void br_tls_free(struct br_tls *tls);
 
 /* Processes ciphertext and consumes all of it. Passes plaintext to `on_plain` in pieces of up to
  * 16 KiB; `on_plain` may call br_tls_send, br_tls_output and br_tls_close. Returns 0, BR_ECLOSED
  * after the peer's close_notify, BR_ENOMEM, BR_EPROTO with a message in `err`, or a nonzero
- * result of `on_plain`. Any of these ends the input: later calls return the same code. Pending
- * output, such as an alert, is still available from br_tls_output. */
+ * result of `on_plain`. After a result other than 0 the input has ended: later calls return the
+ * same result. Pending output, such as an alert, is still available from br_tls_output. */
 int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
                  int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
                  struct br_err *err);

@@ -48,8 +48,9 @@ static int tls_context_set_alpn(struct br_tls_context *ctx, const char *const *a
 
 static void tls_context_set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
 {
-    /* Session tickets store session state at the client. A session cache would store up to
-     * 20,000 sessions here. Resumption with client certificates requires a session id context. */
+    /* Sessions are stored at the client, in session tickets, because a session cache would store
+     * up to 20,000 sessions here. Resumption with client certificates requires a session id
+     * context. */
     static const unsigned char id[] = "braid";
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(ssl, id, sizeof id - 1);
@@ -73,7 +74,8 @@ static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, stru
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
-    /* Idle connections keep no record buffers, and the chain is sent exactly as in the file. */
+    /* Idle connections then keep no record buffers, and the certificate chain is sent exactly as
+     * it is in the file. */
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
     X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_PARTIAL_CHAIN);
     int rc = br_tls_policy_apply(ssl, &ctx->config, err);
@@ -85,7 +87,8 @@ static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, stru
     return 0;
 }
 
-/* Makes an SSL_CTX that loads the files of `parts` and copies the others from `old`. */
+/* Makes an SSL_CTX. Loads the files of the parts in `parts`, and copies the other parts from
+ * `old`. */
 static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old,
                              SSL_CTX **ret, struct br_err *err)
 {
@@ -105,7 +108,8 @@ static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX
         return 0;
     }
     SSL_CTX_free(ssl);
-    /* OpenSSL's parsers report a damaged file if memory is short, so look for that cause. */
+    /* OpenSSL's parsers report a damaged file if memory is short, so look for an allocation
+     * failure. */
     return ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE ? br_tls_no_memory(err) : rc;
 }
 
@@ -119,7 +123,8 @@ static struct br_tls_stamp tls_context_stamp_of(const char *file)
     return (struct br_tls_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
 }
 
-/* Updates the stamp of a file. Returns true if the file has changed. */
+/* Updates the stamp of a file, which identifies its version. Returns true if the file has
+ * changed. */
 static bool tls_context_restamp(struct br_tls_stamp *stamp, const char *file)
 {
     struct br_tls_stamp now = tls_context_stamp_of(file);
@@ -155,8 +160,8 @@ static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
     return parts;
 }
 
-/* Reloads one part at a time, so that an error in one does not block the other. `ctx->ssl` is
- * read without the lock, because only this thread writes it. */
+/* Reloads one part at a time, so that an error in one part does not block the other. `ctx->ssl`
+ * is read without the lock, because only this thread writes it. */
 static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;

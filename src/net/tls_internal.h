@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Types and functions that src/net/tls*.c share: the context, and its three parts (the policy, our
- * own certificate, and trusted certificates). Only src/net/tls*.c include this header.
+ * Types and functions that src/net/tls*.c share: the context, and its three parts. The parts are
+ * the policy, our own certificate, and trusted certificates. Only src/net/tls*.c include this
+ * header.
  */
 #pragma once
 
@@ -11,9 +12,9 @@
 
 #include "net/tls.h"
 
-#define BR_TLS_ALPN_MAX 32 /* bytes of a protocol name, including the terminator */
+#define BR_TLS_ALPN_MAX 32 /* maximum bytes of a protocol name, including the terminator */
 
-/* Identifies one version of a file; all fields are zero if there is no file. */
+/* A stamp identifies one version of a file; all fields are zero if there is no file. */
 struct br_tls_stamp {
     dev_t dev;
     ino_t ino;
@@ -28,7 +29,7 @@ struct br_tls_context {
     size_t alpn_len;
     BIO_METHOD *bio;
     pthread_mutex_t lock; /* protects the next three fields */
-    /* settings for new connections; a reload replaces this object by a new one */
+    /* settings for new connections; a reload replaces the whole object */
     SSL_CTX *ssl;
     bool reload_failed;
     struct br_err reload_err;
@@ -39,7 +40,7 @@ struct br_tls_context {
 /* Returns the text of the first error in OpenSSL's queue. Never returns NULL. */
 const char *br_tls_reason(void);
 
-/* Sets the message for a lack of memory in `err` and returns BR_ENOMEM. */
+/* Stores in `err` the message that memory is short. Returns BR_ENOMEM. */
 int br_tls_no_memory(struct br_err *err);
 
 /* Applies the versions, ciphers and groups of `config`. Returns 0, BR_EINVAL or BR_ENOMEM. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counts the memory that OpenSSL allocates, in the memory category of TLS. OpenSSL's memory is
- * allocated from the C library and not by br_malloc. OpenSSL keeps some one-time allocations, which
- * must not be counted by tests that make the n-th allocation fail.
+ * allocated from the C library and not by br_malloc, because OpenSSL keeps some one-time
+ * allocations. Tests that make the n-th allocation fail must not count one-time allocations.
  */
 #include <malloc.h>
 #include <openssl/crypto.h>

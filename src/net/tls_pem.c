@@ -9,10 +9,10 @@
 
 #define FILE_MAX (8u << 20)
 
-/* A PEM text, and the name that messages use for it. */
+/* A PEM text, and the name of its source in messages. */
 struct source {
     char name[320];
-    BIO *bio; /* reads the PEM text; NULL if none is configured */
+    BIO *bio; /* reads the PEM text; NULL if no text or file is configured */
 };
 
 const char *br_tls_reason(void)
@@ -26,8 +26,8 @@ int br_tls_no_memory(struct br_err *err)
     return br_err_set(err, BR_ENOMEM, "out of memory for TLS");
 }
 
-/* Reads a file without OpenSSL's PEM reader, which for a directory or an unreadable file only
- * reports that it found no certificate. */
+/* Reads a file without OpenSSL's PEM reader. For a directory or an unreadable file, that reader
+ * only reports that it found no certificate. */
 static int tls_pem_read_file(FILE *file, struct source *source, struct br_err *err)
 {
     char chunk[4096];
@@ -111,7 +111,7 @@ static int tls_pem_read_key(struct source *source, EVP_PKEY **ret, struct br_err
         source->name);
 }
 
-/* Reads all certificates of a source. A source without a certificate is an error. */
+/* Reads all certificates of a source. If the source has no certificate, reports an error. */
 static int tls_pem_read_certs(struct source *source, STACK_OF(X509) * *ret, struct br_err *err)
 {
     STACK_OF(X509) *certs = sk_X509_new_null();

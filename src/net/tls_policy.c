@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "net/tls_internal.h"
 
-/* bytes of a cipher or group list, more than a config file can contain */
+/* maximum bytes of a cipher or group list, more than a config file can contain */
 #define LIST_MAX (1u << 20)
 
 /* TLS 1.2 ciphers recommended by RFC 9325 section 4.2, in order of speed on most hardware. */
@@ -15,7 +15,7 @@ static const char default_ciphers[] = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-A
                                       "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
                                       "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
 
-/* All TLS 1.3 suites, fastest first, in the same order as for TLS 1.2 and in Go. */
+/* All TLS 1.3 suites, the fastest first. The order is the same as for TLS 1.2, and as in Go. */
 static const char tls13_ciphers[] =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
@@ -76,8 +76,8 @@ static int tls_policy_apply_versions(SSL_CTX *ssl, const struct br_tls_config *c
     return 0;
 }
 
-/* Returns true for suites that Go does not classify as insecure: with forward secrecy, and AEAD
- * or AES-CBC with SHA-1. */
+/* Returns true for suites that Go does not classify as insecure. Secure suites have forward
+ * secrecy, and use an AEAD cipher or AES-CBC with SHA-1. */
 static bool tls_policy_is_secure(const SSL_CIPHER *ssl_cipher)
 {
     int kx = SSL_CIPHER_get_kx_nid(ssl_cipher), auth = SSL_CIPHER_get_auth_nid(ssl_cipher);
@@ -131,7 +131,7 @@ static int tls_policy_set_ciphers(SSL_CTX *ssl, const char *list, struct br_err 
     return 0;
 }
 
-/* Disables TLS 1.2 because the configured list has only TLS 1.3 suites, as in Go. */
+/* Disables TLS 1.2, as Go does if the configured list has only TLS 1.3 suites. */
 static int tls_policy_only_tls13(SSL_CTX *ssl, struct br_err *err)
 {
     if (SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION)
@@ -164,8 +164,8 @@ static int tls_policy_apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *co
                           br_tls_reason());
     if (config->cipher_suites.count == 0)
         return tls_policy_set_ciphers(ssl, default_ciphers, err);
-    /* Look up names in a separate context, because enabling all suites lowers the security
-     * level. */
+    /* Look up names in a separate context: the lookup enables all suites, which lowers the
+     * security level of the context. */
     SSL_CTX *any = SSL_CTX_new(TLS_method());
     if (!any || !SSL_CTX_set_cipher_list(any, "ALL:COMPLEMENTOFALL:@SECLEVEL=0")) {
         SSL_CTX_free(any);

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-/* A periodic reload. May exist after br_tls_reload_stop, until the `done` callback of the
- * thread's work. */
+/* A periodic reload. After br_tls_reload_stop it may exist until the `done` callback of its
+ * work. */
 struct br_tls_reload {
     struct br_work work;
     struct br_timer timer;

@@ -16,7 +16,8 @@ static bool url_is_clean(const char *text)
     return true;
 }
 
-/* Returns the length of a scheme with its colon (RFC 3986 section 3.1), or 0. */
+/* Returns the length of a scheme with its colon (RFC 3986 section 3.1), or 0 if the text has none.
+ */
 static size_t url_scheme_len(const char *text)
 {
     size_t len = 0;
@@ -27,7 +28,8 @@ static size_t url_scheme_len(const char *text)
     return text[len] == ':' ? len + 1 : 0;
 }
 
-/* Parses an authority of `len` bytes. The path of `ret` is left empty. A user name is an error. */
+/* Parses an authority of `len` bytes. Leaves the path of `ret` empty. An authority with a user
+ * name is an error. */
 static int url_read_server(bool tls, const char *authority, size_t len, struct br_endpoint *ret)
 {
     char text[sizeof ret->authority + 16];
@@ -67,13 +69,13 @@ static void url_remove_dots(char *path)
     path[out] = '\0';
 }
 
-/* Joins a relative path to the directory of the base (RFC 3986 section 5.2.3). */
+/* Joins a relative path to the directory of the base path (RFC 3986 section 5.2.3). */
 static int url_set_path(const char *base, const char *reference, char ret[BR_URL_PATH_MAX])
 {
     size_t base_len = strcspn(base, "?"), path_len = strcspn(reference, "?#");
     const char *query = reference + path_len;
     size_t dir_len = 0, query_len = *query == '?' ? strcspn(query, "#") : 0;
-    /* an empty path keeps the path of the base, and the base's query unless `reference` has a
+    /* a reference without a path keeps the path of `base`, and the query of `base` if it has no
      * query */
     if (path_len == 0) {
         dir_len = base_len;

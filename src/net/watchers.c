@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libuv aborts the process if it cannot enlarge its table of watched descriptors. To turn that into
- * an error, the memory for the larger table is allocated beforehand as `spare`. The allocator that
- * libuv uses returns `spare` if its own allocation fails.
+ * an error, the memory for the larger table is allocated beforehand, as `spare`. If libuv then
+ * fails to allocate the table, its allocator returns `spare`.
  */
 #include <stdalign.h>
 #include <string.h>
@@ -10,9 +10,10 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define LOOP_DESCRIPTORS 1000 /* a new loop opens its own descriptors below this number */
+/* upper limit of the descriptor numbers that a new loop opens for itself */
+#define LOOP_DESCRIPTORS 1000
 
-/* Header of a block that libuv allocated. Its size is stored so that `spare` can replace a
+/* Header of a block that libuv allocated. The size is stored so that `spare` can replace a
  * smaller block. */
 struct watchers_block {
     alignas(max_align_t) size_t size;
@@ -81,7 +82,7 @@ void br_watchers_init(void)
     (void)uv_replace_allocator(watchers_alloc, watchers_resize, watchers_calloc, watchers_free);
 }
 
-/* Computes the table size as libuv does: the next power of two, of which libuv uses two entries. */
+/* Computes the table size as libuv does: the next power of two. libuv itself uses two entries. */
 static size_t watchers_count(int fd)
 {
     size_t n = 16;

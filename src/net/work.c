@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs work in libuv's thread pool. libuv resolves names in the same threads, so work never uses
- * all of them. Each kind of work has a separate limit, so that data does not wait for queries or
- * for disks. Callers bound the queue: one upload per request, one compression per attempt, a fixed
- * number of queries.
+ * all of these threads. Each kind of work has a separate limit, so that quick work does not wait
+ * for queries or for disks. Callers bound the number of queued work items: one per request that is
+ * read, one per attempt to send a compressed body, and a fixed number of queries.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,9 +18,10 @@
 
 #define POOL_THREADS 4u        /* default number of threads in libuv's pool */
 #define POOL_THREADS_MAX 1024u /* maximum number of threads in libuv's pool */
-#define SLOW_THREADS 2u        /* threads added to the pool for slow work */
-#define DISK_THREADS 4u        /* threads added to the pool for work that waits for disks */
-/* minimum of disk threads per worker: if one disk hangs, another disk can still be used */
+#define SLOW_THREADS 2u        /* number of threads that are added to the pool for slow work */
+/* number of threads that are added to the pool for work that waits for disks */
+#define DISK_THREADS 4u
+/* minimum number of disk threads per worker: if one disk hangs, another disk can still be used */
 #define DISK_THREADS_LEAST 2u
 
 struct net_work {
@@ -31,13 +32,14 @@ struct net_work {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool begun; /* the work was given to libuv */
-    bool over;  /* `run` of the work has returned */
+    bool over;  /* the work's function `run` has returned */
 };
 
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind)
 {
     static const struct {
-        /* `all`: threads for all workers together; `least`: minimum for one worker */
+        /* `all`: number of threads for all workers together; `least`: minimum number for one
+         * worker */
         unsigned all, least;
     } threads[BR_WORK_KINDS] = {
         [BR_WORK_QUICK] = {POOL_THREADS - 1, 1},
@@ -63,8 +65,8 @@ void br_net_size_pool(unsigned n_workers)
 /* --- Starting the thread pool -------------------------------------------------------------------
  */
 
-/* libuv creates its threads at the first work item and aborts if one cannot be created. A trial
- * with the same number of threads reports that as an error first. */
+/* libuv creates its threads at the first work item and aborts if a thread cannot be created. A
+ * trial that creates the same number of threads first turns this failure into an error. */
 struct pool_trial {
     pthread_mutex_t lock;
     pthread_t threads[POOL_THREADS_MAX];
@@ -73,12 +75,12 @@ struct pool_trial {
 static void *pool_on_trial(void *arg)
 {
     struct pool_trial *trial = arg;
-    pthread_mutex_lock(&trial->lock); /* waits until all threads of the trial exist */
+    pthread_mutex_lock(&trial->lock); /* wait here until all threads of the trial exist */
     pthread_mutex_unlock(&trial->lock);
     return NULL;
 }
 
-/* Returns the number of threads as libuv computes it. */
+/* Returns the number of threads that libuv will create, computed in the same way. */
 static unsigned pool_count_threads(void)
 {
     const char *text = getenv("UV_THREADPOOL_SIZE");
@@ -177,12 +179,12 @@ static void work_begin(struct net_work *work)
     work->begun = true;
     work_count(work, 1);
     work->loop->n_works[work->work->kind]++;
-    (void)uv_queue_work(&work->loop->uv, &work->request, work_on_run,
-                        work_on_done); /* can only fail if work_on_run is NULL */
+    /* uv_queue_work can only fail if work_on_run is NULL. */
+    (void)uv_queue_work(&work->loop->uv, &work->request, work_on_run, work_on_done);
 }
 
-/* Starts queued work while threads are free. For work that was cancelled in the queue, only
- * `done` is called. */
+/* Starts queued work while threads are free. If work was cancelled in the queue, only its `done`
+ * is called. */
 static void work_next(struct br_loop *loop, enum br_work_kind kind)
 {
     struct br_list *list;
@@ -200,7 +202,7 @@ static void work_on_done(uv_work_t *request, int status)
 {
     struct net_work *work = request->data;
     struct br_loop *loop = work->loop;
-    if (status == UV_ECANCELED) /* it was cancelled before it ran */
+    if (status == UV_ECANCELED) /* the work was cancelled before it ran */
         work_count(work, -1);
     enum br_work_kind kind = work->work->kind;
     loop->n_works[kind]--;

@@ -13,7 +13,7 @@ static const char *accept_skip_space(const char *p, const char *end)
     return p;
 }
 
-/* Parses a weight such as "0.5" with at most three decimals; a malformed weight is 0. */
+/* Parses a weight such as "0.5" with at most three decimals. A malformed weight counts as 0. */
 static double accept_read_weight(const char *p, const char *end)
 {
     double value = 0, unit = 1;
@@ -27,7 +27,7 @@ static double accept_read_weight(const char *p, const char *end)
     return value > 1 ? 1 : value;
 }
 
-/* Returns the weight among the parameters of an element; the default is 1. */
+/* Returns the weight among the parameters of an element, or 1 if the element has no weight. */
 static double accept_weight(const char *p, const char *end)
 {
     while (p < end) {

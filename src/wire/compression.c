@@ -4,7 +4,7 @@
 #include <isa-l/igzip_lib.h>
 #include <libdeflate.h>
 
-/* For the allocator functions only. */
+/* Declares the functions that set zstd's allocator. */
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -17,19 +17,21 @@
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12
 #define FRAME_GUESS 64u /* approximate size of an empty compressed body, in bytes */
-/* minimum size of a body, in bytes, that is encoded slice by slice. A smaller body is passed as
- * one slice, because ISA-L would size its hash table by the last slice. */
+/* Minimum size of a body, in bytes, that is encoded slice by slice. A smaller body is first
+ * joined to one slice, because ISA-L would size its hash table by the last slice. */
 #define FAST_SLICES_FROM (64u << 10)
 #define ZSTD_LEVEL_DEFAULT 1
 #define ZSTD_WINDOW_LOG_MAX 24
 
 /* First guess of the decoded size, as a multiple of the compressed size, for a body that does
- * not state its size. Telemetry decompresses to 12 to 16 times its compressed size. */
+ * not state its size. Telemetry usually decompresses to 12 to 16 times its compressed size. */
 #define RATIO_GUESS 16u
 /* First guess for zstd, like RATIO_GUESS. If a frame's blocks cannot contain that much, the
- * maximum that they can contain is used instead, and is usually close. */
+ * maximum that they can contain is used instead. This maximum is usually close to the decoded
+ * size. */
 #define ZSTD_RATIO_GUESS 32u
-/* Largest ratio of decoded to compressed size (RFC 1951): 258 bytes from at least two bits. */
+/* Largest ratio of decoded to compressed size (RFC 1951): two bits can stand for at most 258
+ * bytes. */
 #define RATIO_DEFLATE_MAX 1032u
 /* Maximum content of a zstd block in bytes (RFC 8878 section 3.1.1.2). A block takes at least
  * three bytes. */
@@ -160,8 +162,8 @@ static int compression_too_big(const struct sink *sink)
     return br_err_set(sink->err, BR_ETOOBIG, "decompresses to more than %zu bytes", sink->limit);
 }
 
-/* Makes room for `size` bytes of output in total. An empty buffer is freed first, so that a
- * decompression bomb never has two buffers. */
+/* Makes room for `size` bytes of output in total. If the buffer is still empty, it is freed
+ * first, so that a decompression bomb never occupies two buffers. */
 static int compression_sink_reserve(struct sink *sink, size_t size)
 {
     if (size <= sink->buf->cap)
@@ -175,8 +177,8 @@ static int compression_sink_reserve(struct sink *sink, size_t size)
     return 0;
 }
 
-/* Doubles the output buffer. Each doubling decodes the last member again, so all sizes that were
- * tried add up to less than twice the last size. */
+/* Doubles the output buffer. After each doubling the last member is decoded again, so all sizes
+ * that were tried add up to less than twice the last size. */
 static int compression_sink_grow(struct sink *sink)
 {
     size_t size = compression_sink_size(sink);
@@ -218,8 +220,8 @@ static int compression_make_inflate(struct br_codec *codec, struct sink *sink)
 }
 
 /* Returns a first guess of the decoded size, from the size in the trailer of the last member
- * (RFC 1952 section 2.3.1). The guess can be wrong: the sender may state any size, the size is
- * modulo 2^32, and earlier members are not included. */
+ * (RFC 1952 section 2.3.1). The guess can be wrong: the sender may state any size, the trailer
+ * has only the lowest 32 bits of the size, and earlier members are not included. */
 static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 {
     size_t most = br_product_unsigned(len, RATIO_DEFLATE_MAX);
@@ -232,8 +234,8 @@ static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, size_t len,
                                    struct sink *sink)
 {
-    /* A member larger than its stated size is damaged. Thus a plausible stated size above the
-     * limit is rejected without decoding. */
+    /* A member that is larger than its stated size is damaged. A body whose stated size is
+     * plausible and above the limit is therefore rejected without decoding. */
     size_t stated = len < 4 ? 0 : br_load32(data + len - 4);
     if (stated > sink->limit && stated <= br_product_unsigned(len, RATIO_DEFLATE_MAX))
         return compression_too_big(sink);
@@ -250,8 +252,8 @@ static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, 
     return rc;
 }
 
-/* RFC 1950 section 2.2. A raw stream with the same first bytes would be a stored block with
- * nonzero padding bits, which no encoder writes. */
+/* Returns true if a body begins with a zlib header (RFC 1950 section 2.2). A raw stream with the
+ * same first bytes would be a stored block with nonzero padding bits, which no encoder writes. */
 static bool compression_has_zlib_header(const uint8_t *data, size_t len)
 {
     return len >= 2 && (data[0] & 0x0f) == 8 && data[0] >> 4 <= 7 &&
@@ -289,7 +291,7 @@ static int compression_zstd_damaged(size_t code, struct sink *sink)
 
 /* Parses the start of a frame of `len` bytes. Rejects the formats from before RFC 8878, which
  * the library also reads. The window is only limited for frames that do not state their size,
- * because others need no window besides the output. */
+ * because other frames need no window besides the output. */
 static int compression_check_frame(const uint8_t *data, size_t len, struct sink *sink,
                                    ZSTD_frameHeader *ret)
 {
@@ -307,9 +309,10 @@ static int compression_check_frame(const uint8_t *data, size_t len, struct sink 
     return r == 0 ? 0 : br_err_set(sink->err, BR_EINVAL, "the compressed body is truncated");
 }
 
-/* Makes room for the output of a frame of `len` bytes: the stated size, or otherwise the most
- * that the frame's blocks can contain, up to a usual ratio. A stated size that the blocks cannot
- * contain is an error. */
+/* Makes room for the output of a frame of `len` bytes. If the frame states its size, that size
+ * is used; a size that the blocks cannot contain is an error. If the frame does not state its
+ * size, room is made for the most that the blocks can contain, but at most for ZSTD_RATIO_GUESS
+ * times `len`. */
 static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t size,
                                      struct sink *sink)
 {
@@ -425,7 +428,7 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
         br_buf_discard(sink.buf);
         return rc;
     }
-    /* unused capacity would count as memory for the lifetime of the item */
+    /* unused capacity would count as used memory for the lifetime of the item */
     br_buf_shrink(&sink.buf);
     *ret = sink.buf;
     return 0;
@@ -471,7 +474,7 @@ static int compression_fast_slice(struct br_codec *codec, const struct br_slice 
                                   struct br_buf **out)
 {
     struct isal_zstream *stream = &codec->fast->stream;
-    /* not const, but ISA-L only reads these bytes */
+    /* the field next_in is not const, but ISA-L only reads these bytes */
     stream->next_in = (uint8_t *)(uintptr_t)slice->data;
     stream->avail_in = (uint32_t)slice->len;
     stream->end_of_stream = last;
@@ -532,8 +535,8 @@ static struct libdeflate_compressor *compression_deflate_of_level(struct br_code
 }
 
 /* Encodes gzip or deflate by libdeflate, which needs its input in one piece and an output buffer
- * for the worst case. Both buffers are taken from the pool. The copy costs about 1 % of the
- * compression. */
+ * for the worst case. The joined input and the output buffer are taken from the pool. Joining
+ * the input to one piece takes about 1 % of the time of the compression. */
 static int compression_encode_deflate(struct br_codec *codec, bool gzip, int level,
                                       const struct br_rope *payload, size_t reserve,
                                       struct br_pool *pool, struct br_buf **ret)

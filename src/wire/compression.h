@@ -10,17 +10,20 @@
  * | zstd | RFC 8878; several frames; window of at most 16 MiB if the size is not stated |
  * | snappy | see br_snappy_size; decoded only |
  *
- * A size stated by the sender is a hint. It determines the first buffer, within the size that the
- * input can decode to. If it was too small, the buffer is doubled up to the limit. Each gzip
- * member, deflate stream and zstd frame is decoded in one call. libdeflate, three times as fast as
- * zlib, cannot continue after its buffer is full. zstd needs no window besides its output in this
- * mode. After a full buffer, only the last member or frame is decoded again, and the sizes tried
- * add up to less than twice the limit. Decoding needs memory for the result and the decoder's
- * tables. A buffer with content below BR_MEM_MAPPED is copied when it is enlarged.
+ * The decoded size that a sender states is a hint. The first output buffer has that size, or the
+ * largest size to which the input can decode if that is less. A buffer that is too small is
+ * doubled, up to the limit.
  *
- * The default level is 1. Level 1 of gzip and deflate uses ISA-L, other levels libdeflate. Measured
- * with export requests of 200 spans, ten per body, on one core of a 2-core machine, as MB/s of
- * payload and compressed size:
+ * Each gzip member, deflate stream and zstd frame is decoded in one call. libdeflate, three times
+ * as fast as zlib, cannot continue after its buffer is full. zstd needs no window besides its
+ * output if it decodes a frame in one call. After a full buffer, only the last member or frame is
+ * decoded again, and the sizes tried add up to less than twice the limit. Decoding needs memory for
+ * the result and the decoder's tables. A buffer with content below BR_MEM_MAPPED is copied when it
+ * is enlarged.
+ *
+ * The default level is 1. Level 1 of gzip and deflate uses ISA-L, other levels libdeflate. The
+ * table shows MB/s of payload, and the compressed size as a fraction of it. The figures were
+ * measured with export requests of 200 spans, ten per body, on one core of a 2-core machine:
  *
  *     gzip 1  3469 MB/s  9.2 %  (libdeflate: 760 MB/s, 8.6 %)
  *     gzip 2   480 MB/s  8.5 %
@@ -40,8 +43,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Maximum memory of a decoder besides the result, in bytes: its tables, and a small buffer that
- * grows. */
+/* Maximum memory, in bytes, that a decoder uses in addition to the result: its tables, and a
+ * small buffer that grows. */
 #define BR_DECODER_MAX (1u << 20)
 
 enum br_encoding {
@@ -59,30 +62,30 @@ bool br_encoding_parse(const char *name, size_t len, enum br_encoding *ret);
 /* Returns the name of an encoding: "identity", "gzip", "deflate", "zstd" or "snappy". */
 const char *br_encoding_name(enum br_encoding encoding);
 
-/* Decoders and encoders with their tables, reused by one worker. */
+/* A codec has decoders and encoders with their tables, which one worker reuses. */
 struct br_codec;
-/* returns NULL if memory is short; the tables are made when first used */
+/* Makes a codec. Returns NULL if memory is short. The tables are made when they are first used. */
 struct br_codec *br_codec_new(void);
 void br_codec_free(struct br_codec *codec);
 
 /* Decodes a whole body into a new buffer that the caller owns. `encoding` must not be
  * BR_ENCODING_NONE. Returns 0 or an error with a message in `err`:
- * - BR_ETOOBIG: above `max` bytes, or BR_BUF_MAX
- * - BR_EINVAL: damaged, truncated, followed by other bytes, or the window is too large
- * - BR_ENOMEM
+ * - BR_ETOOBIG: the decoded body is above `max` bytes, or above BR_BUF_MAX
+ * - BR_EINVAL: the body is damaged, truncated, followed by other bytes, or needs too large a window
+ * - BR_ENOMEM: memory is short
  *
- * BR_ETOOBIG may also be returned for a gzip or deflate body that is truncated within a few bytes
- * of `max`. The same applies to a gzip body whose stated size is damaged. */
+ * BR_ETOOBIG may also be returned for a gzip or deflate body that is truncated within a few
+ * bytes of `max`. BR_ETOOBIG may also be returned for a gzip body whose stated size is damaged. */
 int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8_t *data,
                   size_t len, size_t max, struct br_pool *pool, struct br_buf **ret,
                   struct br_err *err);
 
 /* Encodes a whole payload into a new buffer that the caller owns. `encoding` must not be
  * BR_ENCODING_NONE or BR_ENCODING_SNAPPY. A `level` of 0 or less selects the default, 1. Levels
- * above 12 for gzip and deflate, or above 22 for zstd, count as that maximum. `reserve` bytes at
- * the start of the buffer are left for a frame header and count in its `len`. Only bytes of the
- * payload are read, so a thread with its own codec and pool may call this. Returns 0, or BR_ENOMEM,
- * also if the result exceeds BR_BUF_MAX. */
+ * above the maximum (12 for gzip and deflate, 22 for zstd) select the maximum. `reserve` bytes
+ * at the start of the buffer are left for a frame header and count in its `len`. The function
+ * reads only the bytes of the payload, so any thread with its own codec and pool may call it.
+ * Returns 0, or BR_ENOMEM, also if the result exceeds BR_BUF_MAX. */
 int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
                 const struct br_rope *payload, size_t reserve, struct br_pool *pool,
                 struct br_buf **ret);
@@ -90,16 +93,18 @@ int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
 /* --- Snappy (snappy.c) ------------------------------------------------------------------------ */
 
 /*
- * Decodes Snappy like the Collector. A body that begins with the stream identifier is a stream of
- * chunks (framing_format.txt). Any other body is a block (format_description.txt). Both documents
- * are in github.com/google/snappy. Clients use Content-Encoding `snappy` for both.
+ * These functions decode Snappy like the Collector. A body that begins with the stream identifier
+ * is a stream of chunks (framing_format.txt). Any other body is a block (format_description.txt).
+ * The documents framing_format.txt and format_description.txt are in github.com/google/snappy.
+ * Clients use Content-Encoding `snappy` for streams and for blocks.
  */
 
-/* Stores the decoded size that a body states in `*ret`; the size is at most 32 times `len`.
+/* Stores the decoded size that a body states in `*ret`; this size is at most 32 times `len`.
  * Returns 0, or BR_EINVAL if the body is damaged or truncated. For a stream of chunks, only the
- * heads of chunks are read. */
+ * heads of the chunks are read. */
 int br_snappy_size(const uint8_t *data, size_t len, size_t *ret);
 
 /* Decodes a body into `out`, which has `size` bytes, the result of br_snappy_size. Returns 0, or
- * BR_EINVAL if the body is damaged or truncated, has another size, or a checksum is wrong. */
+ * BR_EINVAL if the body is damaged or truncated, decodes to another size, or has a wrong
+ * checksum. */
 int br_snappy_decode(const uint8_t *data, size_t len, uint8_t *out, size_t size);

@@ -17,8 +17,7 @@ struct br_conn;
 struct br_exchange;
 
 /* Measures for how long a peer has made no progress in sending a request or in reading a
- * response. A few bytes are not progress. The default of the bytes that are progress is
- * BR_PROGRESS_BYTES. */
+ * response. Fewer bytes than a minimum (by default BR_PROGRESS_BYTES) are not progress. */
 struct br_progress {
     uint64_t since_ms;
     size_t bytes;
@@ -28,9 +27,9 @@ struct br_progress {
 
 /* The actions of the client for which a server may be waiting. */
 enum br_awaited {
-    BR_AWAITS_HEAD,    /* sending the rest of a request head or of a frame */
-    BR_AWAITS_BODY,    /* sending the rest of a body whose head is complete */
-    BR_AWAITS_READING, /* reading a response */
+    BR_AWAITS_HEAD,    /* the client sends the rest of a request head or of a frame */
+    BR_AWAITS_BODY,    /* the client sends the rest of a body whose head is complete */
+    BR_AWAITS_READING, /* the client reads a response */
 };
 
 static inline void br_progress_start(struct br_progress *progress, uint64_t now_ms)
@@ -38,7 +37,8 @@ static inline void br_progress_start(struct br_progress *progress, uint64_t now_
     *progress = (struct br_progress){.since_ms = now_ms};
 }
 
-/* Adds `bytes` to the measured bytes. The wait restarts when `enough` bytes have been added. */
+/* Adds `bytes` to the bytes counted since the last progress. When `enough` bytes have been
+ * added, the peer has made progress: the count and the time start again. */
 static inline void br_progress_count(struct br_progress *progress, size_t bytes, size_t enough,
                                      uint64_t now_ms)
 {
@@ -56,7 +56,7 @@ struct br_conn_ops {
     /* Processes received bytes. Returns 0 or a negative error code. After an error, the owner
      * sends the remaining output and closes the connection. */
     int (*input)(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms);
-    /* Reports that the peer has closed its side of the connection. A server may still have
+    /* Called when the peer has closed its side of the connection. A server may still have
      * responses to send: see `finished`. */
     void (*eof)(struct br_conn *conn);
     /* Appends output to `out`, up to about `max` bytes. Returns 0, BR_ENOMEM, or BR_EPROTO if
@@ -66,10 +66,10 @@ struct br_conn_ops {
     bool (*finished)(const struct br_conn *conn);
     /* Returns true if no request or response is in progress. */
     bool (*idle)(const struct br_conn *conn);
-    /* Servers: returns the time at which the client last made progress with `what`, in the clock
-     * of `input`. Returns UINT64_MAX if the server is not waiting for `what`. */
+    /* Servers: returns the time, by the clock of `now_ms`, at which the client last made
+     * progress with `what`. Returns UINT64_MAX if the server is not waiting for `what`. */
     uint64_t (*awaits_since)(struct br_conn *conn, uint64_t now_ms, enum br_awaited what);
-    /* Servers: returns the bytes of memory that incomplete requests take. */
+    /* Servers: returns the bytes of memory that incomplete requests occupy. */
     size_t (*held)(const struct br_conn *conn);
     /* Starts a graceful shutdown: new requests are not accepted, and requests in progress
      * finish. */
@@ -95,18 +95,18 @@ enum br_conn_fault {
 
 struct br_conn {
     const struct br_conn_ops *ops;
-    /* called if there is output although nothing was received; set by the owner */
+    /* called if there is output although `input` was not called; set by the owner */
     void (*wake)(struct br_conn *conn, void *owner);
     void *owner;
-    uint64_t n_requests; /* servers: number of requests whose head was received */
+    uint64_t n_requests; /* servers: number of requests whose head was received so far */
     enum br_conn_fault fault;
-    /* servers: bytes of a body that count as progress; 0: BR_PROGRESS_BYTES */
+    /* servers: number of bytes of a body that count as progress; 0: BR_PROGRESS_BYTES */
     size_t body_progress;
     /* servers: close the connection at the end of the loop iteration without sending the output */
     bool cut;
-    /* `input` must not be called; the protocol wakes the owner when `input` may be called again */
+    /* `input` must not be called until the protocol wakes the owner */
     bool paused;
-    unsigned n_answered; /* clients: number of exchanges that had a response */
+    unsigned n_answered; /* clients: number of exchanges that have had a response */
     bool leaving;        /* clients: the server accepts no further exchanges (GOAWAY) */
     /* clients: the server's GOAWAY was ENHANCE_YOUR_CALM, because of too many PINGs */
     bool calm;
@@ -118,14 +118,14 @@ static inline void br_conn_wake(struct br_conn *conn)
     conn->wake(conn, conn->owner);
 }
 
-/* Closes a server's connection at the end of the loop iteration. Its unsent output is dropped. */
+/* Closes a server's connection at the end of the loop iteration. Drops the unsent output. */
 static inline void br_conn_cut(struct br_conn *conn)
 {
     conn->cut = true;
     br_conn_wake(conn);
 }
 
-/* Servers: adds `bytes` received bytes of a body to the progress of that body. */
+/* Servers: adds `bytes` received bytes of a body to `progress`, the progress of that body. */
 static inline void br_conn_body_progress(const struct br_conn *conn, struct br_progress *progress,
                                          size_t bytes, uint64_t now_ms)
 {
@@ -133,18 +133,18 @@ static inline void br_conn_body_progress(const struct br_conn *conn, struct br_p
                       conn->body_progress ? conn->body_progress : BR_PROGRESS_BYTES, now_ms);
 }
 
-/* Limits of a server's connections. For a field that is 0, the default in the field's comment
- * applies. */
+/* Limits of a server's connections. If a field is 0, the default in the field's comment applies. */
 struct br_conn_limits {
-    uint32_t max_concurrent_streams; /* HTTP/2 streams open at the same time; default: 100 */
-    uint32_t stream_window;          /* receive window of a stream, in bytes; default: 4 MiB */
-    uint32_t connection_window;      /* receive window of a connection, in bytes; default: 16 MiB */
-    /* HTTP/2: minimum interval of a client's PINGs (gRPC A8). The connection is closed with
-     * ENHANCE_YOUR_CALM after three shorter intervals between two responses. 0: no minimum; only
-     * floods of PINGs are detected. */
+    /* maximum number of HTTP/2 streams that are open at the same time; default: 100 */
+    uint32_t max_concurrent_streams;
+    uint32_t stream_window;     /* receive window of a stream, in bytes; default: 4 MiB */
+    uint32_t connection_window; /* receive window of a connection, in bytes; default: 16 MiB */
+    /* HTTP/2: minimum interval, in milliseconds, between a client's PINGs (gRPC A8). The
+     * connection is closed with ENHANCE_YOUR_CALM after three shorter intervals between two
+     * responses. 0: no minimum; only floods of PINGs are detected. */
     uint64_t ping_min_ms;
-    /* `ping_min_ms` also applies without requests in progress; otherwise the minimum is then two
-     * hours */
+    /* true: `ping_min_ms` also applies while no request is in progress; false: the minimum is
+     * then two hours */
     bool ping_without_stream;
 };
 
@@ -160,15 +160,16 @@ struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *poo
 
 /* --- The peer's protocol (guess.c) ------------------------------------------------------------ */
 
-/* The guess lets an error explain that another protocol was expected. */
+/* The server or client guesses which protocol its peer speaks. The guess lets an error explain
+ * that another protocol was expected. */
 
 enum br_guess {
     BR_GUESS_NOTHING, /* the peer has not sent a byte */
     BR_GUESS_OTHER,
-    /* text: a request line, the HTTP/2 preface, a status line, or a page without one, which some
-     * servers send in response to the preface */
+    /* text: a request line, the HTTP/2 preface, a status line, or an HTML page without a status
+     * line, which some servers send in response to the preface */
     BR_GUESS_HTTP1,
-    BR_GUESS_HTTP2, /* SETTINGS, the first frame of a server */
+    BR_GUESS_HTTP2, /* a SETTINGS frame, which is the first frame of a server */
     BR_GUESS_TLS,   /* a TLS record, or the HTTP/1.1 response of a TLS port to plaintext */
     BR_GUESSES,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Encodes and decodes the parts that gRPC adds to HTTP/2: message prefixes, status messages and
- * timeouts. Source: grpc/doc/PROTOCOL-HTTP2.md.
+ * timeouts. The specification is grpc/doc/PROTOCOL-HTTP2.md.
  */
 #pragma once
 
@@ -13,7 +13,8 @@
 #include "base/str.h"
 #include "wire/request.h"
 
-#define BR_GRPC_PREFIX 5 /* bytes before each message: compressed flag and big-endian length */
+/* number of bytes before each message: compressed flag and big-endian length */
+#define BR_GRPC_PREFIX 5
 
 /* Returns true for a gRPC request: HTTP/2 and not gRPC-Web. */
 bool br_grpc_is(const struct br_request *request);
@@ -33,13 +34,13 @@ void br_grpc_decode_message(const char *text, size_t len, char *out, size_t size
 void br_grpc_timeout(uint64_t timeout_ms, char *out);
 
 /* Encodes a google.rpc.Status with code and message, and with a RetryInfo if `delay_ms` is
- * positive. The bytes are in `arena`; returns NULL if memory is short. The message is cut before
- * the first byte that is not UTF-8, because a protobuf string must be UTF-8. */
+ * positive. The result is allocated in `arena`; it is NULL if memory is short. The message is
+ * cut before the first byte that is not UTF-8, because a protobuf string must be UTF-8. */
 uint8_t *br_status_encode(int code, const char *message, uint32_t delay_ms, struct br_arena *arena,
                           size_t *ret_len);
 
 /* Decodes a google.rpc.Status. Copies the message, terminated, to `message` of `size` bytes,
- * which may be NULL. `*ret_delay_ms` is the delay of its RetryInfo in milliseconds, or -1.
- * Returns false if the bytes are not a Status. */
+ * which may be NULL. `*ret_delay_ms` is the delay of its RetryInfo in milliseconds, or -1 if it
+ * has no RetryInfo. Returns false if the bytes are not a Status. */
 bool br_status_decode(const uint8_t *data, size_t len, int *ret_code, char *message, size_t size,
                       int64_t *ret_delay_ms);

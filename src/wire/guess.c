@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-/* Returns true for the response of a TLS port to plaintext. Go's net/http, nginx and Apache
+/* Returns true for the HTTP response of a TLS port to plaintext. Go's net/http, nginx and Apache
  * answer plaintext at a TLS port with 400 and one of these texts. */
 static bool guess_is_of_tls_port(const uint8_t *data, size_t len)
 {
@@ -33,8 +33,8 @@ enum br_guess br_guess(const uint8_t *data, size_t len)
     bool is_text = data[0] >= ' ' && data[0] <= '~';
     if (is_text || data[0] == '\r' || data[0] == '\n')
         return guess_is_of_tls_port(data, len) ? BR_GUESS_TLS : BR_GUESS_HTTP1;
-    /* A SETTINGS frame (RFC 9113 sections 4.1 and 6.5): six bytes per setting, type 4, no flags,
-     * stream 0. */
+    /* A SETTINGS frame (RFC 9113 sections 4.1 and 6.5) has six bytes per setting, type 4, no
+     * flags, and stream 0. */
     if (len < 9 || data[0] != 0 || (data[1] << 8 | data[2]) % 6 != 0)
         return BR_GUESS_OTHER;
     bool settings = data[3] == 4 && data[4] == 0;

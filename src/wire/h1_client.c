@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, client side: one exchange at a time on a keep-alive connection. */
+/* Implements the client side of HTTP/1.1: one exchange at a time on a keep-alive connection. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static void h1_client_fail(struct client *cl, int error, const char *text)
     cl->broken = true;
     if (!cl->exchange)
         return;
-    /* An error status counts as the result even if the body is truncated. */
+    /* An error status is a usable result even if the body is truncated. */
     if (!cl->answered || cl->exchange->http_status < 400)
         br_exchange_fail(cl->exchange, error, cl->conn.why ? cl->conn.why : text);
     h1_client_finish(cl);
@@ -68,7 +68,7 @@ static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len
     (void)now_ms;
     for (;;) {
         if (!cl->exchange)
-            return len ? BR_EPROTO : 0; /* input that does not belong to a request is an error */
+            return len ? BR_EPROTO : 0; /* input while no exchange is in progress is an error */
         switch (br_http1_next(&cl->parser, &data, &len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
             h1_client_on_head(cl);
@@ -109,8 +109,8 @@ static void h1_client_on_eof(struct br_conn *conn)
         h1_client_fail(cl, BR_ECLOSED, "the peer closed the connection");
 }
 
-/* Moves output to `out` slice by slice. If the response arrives early, `cl->out` contains the
- * bytes that were not sent. */
+/* Moves output to `out` slice by slice. If the response arrives early, `cl->out` then contains
+ * exactly the bytes that were not sent. */
 static int h1_client_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
     struct client *cl = h1_client_of(conn);
@@ -179,8 +179,8 @@ static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
         if (!br_exchange_skips(exchange, exchange->headers[i].name))
             br_str_printf(&head, "%s: %s\r\n", exchange->headers[i].name,
                           exchange->headers[i].value);
-    if (!exchange->method ||
-        exchange->body.len > 0) /* RFC 9110 section 8.6: not sent for a GET without a body */
+    /* RFC 9110 section 8.6: Content-Length is not sent for a GET without a body. */
+    if (!exchange->method || exchange->body.len > 0)
         br_str_printf(&head, "Content-Length: %zu\r\n", exchange->body.len);
     br_str_puts(&head, "\r\n");
     struct br_buf *buf = head.failed ? NULL : br_buf_new(cl->pool, head.len);

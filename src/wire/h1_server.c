@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, server side. Requests are handled one at a time. Pipelined requests are buffered,
- * and the socket is not read meanwhile. */
+/* Implements the server side of HTTP/1.1. Requests are handled one at a time. Pipelined requests
+ * are buffered until the current request is answered, and the socket is not read meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "wire/http1.h"
 
 #define PIPELINED_MAX (1u << 20)
-/* bytes of unsent responses above which the next request does not begin */
+/* bytes of unsent responses above which the server does not begin the next request */
 #define OUT_MAX (1u << 10)
 
 struct server {
@@ -26,15 +26,17 @@ struct server {
     bool active;      /* a request has begun and its response is not complete */
     bool has_body;    /* the request has a body */
     bool complete;    /* the whole request was read */
-    bool handed_over; /* the handler's `body` was called for the current request */
+    bool handed_over; /* the handler's `body` has been called for the current request */
     bool is_http;     /* the peer was detected to speak HTTP */
     bool keep_alive;
     bool head_only;
-    bool chunked;     /* a streamed response uses chunks; otherwise it ends with the connection */
-    bool mid_message; /* a request was read in part */
+    /* a streamed response is sent in chunks; otherwise it ends with the connection */
+    bool chunked;
+    bool mid_message; /* the first part of a request was received */
     bool closing;     /* close the connection after the output is sent */
     bool eof;         /* the client has closed its side of the connection */
-    struct br_progress coming; /* progress in receiving the current request, if `mid_message` */
+    /* progress in receiving the current request; valid if `mid_message` */
+    struct br_progress coming;
     uint64_t now_ms;
     struct br_buf *pipelined; /* input that cannot be processed yet */
     uint32_t pipelined_used;  /* bytes of `pipelined` already processed */
@@ -85,8 +87,8 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
     else if (response->body)
         len = response->body->len;
     h1_server_put_head(srv, response, len);
-    /* After a failure the body is not sent: without the head, the client would read it as
-     * another response. */
+    /* If the head could not be appended, the body is not sent: without the head, the client
+     * would read the body as another response. */
     if (len == 0 || srv->head_only || response->status == 204 || srv->closing)
         return;
     if (response->text)
@@ -95,7 +97,7 @@ static void h1_server_put_response(struct server *srv, const struct br_response 
         srv->closing = true;
 }
 
-/* Closes the connection after the client has closed its side, unless a complete request or
+/* If the client has closed its side, closes the connection unless a complete request or
  * pipelined input remains. */
 static void h1_server_close_if_done(struct server *srv)
 {
@@ -117,7 +119,7 @@ static void h1_server_reply(struct br_request *request, const struct br_response
 {
     struct server *srv = br_container_of(request, struct server, request);
     srv->chunked = response->stream && srv->parser.minor > 0;
-    /* The unread rest of a request body would be parsed as the next request. */
+    /* The rest of the request body, which was not read, would be parsed as the next request. */
     bool body_pending = srv->has_body && !srv->complete;
     bool ends_with_connection = response->stream && !srv->chunked;
     if (body_pending || ends_with_connection || response->close)
@@ -237,7 +239,7 @@ static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t l
         h1_server_hand_over(srv);
 }
 
-/* Ends the request in progress, if any, and calls the handler's `gone`. */
+/* If a request is in progress, ends it and calls the handler's `gone`. */
 static void h1_server_abandon(struct server *srv)
 {
     if (srv->active && br_request_is_open(&srv->request))
@@ -248,7 +250,7 @@ static void h1_server_abandon(struct server *srv)
 }
 
 /* Sends an error response to a malformed request. A peer that does not speak HTTP/1.1 would
- * misread the response and gets none. */
+ * misread the response, so nothing is sent to it. */
 static void h1_server_put_refusal(struct server *srv)
 {
     const char *long_target = srv->parser.error_status == 414 ? srv->service->long_target : NULL;
@@ -273,8 +275,8 @@ static void h1_server_refuse(struct server *srv)
     srv->closing = true;
 }
 
-/* Starts to receive the next request if `len` bytes of input are present and few responses are
- * unsent. Returns false otherwise. */
+/* Starts to receive the next request. Returns false if the input is empty (`len` is 0), or if at
+ * least OUT_MAX bytes of responses are unsent. */
 static bool h1_server_start_message(struct server *srv, size_t len)
 {
     if (len == 0 || srv->out.len >= OUT_MAX)
@@ -284,8 +286,8 @@ static bool h1_server_start_message(struct server *srv, size_t len)
     return true;
 }
 
-/* Processes input until it is used up, responses must be sent before more input is processed, or
- * the connection ends. */
+/* Processes input until all input is used, until responses must be sent before more input can be
+ * processed, or until the connection ends. */
 static void h1_server_advance(struct server *srv, const uint8_t **data, size_t *len)
 {
     const uint8_t *body;
@@ -335,7 +337,7 @@ static void h1_server_drop_pipelined(struct server *srv)
 }
 
 /* Returns true if the input contains "HTTP/", or begins with any method and " /". The second
- * test is for a request line that is too long to contain the version. */
+ * test detects a request line that is too long to contain the version. */
 static bool h1_server_looks_like_http(const struct server *srv, const uint8_t *data, size_t len)
 {
     size_t letters = 0;
@@ -404,8 +406,8 @@ static bool h1_server_idle(const struct br_conn *conn)
     return !h1_server_of(conn)->active && !h1_server_of(conn)->pipelined;
 }
 
-/* Implements awaits_since. A head must arrive completely within the timeout, whereas a body only
- * has to make progress. */
+/* Implements awaits_since. The timeout of a head begins with its first byte, so a head must
+ * arrive completely within it. The timeout of a body restarts when the body makes progress. */
 static uint64_t h1_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h1_server_of(conn);

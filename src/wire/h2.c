@@ -46,11 +46,12 @@ int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **s
                struct br_rope *out, size_t max)
 {
     int rc = h2_pull(session, pool, scratch, out, max);
-    *scratch = br_buf_unref(*scratch); /* released, so that idle connections do not keep 16 KiB */
+    /* released, so that an idle connection does not keep a buffer of 16 KiB */
+    *scratch = br_buf_unref(*scratch);
     return rc;
 }
 
-/* Memory functions of an nghttp2 session; `user` is the pool. */
+/* The following functions allocate memory for an nghttp2 session; `user` is the pool. */
 
 static void *h2_mem_malloc(size_t size, void *user)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2, client side, on nghttp2: gRPC unary calls and HTTP requests, multiplexed on one
- * connection. Request bodies are sent as slices of the payload without copying. */
+/* Implements the client side of HTTP/2 with nghttp2: gRPC unary calls and HTTP requests,
+ * multiplexed on one connection. Request bodies are sent as slices of the payload without
+ * copying. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,18 +17,19 @@
 
 /* The state of one exchange that is in progress on an HTTP/2 connection. */
 struct call {
-    struct br_exchange *exchange; /* NULL after h2_client_cancel */
+    struct br_exchange *exchange; /* the exchange; NULL after h2_client_cancel */
     struct call *next, *prev;
     uint8_t prefix[BR_GRPC_PREFIX];
-    /* `promised`: bytes of prefix and body that were announced to nghttp2; `sent`: bytes that
-     * were sent */
+    /* `promised`: bytes of prefix and body that were announced to nghttp2; `sent`: bytes of
+     * prefix and body that were sent */
     size_t promised, sent;
     uint32_t slice; /* index of the slice of the body that contains the next byte to send */
     size_t slice_at;
     size_t head_sum;
-    bool interim; /* the last :status was 1xx, an interim response, whose headers are ignored */
-    bool ended;   /* the response is complete */
-    size_t n_in;  /* bytes of the response's gRPC prefix received */
+    /* the last :status was 1xx: the headers belong to an interim response and are ignored */
+    bool interim;
+    bool ended;  /* the response is complete */
+    size_t n_in; /* bytes received of the gRPC prefix of the response */
     uint8_t prefix_in[BR_GRPC_PREFIX];
 };
 
@@ -42,7 +44,7 @@ struct client {
     /* `n_calls`: number of all calls; `n_live`: number of calls that were not cancelled */
     unsigned n_calls, n_live;
     bool broken, closing, ping_out;
-    bool received; /* the server has sent a byte */
+    bool received; /* at least one byte was received from the server */
 };
 
 static struct client *h2_client_of(const struct br_conn *conn)
@@ -111,10 +113,10 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
     struct client *cl = user;
     struct call *call = source->ptr;
     if (!call->exchange)
-        /* the exchange was cancelled; only its stream ends */
+        /* the exchange was cancelled: this error ends its stream and not the connection */
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    /* Stop at `pull_max` bytes: nghttp2 would otherwise continue for the whole body, and one
-     * write takes about 1 MiB. */
+    /* Stop at `pull_max` bytes, the size of about one write. nghttp2 would otherwise continue to
+     * the end of the body. */
     if (cl->pulling->len >= cl->pull_max)
         return NGHTTP2_ERR_WOULDBLOCK;
     if (br_h2_put(cl->pool, &cl->scratch, cl->pulling, head, BR_H2_FRAME_HEADER))
@@ -132,8 +134,7 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
 
 /* --- Receiving ------------------------------------------------------------------------------ */
 
-/* Decodes grpc-status-details-bin. If memory is short, the details are dropped and the status is
- * used without them. */
+/* Decodes grpc-status-details-bin. If memory is short, the status is used without its details. */
 static void h2_client_take_details(struct br_exchange *exchange, const char *value, size_t len)
 {
     if (len > (BR_EXCHANGE_DETAILS_MAX + 2) / 3 * 4)
@@ -155,7 +156,8 @@ static long h2_client_number(const char *value, long otherwise)
     return br_decimal_parse(value, strlen(value), INT32_MAX, &n) ? (long)n : otherwise;
 }
 
-/* nghttp2 guarantees that :status comes first and that no trailers follow a 1xx. */
+/* Stores a :status. nghttp2 guarantees that :status comes first and that no trailers follow a
+ * 1xx. */
 static void h2_client_take_status(struct call *call, unsigned status)
 {
     call->interim = status >= 100 && status < 200;
@@ -189,7 +191,7 @@ static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *fr
     if (call->head_sum > BR_REQUEST_HEAD_MAX)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     struct br_exchange *exchange = call->exchange;
-    /* nghttp2 terminates both strings */
+    /* nghttp2 terminates the name and the value */
     const char *n = (const char *)name, *v = (const char *)value;
     if (strcmp(n, ":status") == 0)
         h2_client_take_status(call, (unsigned)h2_client_number(v, 0));
@@ -368,7 +370,8 @@ static bool h2_client_can_send(const struct br_conn *conn)
 #define NVS(n, v) NV(n, v, strlen(v))
 #define REQUEST_HEADERS_MAX 64
 
-/* Returns true for headers that HTTP/2 forbids or replaces (RFC 9113 section 8.2.2). */
+/* Returns true for the HTTP/1.1 headers that HTTP/2 forbids or replaces (RFC 9113 section
+ * 8.2.2). */
 static bool h2_client_is_of_http1(const char *name)
 {
     static const char *const names[] = {
@@ -391,7 +394,8 @@ static void h2_client_make_http_headers(const struct br_exchange *exchange,
 {
     if (exchange->content_encoding)
         head->nv[head->count++] = NVS("content-encoding", exchange->content_encoding);
-    if (exchange->method && exchange->body.len == 0) /* RFC 9110 section 8.6, as over HTTP/1.1 */
+    /* As over HTTP/1.1, a request without a body has no Content-Length (RFC 9110 section 8.6). */
+    if (exchange->method && exchange->body.len == 0)
         return;
     (void)snprintf(head->length, sizeof head->length, "%zu", exchange->body.len);
     head->nv[head->count++] = NVS("content-length", head->length);

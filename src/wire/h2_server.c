@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/2, server side (RFC 9113), on nghttp2. This file adds:
+ * Implements the server side of HTTP/2 (RFC 9113) with nghttp2. This file adds to nghttp2:
  * - Bodies are received directly into a buffer of the message's size.
  * - A token bucket counts frames that cost the server more than the client: resets that we have to
- * send, empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE and unknown frames. A connection that
- * exceeds it is closed with ENHANCE_YOUR_CALM (CVE-2025-8671, CVE-2019-9512 to -9518).
+ * send, empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE and unknown frames. If a connection has
+ * no token left, it is closed with ENHANCE_YOUR_CALM (CVE-2025-8671, CVE-2019-9512 to -9518).
  * - The size of decoded header lists is limited (HPACK bombs).
- * - Ids of skipped streams stay closed (section 5.1.1).
+ * - The ids of streams that the client skipped stay closed (section 5.1.1).
  *
- * nghttp2 has no callbacks for frames of unknown types or of closed streams. Their frame headers
- * are therefore parsed from the input.
+ * nghttp2 has no callbacks for frames of unknown types or of closed streams. The headers of such
+ * frames are therefore parsed from the input.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-/* bytes of a request body that are discarded before an early response is sent */
+/* bytes of the rest of a request body that are discarded before an early response is sent */
 #define EARLY_MAX 65536u
 #define LATE_DATA_MIN 1024
 /* maximum size of all unanswered request heads of a connection, in bytes */
@@ -38,17 +38,18 @@
 #define FIELDS_MIN 16
 /* bytes of unsent responses of a connection above which new streams are refused */
 #define REPLIES_MAX (192u << 10)
-/* bytes that each unsent response counts in addition to its body */
+/* bytes that each unsent response adds to `replies`, in addition to its body */
 #define REPLY_COST 1024
-/* streams that a connection may have while the process is above its memory limit */
+/* number of streams that a connection may have while the process is above its memory limit */
 #define OVER_STREAMS 1
-/* PINGs below the minimum interval that are tolerated between two responses */
+/* number of PINGs that may follow the last PING too early between two responses */
 #define PING_STRIKES 2
-/* minimum interval of a client's PINGs, in milliseconds, without requests in progress */
+/* minimum interval of a client's PINGs, in milliseconds, if no request is in progress */
 #define PING_IDLE_MS 7200000u
 
-/* Numbers of WINDOW_UPDATE frames that a client may send in response to our frames, counted as
- * in Envoy. */
+/* Numbers of WINDOW_UPDATE frames that cost a client no token: initially, for each HEADERS frame
+ * that we send, and for each DATA frame that we send. UPDATES_MAX limits their sum. Envoy counts
+ * in the same way. */
 #define UPDATES_FIRST 5
 #define UPDATES_PER_STREAM 2
 #define UPDATES_PER_DATA 10
@@ -63,10 +64,10 @@ struct stream {
     bool ended; /* the client sent END_STREAM */
     /* the request was handed over or refused, so further body bytes are discarded */
     bool discard;
-    bool refused;       /* the stream is being reset, and the handler's `begin` was not called */
-    bool waits_for_end; /* an early response is sent after the client's END_STREAM */
+    bool refused;       /* the stream is being reset, so the handler's `begin` must not be called */
+    bool waits_for_end; /* an early response waits for END_STREAM from the client */
     size_t thrown_away;
-    /* progress in receiving the request, then in sending the response */
+    /* progress of the client in sending the request, then in reading the response */
     struct br_progress progress;
     size_t held; /* bytes of server->held that belong to this stream */
     /* names and values of the request headers, each terminated; freed with the reply */
@@ -81,12 +82,14 @@ struct stream {
     uint8_t out_prefix[BR_GRPC_PREFIX]; /* gRPC prefix, sent before `out` */
     unsigned n_out_prefix;
     size_t out_at;         /* bytes of `out_prefix` and `out` that were sent */
-    struct br_rope pieces; /* unsent body of a streamed response, instead of `out` */
+    struct br_rope pieces; /* unsent body of a streamed response; used instead of `out` */
     /* the streamed body is complete or broken: further pieces will not be added */
     bool pieces_end;
-    bool pieces_broken; /* the streamed body ended before it was complete */
+    /* the streamed body ended before it was complete, so the stream must be reset */
+    bool pieces_broken;
     bool waits_for_piece;
-    struct br_str trailers; /* the grpc-message; at `details_at` the details begin */
+    /* the grpc-message, followed by the status details, which begin at `details_at` */
+    struct br_str trailers;
     size_t details_at;
     unsigned grpc_status;
 };
@@ -110,15 +113,15 @@ struct server {
     struct br_rope *pulling; /* rope to which h2_server_send_data appends while br_h2_pull runs */
     struct br_list streams;
     unsigned n_streams;
-    size_t held;    /* bytes of memory that incomplete requests take */
-    size_t heads;   /* bytes of all request heads of the connection */
+    size_t held;    /* bytes of memory that incomplete requests occupy */
+    size_t heads;   /* bytes of all unanswered request heads of the connection */
     size_t replies; /* bytes of unsent responses of the connection */
     char peer[64];
     uint64_t now_ms;
     double tokens;
     uint64_t tokens_at_ms;
     unsigned updates; /* number of further WINDOW_UPDATE frames that cost no token */
-    size_t skip;      /* input bytes until the next frame header */
+    size_t skip;      /* number of input bytes before the next frame header */
     uint8_t head[BR_H2_FRAME_HEADER];
     unsigned n_head;
     struct br_progress frame; /* progress in receiving an incomplete frame */
@@ -141,7 +144,8 @@ static size_t h2_server_head_bytes(const struct stream *stream)
     return stream->head_cap + stream->headers_cap * sizeof *stream->headers;
 }
 
-/* Updates the memory that a request counts in `held`, which is 0 unless it is unfinished. */
+/* Updates the memory that `held` counts for a request. A request that is not `unfinished` counts
+ * 0. */
 static void h2_server_count_held(struct stream *stream, bool unfinished)
 {
     const struct br_buf *body = stream->request.body;
@@ -189,7 +193,7 @@ static void h2_server_calm_down(struct server *srv)
     (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
-/* Takes a token for a frame that costs us more than the client. Without a token, shuts the
+/* Takes a token for a frame that costs us more than the client. If no token is left, shuts the
  * connection down and returns false. */
 static bool h2_server_take_token(struct server *srv)
 {
@@ -204,9 +208,10 @@ static bool h2_server_take_token(struct server *srv)
     return false;
 }
 
-/* Returns true if another stream is accepted beside `others` streams. Above the memory limit, a
- * connection still gets OVER_STREAMS streams: a retryable response makes well-behaved clients
- * back off. A client that does not read the response does not get another one. */
+/* Returns true if the server accepts another stream on a connection that has `others` streams.
+ * Above the memory limit, a connection may still have OVER_STREAMS streams: a retryable response
+ * makes well-behaved clients back off. A client that does not read the response is not sent
+ * another response. */
 static bool h2_server_accepts(const struct server *srv, unsigned others)
 {
     return others < OVER_STREAMS || !br_pool_is_over(srv->pool);
@@ -290,7 +295,7 @@ static void h2_server_head_add(struct stream *stream, const uint8_t *text, size_
 }
 
 /* Appends a header to the request. Stores offsets instead of pointers, because `head` may still
- * move. */
+ * be reallocated. */
 static bool h2_server_field_add(struct stream *stream, const uint8_t *name, size_t name_len,
                                 const uint8_t *value, size_t value_len)
 {
@@ -333,7 +338,7 @@ static void h2_server_reply(struct br_request *request, const struct br_response
 static bool h2_server_write(struct br_request *request, const void *data, size_t len, size_t max);
 static void h2_server_end(struct br_request *request, bool whole);
 
-/* Converts the offsets of all headers to pointers, and removes the pseudo-headers. */
+/* Converts the stored offsets of all headers to pointers, and removes the pseudo-headers. */
 static void h2_server_finish_head(struct stream *stream)
 {
     struct br_request *request = &stream->request;
@@ -358,7 +363,7 @@ static void h2_server_finish_head(struct stream *stream)
             request->scheme_host = header.value;
         } else if (header.name[0] != ':') {
             if (strcmp(header.name, "content-length") == 0) {
-                uint64_t n = 0; /* nghttp2 rejects other texts */
+                uint64_t n = 0; /* nghttp2 rejects a Content-Length that is not a number */
                 (void)br_decimal_parse(header.value, strlen(header.value), INT64_MAX, &n);
                 request->content_length = (int64_t)n;
             }
@@ -444,7 +449,7 @@ static void h2_server_http_add(struct stream *stream, const uint8_t *data, size_
         br_request_body_add(request, data, len, expected);
 }
 
-/* Sends an early response that waited for the end of the request. */
+/* Sends an early response that was waiting for the end of the request. */
 static void h2_server_resume(struct stream *stream)
 {
     if (!stream->waits_for_end)
@@ -459,8 +464,8 @@ static int h2_server_on_data_chunk(nghttp2_session *session, uint8_t flags, int3
     (void)flags;
     struct server *srv = user;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, id);
-    /* Window credit is returned at once, because backpressure is applied by not reading the
-     * socket. */
+    /* The receive window is enlarged again at once, because backpressure is applied by not
+     * reading the socket. */
     (void)nghttp2_session_consume(session, id, len);
     if (!stream)
         return 0;
@@ -566,7 +571,7 @@ static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame
     }
 }
 
-/* Returns true if the client skipped this id by opening a higher one first. */
+/* Returns true if the client skipped this stream id: it opened a stream with a higher id first. */
 static bool h2_server_was_skipped(const struct server *srv, int32_t id)
 {
     for (unsigned i = 0; i < srv->n_skipped; i++)
@@ -613,16 +618,16 @@ static int h2_server_on_frame_send(nghttp2_session *session, const nghttp2_frame
         srv->conn.fault = frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM ? BR_FAULT_FLOOD
                                                                                 : BR_FAULT_PROTOCOL;
     if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
-        /* The response ended before the request (section 8.1). The reset lets the client stop
-         * sending the rest of the request. */
+        /* The response has ended before the request (section 8.1). The reset lets the client
+         * stop sending the rest of the request. */
         const struct stream *stream =
             nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (stream && !stream->ended)
             (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream->id,
                                             NGHTTP2_NO_ERROR);
     }
-    /* The client provoked this reset. A reset after an early response has the code NO_ERROR
-     * instead. */
+    /* A reset with another code than NO_ERROR was provoked by the client. A reset after an early
+     * response has the code NO_ERROR. */
     if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
         (void)h2_server_take_token(srv);
     return 0;
@@ -709,7 +714,7 @@ static ssize_t h2_server_read_pieces(nghttp2_session *session, int32_t id, uint8
     struct stream *stream = source->ptr;
     size_t left = stream->pieces.len, n = left < len ? left : len;
     if (left == 0 && stream->pieces_broken)
-        /* after this error nghttp2 sends RST_STREAM with INTERNAL_ERROR */
+        /* with this error, nghttp2 sends RST_STREAM with INTERNAL_ERROR */
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (left == 0 && !stream->pieces_end) {
         stream->waits_for_piece = true;
@@ -896,16 +901,17 @@ static struct server *h2_server_of(const struct br_conn *conn)
     return (struct server *)(uintptr_t)conn;
 }
 
-/* Returns true for a frame that nghttp2 silently drops because its stream is closed. Full DATA
- * frames are excepted: a client may have sent them before it received our refusal. */
+/* Returns true for a frame that nghttp2 silently drops because its stream is closed. Returns
+ * false for long DATA frames, because a client may have sent them before it received our
+ * refusal. */
 static bool h2_server_is_late(const struct server *srv, uint8_t type, size_t len, int32_t id)
 {
     return (type == NGHTTP2_HEADERS || (type == NGHTTP2_DATA && len < LATE_DATA_MIN)) &&
            id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
 }
 
-/* Returns true if a client sends frames on a stream that it has ended (section 5.1). nghttp2 is
- * configured not to remember closed streams and cannot detect it. */
+/* Returns true if a client sends a frame on a stream that it has ended (section 5.1). nghttp2
+ * does not detect this, because it is configured not to remember closed streams. */
 static bool h2_server_is_after_end(const struct server *srv, int32_t id)
 {
     bool open = id > srv->last_stream || nghttp2_session_get_stream_user_data(srv->session, id);
@@ -928,7 +934,7 @@ static void h2_server_check_end(struct server *srv, uint8_t type, uint8_t flags,
 }
 
 /* Processes a frame header: takes a token for the frame if nghttp2 has no callback for it, and
- * checks that its stream was not ended. */
+ * checks that the client has not ended the frame's stream. */
 static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
 {
     size_t len = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
@@ -972,10 +978,8 @@ static int h2_server_input(struct br_conn *conn, const uint8_t *data, size_t len
         srv->tokens_at_ms = now_ms;
     srv->now_ms = now_ms;
     br_progress_add(&srv->frame, len, now_ms);
-    h2_server_count_frames(srv, data,
-                           /* before nghttp2_session_mem_recv, which may close streams of later
-                            * frames */
-                           len);
+    /* Called before nghttp2_session_mem_recv, which may close the streams of later frames. */
+    h2_server_count_frames(srv, data, len);
     ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
     if (n < 0 && n != NGHTTP2_ERR_NOMEM)
         (void)nghttp2_session_terminate_session(srv->session, n == NGHTTP2_ERR_BAD_CLIENT_MAGIC

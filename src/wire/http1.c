@@ -9,7 +9,7 @@
 #define CHUNK_LINE_MAX 1024
 #define CHUNK_EXT_MAX 16384 /* maximum size of all chunk extensions of a message, in bytes */
 #define LINE_MIN 256        /* minimum size of the line buffer, in bytes */
-#define IDLE_MAX 4096       /* largest buffers, in bytes, that are kept between messages */
+#define IDLE_MAX 4096       /* largest buffer, in bytes, that is kept between messages */
 
 int br_http1_init(struct br_http1 *parser, bool responses)
 {
@@ -57,8 +57,8 @@ static void http1_empty(struct br_http1_text *http1_text)
     }
 }
 
-/* Resets the parser for the next message. Input after a message that closes the connection is
- * ignored (RFC 9112 section 9.6). */
+/* Resets the parser for the next message. If the last message closes the connection, all further
+ * input is ignored (RFC 9112 section 9.6). */
 static void http1_begin(struct br_http1 *parser)
 {
     struct br_http1_impl *i = parser->impl;
@@ -78,7 +78,7 @@ static void http1_begin(struct br_http1 *parser)
 }
 
 /* Reports the end of a message. The strings of the head stay valid until the next call, because
- * callers use them at BR_HTTP1_DONE. */
+ * callers use these strings at BR_HTTP1_DONE. */
 static enum br_http1_event http1_report(struct br_http1_impl *http1_impl)
 {
     http1_impl->state = BR_HTTP1_REPORTED;
@@ -105,8 +105,8 @@ static bool http1_store_line(struct br_http1 *parser, const uint8_t *data, size_
     return true;
 }
 
-/* Removes the CRLF of a line. RFC 9112 section 2.2 also allows a bare LF, but a bare LF enables
- * request smuggling and is rejected. */
+/* Removes the CRLF of a line. RFC 9112 section 2.2 also allows a bare LF. A bare LF is rejected,
+ * because it enables request smuggling. */
 static enum line_result http1_end_line(struct br_http1 *parser, const char *data, size_t len,
                                        struct line *ret)
 {
@@ -119,8 +119,8 @@ static enum line_result http1_end_line(struct br_http1 *parser, const char *data
 }
 
 /* Takes a line of at most `max` bytes including its CRLF; `*ret` excludes the CRLF. If the line
- * arrived in one piece, `*ret` points into the input. Otherwise it points into the line buffer,
- * and is valid until the next call. */
+ * arrived in one piece, `*ret` points into the input. If the line arrived in several pieces,
+ * `*ret` points into the line buffer, and is valid until the next call. */
 static enum line_result http1_take_line(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                         size_t max, unsigned long_status, const char *long_text,
                                         struct line *ret)
@@ -163,7 +163,7 @@ static bool http1_skip_interim(struct br_http1 *parser)
     return true;
 }
 
-/* Processes one line of the head. Sets `*ret_head` after the last one. */
+/* Processes one line of the head. Sets `*ret_head` after the last line. */
 static bool http1_head_line(struct br_http1 *parser, const struct line *line, bool *ret_head)
 {
     struct br_http1_impl *i = parser->impl;
@@ -187,8 +187,8 @@ static bool http1_head_line(struct br_http1 *parser, const struct line *line, bo
     return true;
 }
 
-/* Returns true if the first byte shows another protocol, such as TLS, without waiting for a line
- * feed. */
+/* Returns true if the first byte shows that the peer speaks another protocol, such as TLS. The
+ * result is needed before a line feed arrives, because the peer may never send a line feed. */
 static bool http1_is_other_protocol(const struct br_http1_impl *http1_impl, const uint8_t *data,
                                     size_t len)
 {
@@ -251,8 +251,8 @@ static size_t http1_skip_quoted(const char *text, size_t at, size_t len)
     return at < len ? at + 1 : 0;
 }
 
-/* Returns true for valid chunk extensions. RFC 9112 section 7.1.1: *( BWS ";" BWS name [ BWS "="
- * BWS ( token / quoted-string ) ] ) */
+/* Returns true if chunk extensions are valid. RFC 9112 section 7.1.1: *( BWS ";" BWS name [ BWS
+ * "=" BWS ( token / quoted-string ) ] ) */
 static bool http1_valid_extensions(const char *text, size_t at, size_t len)
 {
     while (at < len) {
@@ -336,7 +336,7 @@ static enum line_result http1_read_trailer(struct br_http1 *parser, const uint8_
     return LINE_WHOLE;
 }
 
-/* Returns as much of the remaining body, or of the chunk, as the input contains. */
+/* Returns the part of the remaining body, or of the remaining chunk, that the input contains. */
 static enum br_http1_event http1_take_body(struct br_http1_impl *http1_impl, const uint8_t **data,
                                            size_t *len, const uint8_t **body, size_t *body_len)
 {
@@ -430,7 +430,8 @@ enum br_http1_event br_http1_eof(struct br_http1 *parser)
             return http1_report(i);
         break;
     case BR_HTTP1_START:
-        /* After an interim response, the final response is missing. */
+        /* After an interim response, the end of the connection is an error: the final response
+         * is missing. */
         if (i->line.len == 0 && (i->budget == BR_HTTP1_HEAD_MAX || i->blank))
             return BR_HTTP1_MORE;
         break;

@@ -41,8 +41,8 @@ bool br_http1_is_text(char letter)
     return letter == '\t' || ((uint8_t)letter >= 0x20 && letter != 0x7f);
 }
 
-/* Returns true for ASCII without spaces (RFC 3986). A request target has no fragment (RFC 9112
- * section 3.2). */
+/* Returns true for an ASCII character that a request target may contain (RFC 3986). A request
+ * target has no fragment (RFC 9112 section 3.2). */
 static bool http1_head_is_target_char(char letter)
 {
     return letter > 0x20 && letter < 0x7f && letter != '#';
@@ -64,8 +64,8 @@ static bool http1_head_all(const char *text, size_t len, bool (*is)(char c))
     return true;
 }
 
-/* Appends a string to the head and terminates it. The strings of a line are never longer than
- * the line. */
+/* Appends a string and a terminator to the head. The strings of a line are never longer than the
+ * line. */
 static bool http1_head_keep_text(struct br_http1 *parser, const char *text, size_t len)
 {
     struct br_http1_text *http1_text = &parser->impl->head;
@@ -112,7 +112,9 @@ static bool http1_head_absolute_target(struct br_http1 *parser, const char *text
     if (no_path && !http1_head_keep_text(parser, "/", 1))
         return false;
     if (no_path)
-        parser->impl->head.len--; /* the URL has no path: its query directly follows the slash */
+        /* the URL has no path: remove the terminator, so that the query directly follows the
+         * slash */
+        parser->impl->head.len--;
     return http1_head_keep_text(parser, text + end, len - end) &&
            http1_head_keep_text(parser, text + scheme, end - scheme);
 }
@@ -150,8 +152,8 @@ static bool http1_head_request_line(struct br_http1 *parser, const char *line, s
            http1_head_read_target(parser, target, (size_t)(space - target), options);
 }
 
-/* Parses a status line (RFC 9112 section 4). Many servers omit the space before an empty reason
- * phrase, which is accepted. */
+/* Parses a status line (RFC 9112 section 4). Accepts a line without the space before an empty
+ * reason phrase, because many servers omit that space. */
 static bool http1_head_status_line(struct br_http1 *parser, const char *line, size_t len)
 {
     uint64_t status;
@@ -206,7 +208,7 @@ bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, 
     return !keep || http1_head_keep_field(parser, line, name, value, (size_t)(end - value));
 }
 
-/* Sets a bit of `seen`. Returns false if it was already set. */
+/* Sets a bit of `seen`. Returns false if the bit was already set. */
 static bool http1_head_first(struct br_http1 *parser, unsigned bit)
 {
     bool again = parser->impl->seen & bit;
@@ -230,8 +232,8 @@ static bool http1_head_on_content_length(struct br_http1 *parser, const char *va
     return true;
 }
 
-/* Returns true if chunked is the last coding of a list and occurs once. In that case the framing
- * is clear and only a coding is unknown, for which RFC 9112 section 6.1 requires 501. */
+/* Returns true if chunked is the last coding of a list and occurs once. In such a list the
+ * framing is clear and another coding is unknown, for which RFC 9112 section 6.1 requires 501. */
 static bool http1_head_ends_in_chunked(const char *value)
 {
     size_t len = strlen(value);
@@ -320,7 +322,7 @@ static bool http1_head_on_field(struct br_http1 *parser, const struct br_http1_h
     return true;
 }
 
-/* Sets the pointers of the public fields, once the strings of the head no longer move. */
+/* Sets the pointers of the public fields. Called when the strings of the head no longer move. */
 static bool http1_head_point_at_fields(struct br_http1 *parser)
 {
     struct br_http1_impl *i = parser->impl;
@@ -379,7 +381,7 @@ bool br_http1_finish_head(struct br_http1 *parser)
     parser->keep_alive =
         !(i->seen & SEEN_CLOSE) && (parser->minor > 0 || (i->seen & SEEN_KEEP_ALIVE));
     http1_head_frame_body(parser);
-    /* RFC 9110 section 10.1.1: ignored for HTTP/1.0, and useless without a body. */
+    /* RFC 9110 section 10.1.1: Expect is ignored for HTTP/1.0, and useless without a body. */
     parser->expect_continue =
         (i->seen & SEEN_EXPECT) && parser->minor > 0 && (parser->chunked || parser->content_length);
     return true;

@@ -58,8 +58,8 @@ static bool multipart_read_quoted(struct text *text, struct parameter *ret)
     return text->p < text->end && *text->p++ == '"';
 }
 
-/* Parses `; name=value`. Returns 1 for a parameter, 0 at the end of the text, -1 if it is
- * malformed. */
+/* Parses `; name=value`. Returns 1 for a parameter, 0 at the end of the text, -1 if the
+ * parameter is malformed. */
 static int multipart_next_parameter(struct text *text, struct parameter *ret)
 {
     multipart_skip_space(text);
@@ -83,7 +83,7 @@ static int multipart_next_parameter(struct text *text, struct parameter *ret)
         if (!multipart_read_quoted(text, ret))
             return -1;
     } else {
-        /* Clients omit the quotes even around values with `/` and `=`. */
+        /* Clients omit the quotes even around values that contain `/` and `=`. */
         while (text->p < text->end && *text->p != ';' && !multipart_is_space(*text->p))
             if (!multipart_put(ret, *text->p++))
                 return -1;
@@ -97,7 +97,7 @@ static bool multipart_parameter_is(const struct parameter *parameter, const char
     return br_bytes_are_nocase(parameter->name, parameter->name_len, name);
 }
 
-/* Skips the first word of a header value if it is `word`. Returns false if it is another word. */
+/* Skips the first word of a header value if it equals `word`. Returns false if it does not. */
 static bool multipart_skip_word(struct text *text, const char *word)
 {
     size_t n = strlen(word);
@@ -158,8 +158,9 @@ struct body {
     const uint8_t *p, *end;
 };
 
-/* Examines the bytes at `p` after a boundary. Returns 1 if a part follows, whose first byte is
- * `*ret`, and 0 at the end of the form. Returns -1 if the boundary is part of the content. */
+/* Examines the bytes at `p` after a boundary. Returns 1 if a part follows, and stores its first
+ * byte in `*ret`. Returns 0 at the end of the form, and -1 if the boundary is part of the
+ * content. */
 static int multipart_after_delimiter(const struct body *body, const uint8_t *p, const uint8_t **ret)
 {
     bool last = body->end - p >= 2 && p[0] == '-' && p[1] == '-';
@@ -178,7 +179,7 @@ static int multipart_after_delimiter(const struct body *body, const uint8_t *p, 
 
 /* Finds the next delimiter at or after `body->p`, and sets `body->p` to the byte after it.
  * `*ret` is the end of the content before the delimiter. Returns 1 if a part follows, 0 at the
- * end of the form, -1 if there is no further delimiter. */
+ * end of the form, -1 if the form has no further delimiter. */
 static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
 {
     const uint8_t *p = body->p;
@@ -199,8 +200,8 @@ static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
     return -1;
 }
 
-/* Finds the first delimiter, which may be at the very beginning without a CRLF before it.
- * Returns the same values as multipart_next_delimiter. */
+/* Finds the first delimiter, which need not have a CRLF before it if it is at the very
+ * beginning. Returns the same values as multipart_next_delimiter. */
 static int multipart_first_delimiter(struct body *body)
 {
     const uint8_t *ignored;

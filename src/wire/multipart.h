@@ -26,7 +26,7 @@
 bool br_multipart_is(const char *type);
 
 /* Copies the boundary of a multipart/form-data Content-Type. Returns 0, or BR_EINVAL with a
- * message in `err` if there is no boundary, more than one, or an invalid one. */
+ * message in `err` if the type has no boundary, more than one boundary, or an invalid boundary. */
 int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struct br_err *err);
 
 struct br_form_field {
@@ -45,23 +45,24 @@ const struct br_form_field *br_form_find(const struct br_form_field *fields, siz
                                          const char *name);
 
 /* Finds the first value of the parameter `name` in the query part of a URL. The value is decoded
- * (%XX and `+`) and terminated, in the arena. A parameter with a malformed escape is ignored.
- * Returns 0, BR_ENOTFOUND or BR_ENOMEM. */
+ * (%XX and `+`), terminated, and allocated in the arena. A parameter with a malformed escape is
+ * ignored. Returns 0, BR_ENOTFOUND or BR_ENOMEM. */
 int br_query_get(const char *query, const char *name, struct br_arena *arena, const char **ret,
                  size_t *ret_len);
 
 /* A parameter that a query may contain. */
 struct br_query_param {
     const char *name;
-    /* decoded value of the parameter, terminated, in the arena; NULL if the parameter is absent */
+    /* decoded and terminated value of the parameter, allocated in the arena; NULL if it is
+     * absent */
     const char *value;
     size_t len;
 };
 
 /* Parses a query that may only contain `params`, whose values must be NULL before the call. Each
  * parameter may occur once, with a nonempty UTF-8 value without control characters. Intended for
- * requests for which ignoring an unknown parameter, such as a filter, would be harmful. Returns
- * 0, BR_ENOMEM, or BR_EINVAL with a message in `err`. If the error concerns one of `params`,
+ * requests where ignoring an unknown parameter, such as a filter, would be harmful. Returns 0,
+ * BR_ENOMEM, or BR_EINVAL with a message in `err`. If the error concerns one of `params`,
  * `err->path` is its name. */
 int br_query_read(const char *query, struct br_query_param *params, size_t count,
                   struct br_arena *arena, struct br_err *err);

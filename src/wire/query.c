@@ -6,8 +6,8 @@
 #include "base/str.h"
 #include "wire/multipart.h"
 
-/* Returns true if the text, after percent-decoding, is `name`. All names in use are shorter than
- * the buffer. */
+/* Returns true if the text, after percent-decoding, is `name`. All names that callers pass are
+ * shorter than the buffer. */
 static bool query_is_name(const char *text, size_t len, const char *name)
 {
     char plain[64];
@@ -46,7 +46,7 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
 /* --- Strict parsing ----------------------------------------------------------------------------
  */
 
-#define SHOWN_MAX 64 /* bytes of an unknown name shown in an error */
+#define SHOWN_MAX 64 /* number of bytes of an unknown name that an error shows */
 
 static int query_refuse(struct br_err *err, const char *name, const char *why)
 {
@@ -56,8 +56,8 @@ static int query_refuse(struct br_err *err, const char *name, const char *why)
     return rc;
 }
 
-/* Returns why a parameter's value is invalid, as an error text, or NULL. Values must be nonempty
- * UTF-8 without control characters. */
+/* Returns an error text that describes why a parameter's value is invalid, or NULL if it is
+ * valid. Values must be nonempty UTF-8 without control characters. */
 static const char *query_fault_of(const char *value, size_t len)
 {
     if (len == 0)

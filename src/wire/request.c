@@ -25,8 +25,8 @@ void br_request_body_fail(struct br_request *request, enum br_body_error error)
 }
 
 /* Returns the buffer size for a body of which `need` bytes were received. The buffer has room
- * for as many further bytes, or for a quarter as many if `need` is LARGE or more. The size
- * `expected` is used at once if the pool has an unused buffer of that size. */
+ * for `need` more bytes, or for a quarter of `need` if that is LARGE or more. If the pool has an
+ * unused buffer of `expected` bytes, the result is `expected`. */
 static size_t request_size_for(const struct br_request *request, size_t need, size_t expected)
 {
     size_t want = need + (need < LARGE ? need : need / 4);
@@ -37,7 +37,7 @@ static size_t request_size_for(const struct br_request *request, size_t need, si
     return want > request->max_body ? request->max_body : want;
 }
 
-/* Makes room for `need` bytes of a body within the memory limit. */
+/* Enlarges the body's buffer to at least `need` bytes, within the memory limit. */
 static int request_body_reserve(struct br_request *request, size_t need, size_t expected)
 {
     size_t cap = request->body ? request->body->cap : 0,

@@ -3,18 +3,18 @@
  * A request to a server, over HTTP/1.1, HTTP/2 or gRPC, and the handler that answers it.
  *
  * A request goes through these calls:
- * - `begin`: the headers were received. The handler may reply already, for instance to reject the
- * request; then `body` is not called.
- * - `body`: the whole body was received, or has failed.
+ * - `begin`: called when the headers have been received. The handler may reply already, for
+ * instance to reject the request; then `body` is not called.
+ * - `body`: called when the whole body has been received, or has failed.
  * - br_request_reply: called by the handler once, at any later time.
  *
- * `gone` is called instead if the client disconnects before the reply. The handler must not reply
+ * If the client disconnects before the reply, `gone` is called instead. The handler must not reply
  * then, and the request is freed when `gone` returns.
  *
- * A reply can be streamed (response->stream, HTTP only). br_request_reply then sends the head,
- * br_request_write a part of the body, and br_request_end ends it; br_request_break ends an
- * incomplete body. Until then `gone` may be called. Over HTTP/1.1 a client that only closes its
- * side also counts as gone, because readers of a stream do not do that.
+ * A reply can be streamed (response->stream, HTTP only). br_request_reply then sends the head, each
+ * br_request_write sends a part of the body, and br_request_end ends the body. br_request_break
+ * ends an incomplete body. Until the body ends, `gone` may be called. Over HTTP/1.1 a client that
+ * only closes its side also counts as gone, because readers of a stream do not do that.
  */
 #pragma once
 
@@ -33,40 +33,43 @@ struct br_header {
 };
 
 struct br_response {
-    /* status of an HTTP response; for gRPC it is not used, because gRPC replies always have 200 */
+    /* status of an HTTP response; not used for gRPC, whose replies always have status 200 */
     unsigned status;
-    const char *content_type;        /* value of Content-Type; NULL: not sent */
-    const struct br_header *headers; /* additional headers */
+    const char *content_type;        /* value of Content-Type; NULL: the header is not sent */
+    const struct br_header *headers; /* additional headers of the response */
     size_t n_headers;
-    /* body of the response; may be NULL; br_request_reply takes another reference */
+    /* body of the response; may be NULL; br_request_reply takes its own reference */
     struct br_buf *body;
-    /* body of the response as text, which is copied; used instead of `body`; NULL: use `body` */
+    /* body of the response as text, which is copied; if NULL, `body` is used */
     const char *text;
-    size_t text_len;             /* bytes of `text`; 0: strlen(text) */
-    unsigned grpc_status;        /* gRPC: status of the call, sent in the trailers */
-    const char *grpc_message;    /* gRPC: error message as plain text; NULL or "": none */
-    const uint8_t *grpc_details; /* gRPC: an encoded google.rpc.Status with details; NULL: none */
+    size_t text_len;      /* number of bytes of `text`; 0: strlen(text) */
+    unsigned grpc_status; /* gRPC: status of the call, sent in the trailers */
+    /* gRPC: error message as plain text; NULL or "": no message is sent */
+    const char *grpc_message;
+    /* gRPC: an encoded google.rpc.Status with details; NULL: no details are sent */
+    const uint8_t *grpc_details;
     size_t grpc_details_len;
-    bool close;  /* HTTP/1.1: close the connection after this response */
-    bool stream; /* br_request_write sends the body; not for gRPC; `text` and `body` are unused */
+    bool close; /* HTTP/1.1: close the connection after this response */
+    /* br_request_write sends the body, and `text` and `body` are unused; not for gRPC */
+    bool stream;
 };
 
 struct br_handler {
-    /* Called when the headers were received. Sets request->max_body, and request->grpc for gRPC
-     * framing. May reply to the request. */
+    /* Called when the headers have been received. Sets request->max_body, and sets request->grpc
+     * if the body has gRPC framing. May reply to the request. */
     void (*begin)(struct br_handler *self, struct br_request *request);
     void (*body)(struct br_handler *self, struct br_request *request);
     void (*gone)(struct br_handler *self, struct br_request *request);
     /* HTTP/1.1: text of a 400 response to a request whose target is above BR_REQUEST_HEAD_MAX.
      * Set by handlers whose targets contain queries. NULL: respond with 414 (RFC 9110 section
-     * 15.5.15). The string is not copied. */
+     * 15.5.15). The text is not copied. */
     const char *long_target;
 };
 
 enum br_body_error {
     BR_BODY_OK,
     BR_BODY_TOO_BIG,   /* the body is larger than max_body; the received bytes were freed */
-    BR_BODY_MALFORMED, /* gRPC: broken framing, or more than one message */
+    BR_BODY_MALFORMED, /* gRPC: the framing is broken, or the body has more than one message */
     BR_BODY_NO_MEMORY,
 };
 
@@ -81,29 +84,29 @@ struct br_request {
     const char *path; /* path of the request target, without the query */
     /* query of the request target, without '?'; "" if the target has no query */
     const char *query;
-    const char *scheme_host; /* value of Host or :authority */
+    const char *scheme_host; /* value of the header Host or :authority */
     const struct br_header *headers;
     size_t n_headers;
     char peer[64];          /* the client's address as text */
     struct br_conn *conn;   /* the connection; valid until the reply was sent; may be NULL */
-    int64_t content_length; /* value of Content-Length in bytes; -1: unknown */
+    int64_t content_length; /* value of Content-Length in bytes; -1: the header is absent */
     /* attributes of the authenticated client: pairs name\0value\0, ended by an empty name; NULL:
-     * none */
+     * no attributes are known */
     const char *auth;
     bool http2;
     bool grpc;            /* set by `begin`: the body is one length-prefixed message */
     bool grpc_compressed; /* gRPC: the compressed flag of the message */
     bool replied;
-    bool streaming; /* the handler has started a streamed reply and not ended it */
-    /* set by `begin` if the reply is costly: over HTTP/1.1, a client that closes its side counts
-     * as gone */
+    bool streaming; /* the handler has started a streamed reply and has not ended it */
+    /* set by `begin` if the reply is costly: over HTTP/1.1, a client that closes its side then
+     * counts as gone */
     bool leaves_at_eof;
-    size_t max_body; /* set by `begin`, in bytes; larger bodies fail with BR_BODY_TOO_BIG */
-    /* valid when the handler's `body` is called and later; NULL if the body is empty or has
-     * failed */
+    /* maximum size of the body in bytes, set by `begin`; larger bodies fail with BR_BODY_TOO_BIG */
+    size_t max_body;
+    /* valid from the call of the handler's `body` on; NULL if the body is empty or has failed */
     struct br_buf *body;
     enum br_body_error body_error;
-    /* with BR_BODY_NO_MEMORY: bytes that a buffer for the whole body needs, if known */
+    /* after BR_BODY_NO_MEMORY: number of bytes that a buffer for the whole body needs, if known */
     size_t body_wanted;
     void (*reply)(struct br_request *request, const struct br_response *response);
     bool (*write)(struct br_request *request, const void *data, size_t len, size_t max);
@@ -111,8 +114,8 @@ struct br_request {
 };
 
 /* Appends received bytes to the body. Called by protocols. `expected` is the announced size of
- * the body, 0 if unknown. The memory grows with the bytes received and not with the announced
- * size. Sets body_error on failure. */
+ * the body, or 0 if the size is unknown. The memory grows with the bytes received and not with
+ * the announced size. Sets body_error on failure. */
 void br_request_body_add(struct br_request *request, const uint8_t *data, size_t len,
                          size_t expected);
 
@@ -154,7 +157,8 @@ const char *br_http_reason(unsigned status);
 
 /* --- Content negotiation (accept.c) ----------------------------------------------------------- */
 
-/* RFC 9110 section 12.5, for servers that offer two representations. */
+/* The following functions implement RFC 9110 section 12.5 for servers that offer two
+ * representations. */
 
 /* Returns the weight of `name` in an Accept or Accept-Encoding header: the largest q, from 0 to 1,
  * of the elements that equal `name`. Wildcards do not count. `name` is a media type or a coding in

@@ -9,13 +9,13 @@
 #include "base/err.h"
 #include "wire/protobuf.h"
 
-/* bytes before a chunk's content: a type, and a length in three bytes */
+/* number of bytes before a chunk's content: a type, and a length in three bytes */
 #define CHUNK_HEAD 4u
-#define CHUNK_SUM 4u /* bytes of the checksum before the data of a chunk */
-/* maximum of decoded bytes in a chunk (framing_format.txt section 4.2) */
+#define CHUNK_SUM 4u /* number of bytes of the checksum before the data of a chunk */
+/* maximum number of decoded bytes in a chunk (framing_format.txt section 4.2) */
 #define CHUNK_PLAIN_MAX (64u << 10)
 /* Largest ratio of decoded to compressed size. A three-byte copy yields at most 64 bytes, a
- * two-byte copy 11. The length before the block takes at least one byte. */
+ * two-byte copy 11. The length at the start of the block takes at least one more byte. */
 #define RATIO_MAX 32u
 
 enum { CHUNK_COMPRESSED = 0, CHUNK_PLAIN = 1, CHUNK_SKIPPED_FROM = 0x80, CHUNK_STREAM = 0xff };
@@ -25,7 +25,8 @@ static const uint8_t stream_chunk[] = {CHUNK_STREAM, 6, 0, 0, 's', 'N', 'a', 'P'
 struct snappy_chunk {
     uint8_t type;
     const uint8_t *data; /* content of the chunk after the checksum */
-    size_t len, size;    /* `len`: bytes of `data`; `size`: bytes of the decoded data */
+    /* `len`: number of bytes at `data`; `size`: number of bytes after decoding */
+    size_t len, size;
     uint32_t sum;
 };
 
@@ -47,7 +48,8 @@ static uint32_t snappy_masked_sum(uint8_t *data, size_t len)
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-/* Parses the head of a chunk. Returns the byte after the chunk, or NULL if the chunk is damaged. */
+/* Parses the head of a chunk. Returns a pointer to the byte after the chunk, or NULL if the
+ * chunk is damaged. */
 static const uint8_t *snappy_next(const uint8_t *at, const uint8_t *end, struct snappy_chunk *ret)
 {
     if ((size_t)(end - at) < CHUNK_HEAD)

@@ -31,7 +31,7 @@ static int tunnel_fail(struct tunnel *tunnel, const char *why)
 }
 
 /* Handles the head of the proxy's response. A 2xx response to CONNECT has no body, even with a
- * Content-Length. The bytes that follow it were sent by the server. */
+ * Content-Length. The server has sent the bytes that follow the head. */
 static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len)
 {
     unsigned status = tunnel->parser.status;
