@@ -167,7 +167,8 @@ struct pyroscope_push_config {
     const struct br_tls_config *tls;
     const char *proxy_url; /* URL of a proxy; NULL: the environment variables determine the proxy */
     const struct br_headers *headers;
-    const char *authenticator; /* id of the extension that adds credentials; NULL: none */
+    /* id of the extension that adds credentials to requests; NULL: no extension adds any */
+    const char *authenticator;
     /* value of the Authorization header; NULL: the header is not sent */
     struct br_secret authorization;
     const char *tenant; /* tenant of all requests; NULL: requests have no tenant */
