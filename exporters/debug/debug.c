@@ -19,20 +19,20 @@
 #include "pipeline/exporter.h"
 #include "wire/protobuf.h"
 
-#define TEXT_MAX (1u << 20)    /* most bytes of text for one item; longer texts are truncated */
-#define WAITING_MAX (4u << 20) /* most bytes of text queued in one worker */
+#define TEXT_MAX (1u << 20)    /* largest text for one item, in bytes; longer texts are truncated */
+#define WAITING_MAX (4u << 20) /* largest size of the text queued in a worker, in bytes */
 #define STUCK_MS 1000          /* milliseconds that a thread waits for the reader of an output */
 
 /* --- Outputs ---------------------------------------------------------------------------------- */
 
-/* An output that all workers share. They write their texts one at a time. */
+/* An output that all workers share. The workers write their texts to the output one at a time. */
 struct debug_output {
     pthread_mutex_t lock;
     int fd;
     bool own;
     bool waits; /* the output is not a regular file, so its reader may block a write */
     bool stuck; /* the reader of the output has not read for STUCK_MS */
-    int error;  /* errno with which the file could not be opened */
+    int error;  /* errno of the failed attempt to open the file; 0: no attempt failed */
 };
 
 static void *debug_output_make(const void *path)
@@ -137,21 +137,22 @@ static int debug_output_write(struct debug_output *output, const char *text, siz
 enum verbosity { BASIC, NORMAL, DETAILED };
 
 struct config {
-    int verbosity; /* a value of enum verbosity */
+    int verbosity; /* level of detail of the text, a value of enum verbosity */
     int64_t sampling_initial, sampling_thereafter;
     struct br_strings output_paths;
     struct br_exporter_config common;
 };
 
-/* Text that a thread writes. `done` of the task frees it, possibly after the node is destroyed. */
+/* Text that a thread writes. The task's `done` frees it, possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
     struct state *state; /* state of the node, which may be freed if the task was cancelled */
     struct br_str text;
     struct debug_output *const *outputs;
     size_t n_outputs;
-    size_t failed; /* index of the first output that could not be written to, if `error` is not 0 */
-    int error;     /* errno of that output; 0: all outputs were written */
+    /* index of the first output to which the text could not be written, if `error` is not 0 */
+    size_t failed;
+    int error; /* errno of output `failed`; 0: the text was written to all outputs */
 };
 
 struct state {
@@ -160,7 +161,7 @@ struct state {
     size_t n_outputs;
     struct br_str text;    /* text of one item */
     struct br_str waiting; /* text that is queued for the next write */
-    bool busy;             /* a thread is writing */
+    bool busy;             /* a thread is writing text */
     struct writing *writing;
     uint64_t second[BR_SIGNALS], n_in_second[BR_SIGNALS];
     struct br_log_limit limit;
@@ -250,8 +251,8 @@ static int debug_start(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-/* Returns true if a request is to be printed: the first sampling_initial requests of each
- * second, and after these, one in sampling_thereafter. */
+/* Returns true if a request is to be printed: the first sampling_initial requests of each second
+ * are, and after these, one in sampling_thereafter. */
 static bool debug_sampled(struct br_node *node, enum br_signal signal)
 {
     struct state *state = node->state;
@@ -266,8 +267,8 @@ static bool debug_sampled(struct br_node *node, enum br_signal signal)
     return n <= initial || (every && (n - initial) % every == 0);
 }
 
-/* Counts the messages `depth` levels down. The messages of each level are field 2 of the message
- * that contains them. */
+/* Counts the nested messages that are `depth` levels below the message at `p`. On each level,
+ * they are field 2 of the message that contains them. */
 static uint32_t debug_count(const uint8_t *p, const uint8_t *end, unsigned depth)
 {
     struct br_field field;

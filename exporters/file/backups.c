@@ -10,12 +10,13 @@
 
 #include "base/mem.h"
 
-#define BACKUPS_MAX 100000 /* most rotated files that are listed in one directory */
+#define BACKUPS_MAX 100000 /* largest number of rotated files that are listed in one directory */
 #define STAMP "dddd-dd-ddTdd-dd-dd.ddd"
 #define STAMP_LEN (sizeof STAMP - 1)
 #define DAY_MS (86400 * 1000ll)
 
-/* The start of a path, of the file name in it, and of the extension, which begins with ".". */
+/* Pointers into a path: to its start, to the file name, and to the extension, which begins with
+ * ".". */
 struct parts {
     const char *path, *name, *ext;
 };

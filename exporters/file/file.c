@@ -14,15 +14,19 @@
 #include "pipeline/exporter.h"
 #include "wire/compression.h"
 
-#define MEGABYTE 1048576u /* bytes of a megabyte in the configuration, as in the Collector */
+/* number of bytes that a megabyte in the configuration means, as in the Collector */
+#define MEGABYTE 1048576u
 #define RETRY_MS 1000
 #define TEXT_MAX (1u << 30)
-#define TEXT_KEPT_MAX (1u << 20) /* most bytes of the text buffer kept between requests */
-/* most bytes of a request that is written as JSON; its line is up to 14 times as long */
+/* largest text buffer, in bytes, that is kept for the next request */
+#define TEXT_KEPT_MAX (1u << 20)
+/* largest request, in bytes, that is written as JSON; its line is up to 14 times as long */
 #define JSON_SIZE_MAX (32u << 20)
-#define WAITING_BYTES (64u << 20) /* most bytes of the items queued in one worker */
-#define WRITE_ITEMS 64            /* most items that one write contains */
-#define AGAIN_MS 100              /* milliseconds after which a full FIFO is written again */
+/* largest total size, in bytes, of the items queued in one worker */
+#define WAITING_BYTES (64u << 20)
+#define WRITE_ITEMS 64 /* largest number of items in one write */
+/* delay in milliseconds before the next attempt to write to a FIFO that is full */
+#define AGAIN_MS 100
 
 struct rotation {
     int64_t max_megabytes, max_days, max_backups;
@@ -43,7 +47,7 @@ struct config {
     const char *path;
     bool append;
     struct rotation *rotation;
-    int format; /* a value of enum format */
+    int format; /* format of the file, a value of enum format */
     int compression;
     struct compression_params compression_params;
     bool create_directory;
@@ -65,15 +69,15 @@ struct record {
     const uint8_t *value;
     size_t value_len;
     uint32_t n_items;
-    /* number of the item's spans or samples without the group_by attribute; 0 except in the
-     * item's first record */
+    /* how many of the item's spans or samples do not have the group_by attribute; 0 except in
+     * the item's first record */
     uint32_t n_no_group;
     int rc;
     int error;     /* errno of the write, if `rc` is BR_EIO */
     bool nameless; /* `value` is not a valid file name */
 };
 
-/* One write of several records in a thread. `done` of the task frees it, possibly after the node
+/* One write of several records in a thread. The task's `done` frees it, possibly after the node
  * is destroyed. */
 struct writing {
     struct br_task task;
@@ -85,11 +89,13 @@ struct writing {
     bool runs;        /* the task was started, and its `done` was not called yet */
     /* a FIFO has accepted only a part of the record at `at`; the write continues later */
     bool unfinished;
-    bool reopened; /* a file had been deleted or replaced, and was opened again */
-    /* Used by the thread only. */
+    /* a file had been deleted or replaced while Braid wrote to it, and was opened again */
+    bool reopened;
+    /* this field and the following ones are used by the thread only */
     struct br_codec *codec;
     struct br_str text;
-    struct br_buf *encoded; /* owned copy of the record at `at`; NULL: not copied */
+    /* copy of the record at `at`, owned by the write; NULL: the record was not copied */
+    struct br_buf *encoded;
     struct file_writer *writer;
     struct file_record out;
     uint8_t length[4];
@@ -177,8 +183,8 @@ static int file_exporter_parse_mode(const char *text)
     return mode > 0777 || mode <= 0 ? -1 : (int)mode;
 }
 
-/* Checks the conditions of the Collector's Config.Validate. Rotation is only warned about,
- * because the Collector ignores it with group_by. */
+/* Checks the same conditions as the Collector's Config.Validate. Rotation together with group_by
+ * is only a warning, because the Collector ignores rotation then. */
 static void file_exporter_check_groups(const struct config *settings, const struct br_yaml *node,
                                        const char *path, struct br_errs *errs)
 {
@@ -279,7 +285,7 @@ static int file_exporter_start(struct br_node *node, struct br_err *err)
 
 /* --- In a thread ----------------------------------------------------------------------------- */
 
-/* Points `*ret` at the contiguous payload in the format of the file, protobuf or JSON. */
+/* Sets `*ret` to the contiguous payload in the format of the file, protobuf or JSON. */
 static int file_exporter_encode(struct writing *writing, const struct record *record,
                                 struct br_slice *ret)
 {
@@ -313,14 +319,14 @@ static int file_exporter_compress(struct writing *writing, struct br_slice *slic
     return rc;
 }
 
-/* Writes a length prefix of four bytes, the most significant byte first. */
+/* Writes the length of a record in four bytes, the most significant byte first. */
 static void file_exporter_put_length(uint8_t out[4], size_t len)
 {
     for (int i = 0; i < 4; i++)
         out[i] = (uint8_t)(len >> (24 - 8 * i));
 }
 
-/* Prepares `writing->out` for a record, and opens its file. */
+/* Prepares `writing->out` for a record, and opens the record's file. */
 static int file_exporter_prepare(struct writing *writing, struct record *record)
 {
     const struct state *state = writing->state;
@@ -412,14 +418,14 @@ static int file_exporter_add_record(struct state *state, struct br_item *item,
     return br_item_write(part, &record->payload);
 }
 
-/* A ResourceSpans or ResourceProfiles of an item, with its value of the group_by attribute. */
+/* A ResourceSpans or ResourceProfiles of an item, with the value of its group_by attribute. */
 struct grouped {
     const uint8_t *value;
     size_t len;
     uint32_t part;
 };
 
-/* Orders parts by attribute value, then by position in the item. */
+/* Orders parts by attribute value, then by their position in the item. */
 static int file_exporter_by_value(const void *first, const void *second)
 {
     const struct grouped *one = first, *other = second;
@@ -432,8 +438,8 @@ static int file_exporter_by_value(const void *first, const void *second)
     return one->part < other->part ? -1 : 1;
 }
 
-/* Finds the text value of the attribute `name` in a part's Resource. Returns false if the
- * Resource has no such value. */
+/* Finds the attribute `name` in a part's Resource. Returns false if the Resource does not have
+ * the attribute with a text value. */
 static bool file_exporter_value_of(const struct br_part *part, const char *name,
                                    struct grouped *ret)
 {
@@ -451,7 +457,7 @@ static bool file_exporter_value_of(const struct br_part *part, const char *name,
     return false;
 }
 
-/* Makes an item of the parts grouped[0] to grouped[count - 1] and the dictionary. */
+/* Makes an item that contains the parts grouped[0] to grouped[count - 1], and the dictionary. */
 static struct br_item *file_exporter_piece(const struct br_item *item,
                                            const struct grouped *grouped, size_t count)
 {
@@ -512,7 +518,7 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 /* --- Results --------------------------------------------------------------------------------- */
 
 /* Finishes an item that was not written. The client is asked to retry, because a full disk may
- * be emptied meanwhile. */
+ * have free space by then. */
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
@@ -540,7 +546,7 @@ static void file_exporter_finish_item(struct state *state, const struct record *
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        /* drop the failed records only: a retry would write the others twice */
+        /* only the failed records are dropped: a retry would write the other records twice */
         failed = failed || records[i].rc;
         n_dropped += records[i].rc || records[i].nameless ? records[i].n_items : 0;
     }
@@ -637,7 +643,7 @@ static void file_exporter_take(struct state *state, struct br_item *item)
     }
 }
 
-/* Starts the next write if a queued item has a record. */
+/* Starts the next write if any queued item has a record. */
 static void file_exporter_begin(struct state *state)
 {
     struct writing *writing = state->writing;

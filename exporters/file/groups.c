@@ -23,7 +23,7 @@ struct file_groups {
     struct file_writer_config config;
     size_t max_open;
     pthread_mutex_t
-        /* protects `open` and `unused`; not held while a file is opened, written or closed */
+        /* protects `open` and `unused`; not locked while a file is opened, written or closed */
         lock;
     struct br_map *open; /* map from path to struct group */
     /* list of struct group that no worker uses; the most recently used group is last */
@@ -96,7 +96,8 @@ static bool file_groups_is_dots(const char *text, size_t len)
     return len == 0 || (len <= 2 && text[0] == '.' && text[len - 1] == '.');
 }
 
-/* Appends an attribute value to a path, without the components and characters that are unsafe. */
+/* Appends an attribute value to a path. Leaves out unsafe path components, and replaces unsafe
+ * characters. */
 static void file_groups_put_value(struct br_str *out, const char *value, size_t len)
 {
     bool any = false;
@@ -146,7 +147,7 @@ static struct group *file_groups_find(struct file_groups *groups, const char *pa
 }
 
 /* If there are too many groups, removes the least recently used group and returns it. The caller
- * frees the group. Otherwise returns NULL. */
+ * frees the returned group. Returns NULL if no group has to be removed. */
 static struct group *file_groups_take_oldest(struct file_groups *groups)
 {
     struct br_list *link =

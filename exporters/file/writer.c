@@ -17,25 +17,28 @@
 #include "core/shared.h"
 
 #define MODE_BITS 0777
-/* most milliseconds by which the time in a rotated file's name is moved, if the name is taken */
+/* If the name for a rotated file is taken, the time in the name is moved by up to this many
+ * milliseconds. */
 #define NAME_TRIES 1000
-#define WAIT_S 1         /* seconds that a thread waits for the write of another thread */
-#define READER_MS 200    /* milliseconds that a write waits for the reader of a FIFO */
-#define REWRITES_MAX 100 /* most attempts to write a record whose file is deleted each time */
+#define WAIT_S 1      /* seconds that a thread waits for the write of another thread */
+#define READER_MS 200 /* milliseconds that a write waits for the reader of a FIFO */
+/* largest number of attempts to write a record if the file is deleted each time */
+#define REWRITES_MAX 100
 
 struct file_writer {
     struct file_writer_config config; /* copy of the configuration; the writer owns its `path` */
     pthread_mutex_t lock;             /* protects `busy` and `stuck`; held only briefly */
     pthread_cond_t released;
-    bool busy; /* a thread uses the fields below `stuck` */
-    /* a thread has used these fields for WAIT_S or longer; other threads do not wait */
+    bool busy; /* a thread uses the fields from `fd` on */
+    /* a thread has used the fields from `fd` on for WAIT_S or longer, so other threads do not
+     * wait */
     bool stuck;
     int fd;       /* descriptor of the file; -1: not open */
     bool opened;  /* the file was opened before, so its existing content is kept */
     bool regular; /* the file is a regular one, which can be truncated and renamed */
     bool torn;    /* an incomplete record after `torn_at` could not be truncated yet */
     off_t torn_at;
-    /* the record of which a FIFO has accepted only the beginning; NULL: no record is unfinished */
+    /* the record of which a FIFO has accepted only the beginning; NULL: there is no such record */
     const struct file_record *unfinished;
     bool idle; /* the reader of the FIFO has not read for READER_MS */
 };
@@ -191,7 +194,7 @@ static int file_writer_rename_away(struct file_writer *writer, uint64_t unix_ns)
         uint64_t at = unix_ns + (uint64_t)i * 1000000;
         if (!file_backup_name(writer->config.path, at, writer->config.local_time, name))
             return ENAMETOOLONG;
-        if (access(name, F_OK) == 0) /* rename would replace the existing file */
+        if (access(name, F_OK) == 0) /* the name is taken: rename would replace the existing file */
             continue;
         return rename(writer->config.path, name) && errno != ENOENT ? errno : 0;
     }
@@ -207,7 +210,7 @@ static int file_writer_rotate(struct file_writer *writer, uint64_t unix_ns)
         error = file_writer_open_file(writer);
     if (error)
         return error;
-    if (fstat(old, &st) == 0) /* keep the permissions of the old file */
+    if (fstat(old, &st) == 0) /* gives the new file the permissions of the old file */
         (void)fchmod(writer->fd, st.st_mode & MODE_BITS);
     (void)close(old);
     file_backups_prune(writer->config.path, unix_ns, writer->config.local_time,
@@ -316,7 +319,7 @@ static int file_writer_put_stream(struct file_writer *writer, struct file_record
     return error;
 }
 
-/* Closes the file if its path names another file or no file. */
+/* Closes the file if its path leads to another file or does not exist. */
 static void file_writer_close_replaced(struct file_writer *writer, struct file_record *record)
 {
     struct stat open, named;

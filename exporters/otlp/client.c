@@ -25,8 +25,8 @@ struct otlp_sender {
 
 /* --- Reading responses ----------------------------------------------------------------------- */
 
-/* Logs that a response could not be read. The backend accepted the request; how many records it
- * rejected stays unknown. */
+/* Logs that a response could not be read. The backend accepted the request, but it is unknown
+ * how many records it rejected. */
 static void otlp_client_log_unread(struct otlp_sender *sender)
 {
     br_node_warn(sender->node, &sender->unread_limit,
@@ -55,8 +55,8 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
 }
 
 /* Returns true if a gRPC error reports that the request is too large. tonic uses OUT_OF_RANGE
- * for this error. Other servers use RESOURCE_EXHAUSTED, which overloaded servers also send, so
- * the message decides. */
+ * for this error. Other servers use RESOURCE_EXHAUSTED. Because overloaded servers also send
+ * RESOURCE_EXHAUSTED, the message decides. */
 static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
@@ -199,7 +199,7 @@ void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
     if (target->compression != BR_ENCODING_NONE)
         exchange->content_encoding = br_encoding_name(target->compression);
     exchange->user_agent = target->user_agent;
-    /* the first header applies to profiles only */
+    /* the first header is sent with profiles only */
     size_t skip = item->signal == BR_PROFILES ? 0 : 1;
     exchange->headers = sender->headers + skip;
     exchange->n_headers = sender->n_headers - skip;

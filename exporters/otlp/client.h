@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sender of the otlp (gRPC) and otlphttp exporters makes one attempt to send an item, from its
- * bytes to the outcome. Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and
- * "Partial Success".
+ * The sender of the otlp (gRPC) and otlphttp exporters. The sender makes one attempt to send an
+ * item: it encodes the item, sends the request, and derives the item's outcome from the response.
+ * Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and "Partial Success".
  */
 #pragma once
 
@@ -18,14 +18,14 @@
 
 enum otlp_encoding { OTLP_PROTO, OTLP_AS_JSON };
 
-/* The settings that both exporters derive from their configs. */
+/* The settings of the sender, which each exporter derives from its config. */
 struct otlp_target {
     bool grpc;
     enum otlp_encoding encoding;
     enum br_encoding compression;
     int level;
     const char *path[BR_SIGNALS];
-    /* client for each signal; both signals may use the same client */
+    /* client of each signal; both signals may use the same client */
     struct br_client *client[BR_SIGNALS];
     const struct br_headers *headers;
     const char *user_agent, *authority;
@@ -55,9 +55,9 @@ void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, c
 /* --- Partial success -------------------------------------------------------------------------- */
 
 /*
- * Reads the partial_success of an Export...ServiceResponse: rejected_spans or rejected_profiles =
- * 1, error_message = 2. Source: opentelemetry-proto 1.11, collector/{trace,profiles}/, and
- * protobuf's "ProtoJSON Format".
+ * Functions for the partial_success of an Export...ServiceResponse. The fields of partial_success
+ * are rejected_spans or rejected_profiles = 1, and error_message = 2. Source: opentelemetry-proto
+ * 1.11, collector/{trace,profiles}/, and protobuf's "ProtoJSON Format".
  */
 
 /* Reads an encoded response, and sets `n_rejected` and the text of the outcome if the response
@@ -67,11 +67,11 @@ void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outco
 /* Reads a response in JSON, and sets `n_rejected` and the text of the outcome if the response
  * contains them. Each field may have its JSON name or its protobuf name. Numbers may be strings,
  * and may have an exponent or a fraction of zeros. Invalid characters in strings (bytes that are
- * not UTF-8, unpaired surrogates, control characters) are replaced. Returns false if the JSON
- * cannot be read even so. */
+ * not UTF-8, unpaired surrogates, control characters) are replaced. Returns false if the JSON is
+ * invalid in another way. */
 bool otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
                             struct br_outcome *outcome);
 
-/* Converts n_rejected from profiles (ExportProfilesPartialSuccess.rejected_profiles) to samples,
- * in proportion to the item's profiles and samples. */
+/* Converts n_rejected, which counts profiles (ExportProfilesPartialSuccess.rejected_profiles),
+ * to a number of samples, in proportion to the item's profiles and samples. */
 void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome);

@@ -95,8 +95,8 @@ static void otlp_http_check_url(const char *url, const char *key, const struct b
         br_endpoint_check_otlp_port(&endpoint, false, br_yaml_get(node, key), at, errs);
 }
 
-/* Warns about an endpoint that is probably not a base URL. This is not an error, because the
- * Collector accepts such an endpoint. */
+/* Warns about an endpoint that probably contains the path of a signal and so is not a base URL.
+ * Such an endpoint is not an error, because the Collector accepts it. */
 static void otlp_http_check_base(const struct config *config, const struct br_yaml *node,
                                  const char *path, struct br_errs *errs)
 {
@@ -135,8 +135,8 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* Sets the path of a signal. The signal's own URL, if configured, is used unchanged. Otherwise
- * the signal's path is appended to the common URL. */
+/* Sets the path to which a signal is sent. The signal's own URL, if configured, is used
+ * unchanged. If the signal has no URL, its path is appended to the common URL. */
 static bool otlp_http_set_path(struct state *state, const struct config *config,
                                enum br_signal signal)
 {

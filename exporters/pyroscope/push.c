@@ -12,7 +12,7 @@
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
-/* number of headers that are not from the config: authorization, tenant, protocol version */
+/* number of headers that are not from the config: authorization, tenant and protocol version */
 #define OWN_HEADERS 3
 
 struct pyroscope_push {
@@ -105,7 +105,7 @@ static struct br_outcome push_read_answer(const struct br_call *call)
 
 /* --- Sending --------------------------------------------------------------------------------- */
 
-/* Sets the headers of a request. They are allocated in memory of the request's item. */
+/* Sets the headers of a request. The headers are allocated in the memory of the request's item. */
 static int push_set_headers(struct pyroscope_push *push, struct br_call *call)
 {
     const struct pyroscope_push_config *config = &push->config;
@@ -206,8 +206,8 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
     return br_retry_input(push->retry);
 }
 
-/* Frees the calls, then the retries, then the client. After each of the first two, a loop
- * iteration of the host lets the next module process the results. */
+/* Frees the calls, then the retries, then the client. After the calls and after the retries, a
+ * loop iteration of the host lets their owners process the results. */
 void pyroscope_push_free(struct pyroscope_push *push)
 {
     if (!push)

@@ -26,15 +26,15 @@ struct limits {
     int64_t max_profile_size, max_samples;
 };
 
-/* Most bytes queued in one worker for a failing endpoint, of data that the other endpoints have
- * accepted. */
+/* Largest amount of data, in bytes, that one worker queues for a failing endpoint after the
+ * other endpoints have accepted it. */
 #define APART_BYTES (64u << 20)
 
 struct config {
     const char *endpoint;
     struct br_strings endpoints;
     const char *tenant, *tenant_metadata;
-    struct br_strings metadata_keys; /* list that contains tenant_metadata */
+    struct br_strings metadata_keys; /* list whose only element is tenant_metadata */
     struct basic_auth *basic_auth;
     struct br_secret bearer_token;
     struct br_auth_config *auth;
@@ -57,7 +57,7 @@ struct state {
     struct br_pprof_writer *writer;
     struct pyroscope_labels *labels;
     struct pyroscope_times *times;
-    struct br_list writings; /* items that threads are writing (pyroscope_writing_start) */
+    struct br_list writings; /* items whose pprofs are being written (pyroscope_writing_start) */
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
     /* sends each request to all endpoints; NULL if there is one endpoint */
@@ -150,7 +150,7 @@ static void pyroscope_exporter_check_endpoints(const struct config *config,
         pyroscope_exporter_check_url(config->endpoint, br_yaml_get(node, "endpoint"), at, errs);
     for (size_t i = 0; i < config->endpoints.count; i++) {
         (void)snprintf(at, sizeof at, "%s::endpoints[%zu]", path, i);
-        /* a single text is a list of one */
+        /* `endpoints` may also be a single text, which is a list with one element */
         pyroscope_exporter_check_url(config->endpoints.items[i],
                                      list->type == BR_YAML_SEQ ? list->items[i] : list, at, errs);
     }
@@ -213,11 +213,11 @@ static const struct br_strings *pyroscope_exporter_metadata_keys(const void *con
 
 /* --- Requests -------------------------------------------------------------------------------- */
 
-/* The requests made of one item. They are sent once all of them exist. */
+/* The requests made from one item. The requests are sent once all of them exist. */
 struct batch {
     struct br_node *node;
     struct br_list requests; /* list of struct br_item, each a request with one profile */
-    size_t size, max_size;   /* bytes of the requests, and the limit for these bytes */
+    size_t size, max_size;   /* total size of the requests in bytes, and its limit */
     uint32_t n_dropped[REASONS];
     char text[REASONS][160];
 };
@@ -278,7 +278,8 @@ static bool pyroscope_exporter_set_time(const struct state *state,
                                           .time_ns = result->written_ns};
     uint64_t time_ns;
     if (!result->written_ns)
-        return true; /* without a time, Pyroscope uses the time at which it receives the profile */
+        /* if the profile has no time, Pyroscope uses the time at which it receives the profile */
+        return true;
     if (!pyroscope_times_place(state->times, &of, &time_ns))
         return false;
     if (time_ns != result->written_ns)
@@ -449,7 +450,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
         .max_connections = (unsigned)settings->max_conns_per_host,
         .retry = &settings->common.retry_on_failure};
     const struct br_queue_config *queue = &settings->common.sending_queue;
-    /* the sender was answered when the item was queued */
+    /* true if the sender was answered when the item was queued */
     bool apart = queue->enabled && !queue->wait_for_result;
     size_t n = settings->endpoint ? 1 : settings->endpoints.count;
     for (; state->n_push < n; state->n_push++) {
@@ -506,8 +507,8 @@ static void pyroscope_exporter_on_endpoint_end(void *arg)
         br_node_drained(node);
 }
 
-/* The queue is empty, but requests may still be pending for an endpoint that is behind the
- * others. */
+/* Called when the queue is empty. Requests may still be pending for an endpoint that is slower
+ * than the other endpoints. */
 static void pyroscope_exporter_drain(struct br_node *node)
 {
     const struct state *state = node->state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the pyroscope exporter: from the profiles of an item to push requests. */
+/* The parts of the pyroscope exporter, in the order in which data passes through them: from the
+ * profiles of an item to push requests. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,28 +19,29 @@
 /* --- Writing of pprofs ------------------------------------------------------------------------ */
 
 /*
- * Writes the pprofs of items. Small items are written at once. Larger items, and items that exceed
- * a limit while they are written, are written in a thread of the pool. The thread has its own
- * writer and memory pool. It reads the item, which nobody changes meanwhile.
+ * Writes the pprofs of items. Small items are written at once, in the worker. Larger items, and
+ * items that exceed a limit while they are written, are written in a thread of the pool. The thread
+ * has its own writer and memory pool. While the thread reads the item, nobody changes the item.
  *
  * Each pprof has its own tables and labels. Profiles that share a dictionary, such as those of all
  * processes of a host, therefore grow to several times their size. The growth is limited by the
- * size of the item. The memory scope belongs to the process's budget and may use the part that is
- * reserved for sending.
+ * size of the item. The memory scope of a writing belongs to the process's budget and may use the
+ * part that is reserved for sending.
  */
 
-/* bytes of an item; larger items are written in a thread */
+/* largest item, in bytes, that is written in the worker; larger items are written in a thread */
 #define PYROSCOPE_WRITING_NOW (512u << 10)
 
-/* Limit for the bytes of all pprofs of an item, and of the dictionary entries read for them:
- * this many times the item's size, plus PYROSCOPE_WORK_NOW in the worker or PYROSCOPE_WORK_ROOM
- * in a thread. */
+/* Limit for the bytes of all pprofs of an item, and of the dictionary entries read for them. The
+ * limit is PYROSCOPE_WORK_GROWTH times the item's size, plus PYROSCOPE_WORK_NOW in the worker or
+ * PYROSCOPE_WORK_ROOM in a thread. */
 #define PYROSCOPE_WORK_GROWTH 4
 #define PYROSCOPE_WORK_NOW (1u << 20)
 #define PYROSCOPE_WORK_ROOM (8u << 20)
 
-/* Limit for the memory of all pprofs of an item, including the one being written, and of the
- * tables: this many times the item's size, plus PYROSCOPE_MEMORY_ROOM. */
+/* Limit for the memory of all pprofs of an item, including the pprof being written, and of the
+ * tables. The limit is PYROSCOPE_MEMORY_GROWTH times the item's size, plus
+ * PYROSCOPE_MEMORY_ROOM. */
 #define PYROSCOPE_MEMORY_GROWTH 8
 #define PYROSCOPE_MEMORY_ROOM (16u << 20)
 
@@ -49,9 +51,9 @@ static inline size_t pyroscope_writing_work(const struct br_item *item, bool in_
            (in_worker ? PYROSCOPE_WORK_NOW : PYROSCOPE_WORK_ROOM);
 }
 
-/* Called in the worker with the `n` pprofs of `item` in their order, without types. The pprofs
- * are valid until the callback returns. The callback may take a pprof's buffer and set it to
- * NULL.
+/* Called in the worker with the `n` pprofs of `item`, in the order of its profiles and without
+ * types. The pprofs are valid until the callback returns. The callback may take a pprof's buffer
+ * and set it to NULL.
  *
  * `rc` is 0, BR_ENOMEM if memory was short for too long, or a permanent error of br_pprof_write.
  * The callback takes the item and returns true. Only if `rc` is 0 and memory is short, the
@@ -59,30 +61,30 @@ static inline size_t pyroscope_writing_work(const struct br_item *item, bool in_
 typedef bool pyroscope_written_fn(struct br_node *node, struct br_item *item, int rc,
                                   struct br_pprof_out *pprofs, uint32_t n);
 
-/* average delay in milliseconds before a retry; a delay is 0.5 to 1.5 times as long */
+/* average delay in milliseconds before a retry; each delay is 0.5 to 1.5 times this value */
 #define PYROSCOPE_WRITING_AGAIN_MS 1000
 
 /* Writes the pprofs of `item`, and takes the item. `writer` is used in the worker only.
- * `options` is copied; any thread calls its keep_label, and max_work is ignored. If memory is
- * short, writing is retried as configured in `retry`, which is borrowed. `list` contains the
- * writings in progress. `written` is called before this function returns if no thread is needed.
- * Returns false if memory is short; then the caller keeps the item. */
+ * `options` is copied; any thread may call its keep_label, and its max_work is ignored. If
+ * memory is short, writing is retried as configured in `retry`, which is borrowed. `list`
+ * contains the writings in progress. If no thread is needed, `written` is called before this
+ * function returns. Returns false if memory is short; then the caller keeps the item. */
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              struct br_pprof_writer *writer, const struct br_pprof_options *options,
                              const struct br_retry_config *retry, pyroscope_written_fn *written);
 
-/* Cancels all writings in `list`: their items are finished with BR_RETRY, and `written` is not
- * called. Waits for a writing that a thread is running. */
+/* Cancels all writings in `list`. The items of the writings are finished with BR_RETRY, and
+ * `written` is not called. If a thread is running one of the writings, waits for it. */
 void pyroscope_writing_cancel_all(struct br_list *list);
 
 /* --- Times ------------------------------------------------------------------------------------ */
 
 /*
  * Gives each profile of a series a unique time. Pyroscope keeps only one profile per series and
- * time: compaction drops other profiles of the same nanosecond. A profiler of a whole host,
- * however, sends one profile per process with the same time, mostly with the same labels. The
- * second of these profiles is therefore dated one microsecond later, the third two microseconds
- * later, and so on.
+ * time: its compaction drops further profiles with the same time in nanoseconds. A profiler of a
+ * whole host, however, sends one profile per process with the same time, mostly with the same
+ * labels. Therefore the second profile with the same time is dated one microsecond later, the third
+ * two microseconds later, and so on.
  *
  * A profile that is sent again, because a client retries, gets the same time as before, so that
  * Pyroscope still keeps it once. The repeated profile is recognised by its labels, Resource, time
@@ -97,15 +99,16 @@ struct pyroscope_times;
 
 /* Creates an empty list of times. Returns NULL if memory is short. */
 struct pyroscope_times *pyroscope_times_new(void);
-void pyroscope_times_free(struct pyroscope_times *times); /* Frees the list. Accepts NULL. */
+/* Frees the list of times. Accepts NULL. */
+void pyroscope_times_free(struct pyroscope_times *times);
 
 struct pyroscope_times_of {
     struct br_entry labels, resource, pprof; /* encoded labels, Resource and pprof of the profile */
     uint64_t time_ns;                        /* Unix time of the profile */
 };
 
-/* Sets `*ret` to the time for a profile: the profile's own time, or the first later time that
- * its series does not use. Returns false if memory is short. */
+/* Sets `*ret` to the time for a profile: the first time that its series does not use yet,
+ * beginning with the profile's own time. Returns false if memory is short. */
 bool pyroscope_times_place(struct pyroscope_times *times, const struct pyroscope_times_of *of,
                            uint64_t *ret);
 
@@ -126,16 +129,16 @@ struct pyroscope_labels *pyroscope_labels_new(struct br_node *node,
                                               const struct br_series_config *config);
 void pyroscope_labels_free(struct pyroscope_labels *labels);
 
-/* Returns true if a sample attribute with the name `key` becomes a label: ids do, and the
- * attributes in the config. Has the type of br_pprof_options.keep_label. Any thread may call
- * this. */
+/* Returns true if a sample attribute with the name `key` becomes a label: attributes that
+ * contain ids do, and the attributes named in the config. Has the type of
+ * br_pprof_options.keep_label. Any thread may call this. */
 bool pyroscope_labels_keep(void *labels, const char *key, size_t len);
 
-/* Adds to the count of sample labels that were dropped. */
+/* Adds `count` to the number of sample labels that were dropped. */
 void pyroscope_labels_count(struct pyroscope_labels *labels, uint32_t count);
 
-/* Clears the labels that are cached for the last Resource and scope. Must be called after the
- * last profile of an item, because a Resource and a scope are identified by their addresses. */
+/* Clears the cached labels of the last Resource and scope. Must be called after the last profile
+ * of an item, because the cache identifies a Resource and a scope by their addresses. */
 void pyroscope_labels_forget(struct pyroscope_labels *labels);
 
 /* Encodes the labels of a pprof's series as RawProfileSeries.labels (field 1). The encoded
@@ -162,14 +165,15 @@ bool pyroscope_labels_make(struct pyroscope_labels *pyroscope_labels,
 struct pyroscope_push_config {
     const char *endpoint; /* URL of the server; the API's path is appended to the URL's path */
     const struct br_tls_config *tls;
-    const char *proxy_url; /* URL of a proxy; NULL: the proxy is read from the environment */
+    const char *proxy_url; /* URL of a proxy; NULL: the environment variables determine the proxy */
     const struct br_headers *headers;
-    const char *authenticator; /* id of the extension that adds credentials; NULL: none */
+    /* id of the extension that adds credentials to requests; NULL: no extension adds any */
+    const char *authenticator;
     /* value of the Authorization header; NULL: the header is not sent */
     struct br_secret authorization;
     const char *tenant; /* tenant of all requests; NULL: requests have no tenant */
-    /* name of the client metadata that contains the tenant, preferred to `tenant`; NULL: not
-     * used */
+    /* key of the client metadata that contains the tenant; has precedence over `tenant`; NULL:
+     * not used */
     const char *tenant_metadata;
     bool gzip;
     uint64_t timeout_ms;
@@ -190,8 +194,8 @@ int pyroscope_push_start(struct pyroscope_push *push, struct br_err *err);
 
 struct br_consumer *pyroscope_push_input(struct pyroscope_push *push);
 
-/* Finishes all pending requests, runs loop iterations of the host, and frees the sender. Accepts
- * NULL. */
+/* Finishes all pending requests, runs loop iterations of the host so that the results are
+ * processed, and frees the sender. Accepts NULL. */
 void pyroscope_push_free(struct pyroscope_push *push);
 
 /* Makes a RawProfileSeries from encoded labels and a pprof. `*ret` is a part with `n_records`
@@ -203,17 +207,17 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
 
 /*
  * Field numbers of Pyroscope's push API. Source: api/push/v1/push.proto of grafana/pyroscope. A
- * test compares them with proto/push/v1/push.proto.
+ * test compares the numbers with proto/push/v1/push.proto.
  */
 
-/* PushRequest. */
+/* Fields of the message PushRequest. */
 enum { PYROSCOPE_REQUEST_SERIES = 1 };
 
-/* RawProfileSeries. */
+/* Fields of the message RawProfileSeries. */
 enum { PYROSCOPE_SERIES_LABELS = 1, PYROSCOPE_SERIES_SAMPLES = 2 };
 
-/* LabelPair. */
+/* Fields of the message LabelPair. */
 enum { PYROSCOPE_LABEL_NAME = 1, PYROSCOPE_LABEL_VALUE = 2 };
 
-/* RawSample. */
+/* Fields of the message RawSample. */
 enum { PYROSCOPE_SAMPLE_PROFILE = 1, PYROSCOPE_SAMPLE_ID = 2 };

@@ -7,8 +7,8 @@
 #define STEP_NS 1000u
 #define SLOTS_MIN 256u
 #define SLOTS_MAX 65536u
-/* Most entries in one table. A profile has two entries: one with the hash of the profile, and
- * one that marks its time as used. */
+/* Largest number of entries in one table. A profile has two entries: one with the hash of the
+ * profile, and one that marks its time as used. */
 #define ENTRIES_MAX (2 * PYROSCOPE_TIMES_MAX)
 
 _Static_assert(ENTRIES_MAX <= SLOTS_MAX / 4 * 3, "slots are at most three quarters full");
@@ -25,7 +25,8 @@ struct times_table {
 
 struct pyroscope_times {
     uint8_t secret[16];
-    /* new entries go into `now`; when it is full, it replaces `before`, which is freed */
+    /* new entries are added to `now`; when it is full, it becomes `before`, and the old `before`
+     * is freed */
     struct times_table now, before;
 };
 
@@ -118,8 +119,8 @@ static uint64_t times_taken_key(const struct pyroscope_times *times, uint64_t la
 }
 
 /* Finds the first unused time of a series from `time_ns` on. The entry of a used time contains a
- * later time to try. At the end, all entries that were tried point past the result, so that the
- * next search is short. */
+ * later time to try. At the end, all entries that were tried are set to the time after the
+ * result, so that the next search is short. */
 static bool times_find(struct pyroscope_times *times, uint64_t labels, uint64_t time_ns,
                        uint64_t *ret)
 {

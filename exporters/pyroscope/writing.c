@@ -8,7 +8,8 @@
 #include "base/memory.h"
 #include "core/task.h"
 
-/* an item that needs more than the memory limit divided by this is worth freeing memory for */
+/* for an item that needs more than the memory limit divided by this, unused memory is freed
+ * first */
 #define WRITING_LARGE 16
 #define NS_PER_MS 1000000u
 
@@ -19,12 +20,12 @@ struct writing {
     struct br_item *item; /* the item, which is finished already if the task was cancelled */
     struct br_pprof_options options;
     const struct br_retry_config *retry;
-    struct br_timer timer; /* runs until the next attempt */
+    struct br_timer timer; /* timer that starts the next attempt */
     uint64_t began_ms;
     bool waits;
     pyroscope_written_fn *written;
     struct br_pprof_writer *writer; /* writer of the thread; NULL until a thread is needed */
-    struct br_arena arena;          /* contains the names of the pprofs */
+    struct br_arena arena;          /* memory of the pprofs' names */
     struct br_pprof_out *pprofs;
     uint32_t count, cap;
     int rc;
@@ -89,7 +90,7 @@ static bool writing_never_fits(const struct writing *writing)
     return wanted > br_memory_largest(memory);
 }
 
-/* Writes all pprofs of the item. After an error, keeps none of them. */
+/* Writes all pprofs of the item. After an error, frees the pprofs that were already written. */
 static int writing_run(struct writing *writing, struct br_pprof_writer *writer)
 {
     const struct br_item *item = writing->item;
@@ -121,7 +122,8 @@ static bool writing_hand_on(struct writing *writing)
                                                         writing->pprofs, writing->count);
 }
 
-/* Writes the item in the worker. Returns false if writing takes too much work or memory. */
+/* Writes the item in the worker. Returns false if the writing exceeds the limit of work or
+ * memory. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     if (writing->item->size > PYROSCOPE_WRITING_NOW)
@@ -138,8 +140,9 @@ static void writing_on_due(struct br_timer *timer)
     br_task_start(&writing->task);
 }
 
-/* Waits a random time for memory, so that several items do not compete for memory at the same
- * time again. Returns false if retries are disabled or max_elapsed_time would be exceeded. */
+/* Waits a random time before the next attempt, so that several items do not compete for memory
+ * at the same time again. Returns false if retries are disabled or max_elapsed_time would be
+ * exceeded. */
 static bool writing_wait(struct writing *writing)
 {
     struct br_host *home = writing->task.home;

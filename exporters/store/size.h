@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parses sizes such as 2GiB. */
+/* Parses sizes in bytes, such as 2GiB. */
 #pragma once
 
 #include <stdbool.h>

@@ -11,9 +11,10 @@
 #include "storage/store.h"
 
 #define RETRY_MS 1000
-#define CLEAN_MS 10000            /* milliseconds between removals of old data */
-#define WAITING_BYTES (64u << 20) /* most bytes of the items queued in one worker */
-#define WRITE_ITEMS 256u          /* most items that one transaction contains */
+#define CLEAN_MS 10000 /* milliseconds between removals of old data */
+/* largest total size, in bytes, of the items queued in one worker */
+#define WAITING_BYTES (64u << 20)
+#define WRITE_ITEMS 256u /* largest number of items in one transaction */
 
 struct retention {
     const char *max_bytes;
@@ -31,12 +32,12 @@ struct config {
     struct partition partition;
     int sync;
     struct br_exporter_config common;
-    uint64_t max_bytes; /* bytes parsed from retention.max_bytes */
+    uint64_t max_bytes; /* value of retention.max_bytes */
 };
 
 enum { NORMAL, FULL };
 
-/* One write in a thread. `done` of the task frees it, possibly after the node is destroyed. */
+/* One write in a thread. The task's `done` frees it, possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
     struct state *state; /* state of the node, which may be freed if the task was cancelled */
@@ -45,7 +46,7 @@ struct writing {
     size_t n_items;
     int rc;
     struct br_err err;
-    struct br_store_usage usage; /* contents of the store after the write */
+    struct br_store_usage usage; /* usage of the store after the write */
 };
 
 struct state {
@@ -55,7 +56,7 @@ struct state {
     struct br_list current; /* items of the current write */
     size_t waiting_bytes;
     bool busy;
-    /* number of queued items that are still to be written one by one, to find the invalid one */
+    /* number of queued items that are written one by one, to find an invalid item */
     size_t n_single;
     struct writing *writing;
     struct br_timer timer;
@@ -181,12 +182,12 @@ static void store_exporter_on_run(struct br_task *task)
     struct writing *writing = br_container_of(task, struct writing, task);
     writing->err = (struct br_err){.code = 0};
     writing->rc = br_store_write(writing->store, writing->items, writing->n_items, &writing->err);
-    /* read the usage in this thread: the store's lock is held while old partitions are removed */
+    /* read in this thread, because the store's lock is held while old partitions are removed */
     br_store_usage(writing->store, &writing->usage);
 }
 
 /* Finishes an item that was not written. The client is asked to retry, because a full disk may
- * be emptied meanwhile. */
+ * have free space by then. */
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;
@@ -214,8 +215,8 @@ static void store_exporter_finish(struct state *state)
     }
 }
 
-/* If one of several items in a write is invalid, queues these items again to be written one by
- * one. Returns true if the items were queued. */
+/* If one of several items in a write is invalid, queues the items of the write again, to be
+ * written one by one. Returns true if the items were queued. */
 static bool store_exporter_requeue(struct state *state)
 {
     if (state->writing->rc != BR_EINVAL || state->writing->n_items < 2)
@@ -224,7 +225,8 @@ static bool store_exporter_requeue(struct state *state)
     while (!br_list_empty(&state->current)) {
         struct br_list *link = state->current.prev;
         br_list_remove(link);
-        br_list_append(state->waiting.next, link); /* insert in front of the first queued item */
+        /* inserts the item in front of the first queued item */
+        br_list_append(state->waiting.next, link);
         state->waiting_bytes += br_container_of(link, struct br_item, link)->size;
     }
     return true;
@@ -283,7 +285,7 @@ static void store_exporter_consume(struct br_node *node, struct br_item *item)
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-/* Writes no items, which removes old data even if no items arrive. */
+/* Starts a write without items, which removes old data even if no items arrive. */
 static void store_exporter_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, timer);

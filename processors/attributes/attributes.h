@@ -13,9 +13,9 @@ struct attributes_config {
     struct br_structs actions; /* list of struct br_rule_config */
     /* names of the headers that actions read (from_context); set by the config check */
     struct br_strings headers;
-    int apply_to; /* enum attributes_target */
-    /* processor time for regular expressions per item, in addition to 20 ns per byte; in
-     * nanoseconds */
+    int apply_to; /* records to which the rules apply, an enum attributes_target */
+    /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
+     * to 20 ns per byte */
     uint64_t match_time;
 };
 
@@ -25,7 +25,7 @@ struct attributes_state {
     struct br_matcher matcher;
     struct br_attributes list; /* attributes of the current span or sample */
     struct br_arena scratch;   /* memory for new attribute values */
-    struct br_buf *body;       /* the rewritten message */
+    struct br_buf *body;       /* rewritten message of the current span, sample or profile */
     struct br_regex_time time; /* time that regular expressions took for the current item */
     struct br_log_limit limit;
     double *gave_up;
@@ -38,7 +38,7 @@ bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_
 /* Returns the error code for an attribute list that could not be read or changed. */
 int attributes_problem(const struct br_attributes *list);
 
-/* Applies the rules to the samples and profiles of an item; call it between br_matcher_begin and
- * br_matcher_end. Returns 0, BR_EFULL (too many attributes), BR_EINVAL (no walk has accepted the
- * item) or BR_ENOMEM. After an error the item must not be used. */
+/* Applies the rules to the samples and profiles of an item. Must be called between
+ * br_matcher_begin and br_matcher_end. Returns 0, BR_EFULL (too many attributes), BR_EINVAL (no
+ * walk has accepted the item) or BR_ENOMEM. After an error the item must not be used. */
 int attributes_profiles(struct br_node *node, struct br_item *item);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attributes of samples and profiles are in the dictionary, where many records share an entry. The
- * rules are therefore applied once to each list of attribute entries, and the result is stored.
- * Each attribute that the rules change or add becomes a new entry of the dictionary.
+ * Attributes of samples and profiles are in the dictionary, where many records share an entry.
+ * Therefore the rules are applied only once to each list of attribute entries, and the result is
+ * stored. Each attribute that the rules change or add becomes a new entry of the dictionary.
  */
 #include <string.h>
 
@@ -13,14 +13,16 @@
 #include "processors/attributes/attributes.h"
 
 #define ARENA_MAX (64u << 20)
-/* attribute lists whose results are stored; further lists are computed each time */
+/* largest number of attribute lists whose results are stored; the results of further lists are
+ * computed each time */
 #define KNOWN_MAX (1u << 13)
 #define LIST_MAX 1024 /* longest key of a stored attribute list, in bytes */
-/* longest value, in bytes, for which no entry is stored: each use adds a new one */
+/* longest attribute value, in bytes, whose entry is not stored in run.entries: each use of the
+ * value adds a new entry */
 #define SHORT 64
-#define ENTRIES_MAX (1u << 18) /* most stored entries of values longer than SHORT */
+#define ENTRIES_MAX (1u << 18) /* largest number of entries in run.entries */
 
-/* The list of attributes that the rules make from one list of attributes. */
+/* Result of the rules for one list of attributes: the new list. */
 struct outcome {
     bool changed;
     uint32_t count;
@@ -35,8 +37,9 @@ struct run {
     const char *metadata;
     struct br_arena arena;
     struct br_additions additions;
-    struct br_map *known;   /* attribute list -> struct outcome */
-    struct br_map *entries; /* key and long value of an attribute -> index of its entry */
+    struct br_map *known; /* maps a list of attributes to its struct outcome */
+    /* maps the key and value of an attribute, if the value is long, to the index of its entry */
+    struct br_map *entries;
     struct br_value_memo memo;
 };
 
@@ -162,7 +165,7 @@ static const struct outcome *attributes_profiles_outcome_of(struct run *run, uin
     return outcome;
 }
 
-/* Writes the sample or profile with new attribute indices in its field `field`. */
+/* Writes the sample or profile with new attribute indices in its field number `field`. */
 static int attributes_profiles_write_message(struct run *run, struct br_visit *visit,
                                              uint32_t field, const struct outcome *outcome)
 {
@@ -199,7 +202,7 @@ static int attributes_profiles_on_message(void *arg, struct br_visit *visit)
     uint32_t field = visit->level == BR_LEVEL_RECORD ? BR_SAMPLE_ATTRIBUTES : BR_PROFILE_ATTRIBUTES;
     int rc = br_matcher_passes(&run->state->matcher, visit);
     if (rc <= 0)
-        return rc; /* 0 is BR_KEEP */
+        return rc; /* a result of 0 means BR_KEEP: the message is unchanged */
     const struct outcome *outcome = attributes_profiles_outcome_of(run, field, visit, &rc);
     if (rc)
         return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processors batch and queue_batch, for both signals. The batcher itself is src/pipeline/batch.
- */
+/* The processors batch and queue_batch, for both signals. src/pipeline/batch.c contains the
+ * batcher that both use. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -17,9 +17,10 @@ struct config {
 
 struct state {
     struct br_node *node;
-    struct br_consumer output;      /* forwards batches to the next component */
+    /* consumer of the batchers' batches, which forwards them to the next component */
+    struct br_consumer output;
     struct br_partitions *batchers; /* batchers by partition; NULL: requests pass unchanged */
-    double *cardinality;            /* the metric for the number of batchers; only for `batch` */
+    double *cardinality;            /* metric of the number of batchers; NULL for queue_batch */
 };
 
 static const char *const acknowledge[] = {"early", "late", NULL};
@@ -172,8 +173,8 @@ const struct br_component br_batch_processor = {
 
 static const char *const sizers[] = {"requests", "items", "bytes", NULL};
 
-/* The Collector's component is the queue of its exporters. Braid's processor has no queue; the
- * batcher itself limits the held data. */
+/* In the Collector, queue_batch is the queue of its exporters. Braid's processor has no queue;
+ * the batcher itself limits the data that it holds. */
 static const struct br_option queue_options[] = {
     BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config, br_queue_batch_options,
                "conditions for sending a batch; if absent, their defaults apply; with `enabled: "
@@ -224,7 +225,8 @@ static uint64_t batch_processor_queue_items(const void *config)
 {
     const struct br_queue_batch_config *batch = ((const struct br_queue_config *)config)->batch;
     if (!batch || batch->sizer)
-        return 0; /* nothing is gathered, or the unit is bytes */
+        /* no records are gathered, or their number is unknown because the unit is bytes */
+        return 0;
     return (uint64_t)(batch->max_size ? batch->max_size : batch->min_size);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The filter processor drops spans and samples that are not included or that are excluded. It
- * supports the strict and regexp forms of the Collector's filter processor, and OTTL conditions.
+ * The filter processor drops spans and samples that match `exclude` or do not match `include`. The
+ * processor supports the strict and regexp forms of the Collector's filter processor, and OTTL
+ * conditions.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 struct side {
     const struct br_match_config *include, *exclude;
-    struct br_strings resource, profile; /* OTTL conditions of these contexts */
+    struct br_strings resource, profile; /* OTTL conditions on resources, and on profiles */
 };
 
 struct traces {
@@ -21,8 +22,8 @@ struct traces {
     const struct br_yaml *spanevent;
 };
 
-/* Conditions whose paths name their context, such as `span.name`. `nodes` and `paths` contain
- * the place of each condition in the config. */
+/* Conditions whose paths name their context, such as `span.name`. For each condition in `texts`,
+ * `nodes` and `paths` contain its place in the config. */
 struct named {
     struct br_strings texts;
     const struct br_yaml **nodes;
@@ -31,12 +32,13 @@ struct named {
 
 struct config {
     struct side spans, profiles;
-    /* processor time for regular expressions per item, in addition to 20 ns per byte; in
-     * nanoseconds */
+    /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
+     * to 20 ns per byte */
     uint64_t match_time;
     struct traces traces;
     const struct br_yaml *trace_conditions, *profile_conditions;
-    struct named trace_named, profile_named; /* texts of trace_conditions and profile_conditions */
+    /* conditions in trace_conditions and in profile_conditions */
+    struct named trace_named, profile_named;
 };
 
 struct state {
@@ -125,7 +127,7 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
 /* One list of conditions in the config. `section` is NULL for a list at the top level. */
 struct list {
     const struct br_strings *texts;
-    /* place of each condition in the config; NULL: the conditions are the list `key` */
+    /* conditions with their places in the config; NULL: the list is the value of `key` */
     const struct named *named;
     const char *section, *key;
     enum br_signal signal;
@@ -357,7 +359,7 @@ static int filter_create(struct br_node *node, struct br_err *err)
 /* The argument of filter_on_item. */
 struct filtering {
     struct br_matcher *matcher;
-    struct br_conditions *conditions; /* NULL without OTTL conditions */
+    struct br_conditions *conditions; /* OTTL conditions; NULL if the config contains none */
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)
@@ -394,8 +396,8 @@ static void filter_report_gave_up(struct br_node *node, unsigned n_gave_up)
                      "matching a pattern took too long; it counts as not matching");
 }
 
-/* Returns the error code of a matcher or of conditions. Returns BR_EFULL if an arena was too
- * small for the item, which is not a lack of memory. */
+/* Returns the error code of a matcher or of conditions. If an arena was too small for the item,
+ * returns BR_EFULL, because the process does not lack memory. */
 static int filter_error_of(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
     int rc = br_arena_why(&matcher->arena);

@@ -20,7 +20,7 @@
 /* --- Onto samples ----------------------------------------------------------------------- */
 
 #define OTHER_VALUE "_other"
-/* most distinct values that are stored; further values are checked each time */
+/* largest number of distinct values that are stored; further values are checked each time */
 #define SEEN_MAX (1u << 20)
 
 void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view)
@@ -104,7 +104,7 @@ int join_additions_write(const struct join_additions *additions, struct br_item 
     return additions->no_memory ? BR_ENOMEM : br_additions_write(&additions->made, item);
 }
 
-/* --- Labels that go --- */
+/* --- Labels that are removed --- */
 
 struct dropping {
     const bool *drops;
@@ -121,8 +121,8 @@ static bool annotations_dropping_names_span(const struct dropping *dropping, uin
                                           dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
 }
 
-/* Writes the attribute indices of the field that remain, each as a separate field. The output is
- * at most twice as long as the field. */
+/* Writes the attribute indices of the field, without those of dropped labels, each as a separate
+ * field. The output is at most twice as long as the field. */
 static uint8_t *annotations_dropping_put(const struct dropping *dropping, uint8_t *out,
                                          const struct br_field *field)
 {
@@ -174,7 +174,7 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 #define ARENA_MAX (64u << 20)
 
 enum mark {
-    MARK_PYROSCOPE_ID, /* Grafana uses it to navigate from a span to its profile */
+    MARK_PYROSCOPE_ID, /* attribute that Grafana uses to navigate from a span to its profile */
     MARK_PROFILE_ID,
     MARK_TYPE,
     MARK_COUNT,
@@ -196,8 +196,8 @@ static const char *const keys[MARKS] = {"pyroscope.profile.id",
                                         "profile.top_functions",
                                         "profile.partial"};
 
-/* Returns one bit for each key of `keys` that the span already has. Existing values come from an
- * SDK's bridge or another join and take precedence. */
+/* Returns a bit set of the keys in `keys` that the span already has. Values that exist already
+ * are from an SDK's bridge or another join, and take precedence. */
 static unsigned annotations_mark_keys_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
@@ -213,32 +213,33 @@ static unsigned annotations_mark_keys_of(const struct br_span *span)
 struct marking {
     struct join *join;
     struct br_arena arena;
-    struct join_service service; /* service of the current part */
+    struct join_service service; /* service to which the spans of the current part belong */
     struct join_locals locals;
-    struct join_infer infer; /* used only if the option `infer` is set */
-    /* where the resource of the current part ran; only if `infer` is set */
+    struct join_infer infer; /* finds spans by thread; used only if the option `infer` is set */
+    /* where the resource of the current part ran; used only if the option `infer` is set */
     struct join_identity where;
-    /* number of spans whose marks omit their descendants, for lack of steps */
+    /* number of spans whose marks do not include their descendants, because steps were short */
     uint64_t n_cut;
     unsigned has;  /* bit set of the keys that the current span already has */
-    bool exact;    /* marks are removed from spans without samples */
-    bool dangling; /* the current span has a mark but no samples */
+    bool exact;    /* true if marks are removed from spans without samples */
+    bool dangling; /* true if the current span has a mark but no samples */
     int rc;
 };
 
-/* Samples of a span that are exported with the span id that they name, which is the id of the
- * span itself or of its root. */
+/* Samples of a span that are exported with the span id that they name. That span id is the id of
+ * the span itself or of its root. */
 struct named {
-    bool any; /* there are such samples, though all of them may have been taken in descendants */
+    bool any; /* true if there are such samples; all of them may have been taken in descendants */
     uint32_t count[JOIN_MEASURES];
 };
 
-/* Sums of samples: `own` of the span alone, `all` of the span and its descendants. */
+/* Sums of samples: `own` is for the span alone, `all` for the span and its descendants. */
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
-    struct named named; /* the samples in `own` that name their span */
-    /* some samples of these spans were lost or are linked to other spans */
+    /* the samples in `own` whose exported links name the span itself or its root */
+    struct named named;
+    /* true if some samples of these spans were lost or are linked to other spans */
     bool partial;
     struct join_top top[JOIN_TOP_MAX]; /* function counters of `all` */
 };
@@ -268,7 +269,7 @@ static void annotations_mark_add_hex(struct marking *marking, struct br_addition
     annotations_mark_add_text(marking, addition, mark, hex, text.len);
 }
 
-/* Adds the attribute of a mark with the value true. */
+/* Adds the attribute of a mark with the boolean value true. */
 static void annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
                                       enum mark mark)
 {
@@ -312,7 +313,7 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
 }
 
 /* Computes where a span of the current part ran. Returns false if the span's thread or process
- * is unknown, or if the option `infer` is off. */
+ * is unknown, or if the option `infer` is not set. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -325,7 +326,7 @@ static bool annotations_mark_where(const struct marking *marking, const struct t
            (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
-/* Returns the totals of samples that were inferred for this span, or NULL without such samples. */
+/* Returns the totals of samples that were inferred for this span, or NULL if there are none. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id,
@@ -337,8 +338,8 @@ static const struct join_totals *annotations_mark_inferred(struct marking *marki
                : NULL;
 }
 
-/* Returns true if samples of the span were lost, or samples of its thread were lost before the
- * span arrived. */
+/* Returns true if samples of the span were lost, or if samples of its thread were lost before
+ * the span arrived. */
 static bool annotations_mark_lost(const struct marking *marking, const uint8_t *span_id,
                                   const struct thread *thread, uint64_t start_ns)
 {
@@ -351,9 +352,9 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
     return join_infer_is_partial(&marking->infer, &where, start_ns);
 }
 
-/* Returns true if the totals of a span in a known tree are incomplete. In addition to the
- * reasons in annotations_mark_lost, timestamps of samples that name the root may have been
- * evicted; the spans of these samples are unknown. */
+/* Returns true if the totals of a span in a known tree are incomplete. The reasons are those of
+ * annotations_mark_lost, and one more: timestamps of samples that name the root were evicted, so
+ * it is unknown in which spans these samples were taken. */
 static bool annotations_mark_is_partial(const struct marking *marking,
                                         const struct join_local *local, uint32_t root,
                                         uint32_t index)
@@ -372,8 +373,9 @@ static bool annotations_mark_is_partial(const struct marking *marking,
                                     relative->start_ns);
 }
 
-/* Returns true if the samples in the profile store under the span's id differ from the span's
- * totals, because some samples were exported before the span in which they were taken arrived. */
+/* Returns true if a profile store has other samples under the span's id than the span's totals
+ * contain. The reason is that some samples were exported before the span in which they were
+ * taken arrived. */
 static bool annotations_mark_is_elsewhere(const struct sums *sums)
 {
     unsigned measure = 0;
@@ -390,7 +392,7 @@ static uint32_t annotations_mark_root_of(const struct join_local *local, uint32_
     return index;
 }
 
-/* Adds the totals of one span, its deferred samples and its inferred samples to `own`. Sets
+/* Adds the totals of one span, its deferred samples and its inferred samples to `into`. Sets
  * `*named`. Returns true if the span has any samples. */
 static bool annotations_mark_add_own(struct marking *marking, const struct br_span *span,
                                      const struct join_local *local, uint32_t index,
@@ -511,8 +513,8 @@ static bool annotations_mark_is_before(const struct br_addition *addition,
     return c ? c < 0 : addition->len < other->len;
 }
 
-/* Adds the names of the functions with the largest values, in descending order of value;
- * functions with equal values are sorted by name. */
+/* Adds the names of the functions with the largest values, in descending order of value.
+ * Functions with equal values are sorted by name. */
 static void annotations_mark_add_top(struct marking *marking, struct sums *sums,
                                      struct br_addition *addition)
 {
@@ -589,17 +591,17 @@ static bool annotations_mark_parent_is_remote(const struct br_span *span)
     return (flags & both) == both;
 }
 
-/* Returns true if an SDK bridge would label samples with the span. Bridges use the local root,
- * which has no parent in its process. An absent parent proves nothing, because spans arrive
- * before their parents. */
+/* Returns true if an SDK bridge would label samples with the span. Bridges use the span that has
+ * no parent in its process. Whether the table contains the parent proves nothing, because spans
+ * arrive before their parents. */
 static bool annotations_mark_is_entry(const struct br_span *span)
 {
     return !span->head.parent_id || br_span_kind_is_entry(span->kind) ||
            annotations_mark_parent_is_remote(span);
 }
 
-/* Returns true if samples that name the span keep their links. The CPU time of these samples is
- * known at this point. */
+/* Returns true if samples that name the span keep their links. The CPU time of these samples
+ * must be known already. */
 static bool annotations_mark_is_kept(const struct marking *marking, const struct br_span *span,
                                      const uint8_t *span_id)
 {
@@ -626,9 +628,9 @@ static bool annotations_mark_is_kept(const struct marking *marking, const struct
            join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
 }
 
-/* Returns true if samples are exported with the span's id or, with `link: root`, with the id of
- * its root. Samples that name a root keep the root's id even if all of them were taken in spans
- * below the root. */
+/* Returns true if samples are exported with the span's id or, with the option `link: root`, with
+ * the id of its root. Samples that name a root keep the root's id even if all of them were taken
+ * in spans below the root. */
 static bool annotations_mark_is_named(const struct marking *marking, const struct sums *sums)
 {
     bool any = sums->named.any && !marking->locals.link_spans;
@@ -637,7 +639,8 @@ static bool annotations_mark_is_named(const struct marking *marking, const struc
     return any;
 }
 
-/* Returns the bytes to append to one span; empty if nothing is added or memory is short. */
+/* Returns the bytes to append to one span. The result is empty if nothing is added or memory is
+ * short. */
 static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
                                                 bool totals, bool likely)
 {
@@ -661,17 +664,17 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     marking->rc = 0;
     if (sums.any)
         annotations_mark_add_totals(marking, span, &sums, &addition);
-    /* A profile store finds the samples under the span id that they name. */
+    /* a profile store finds samples under the span id that they name */
     if (leads || likely)
         annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
                                  leads ? sums.own.under : annotations_mark_span_id_of(span), 8);
     return marking->rc ? (struct br_addition){0} : addition;
 }
 
-/* --- Marks that lead nowhere --- */
+/* --- Marks of spans without samples --- */
 
 struct cleaning {
-    const struct br_span *spans; /* spans with only their ids set */
+    const struct br_span *spans; /* the item's spans, of which only the ids are set */
     const bool *dangling;
     struct br_arena arena;
 };

@@ -11,109 +11,111 @@
 #include "otlp/dictionary/dictionary.h"
 #include "processors/join/sample_view.h"
 
-/* --- Attributes and links
- * ----------------------------------------------------------------------------- */
+/* --- Attributes and links --------------------------------------------------------------------- */
 
-/* Keys, attributes and links to which joined samples refer and that their dictionary lacks. Each
- * is added to the dictionary once. */
+/* Keys, attributes and links to which joined samples refer and that the item's dictionary does
+ * not contain. Each key, attribute and link is added to the dictionary once. */
 
 #define JOIN_KEYS_MAX 18 /* number of keys: span.name, 16 configured keys, and profile.join */
 
 struct join_additions {
     struct br_additions made;
-    /* string index of each key; 0: the key has not been added yet */
+    /* by key number: string index of the key; 0: the key has not been added yet */
     uint32_t keys[JOIN_KEYS_MAX];
-    /* index of the attribute with the value `_other`, for each key; 0: not added yet */
+    /* by key number: index of the attribute with the value `_other`; 0: not added yet */
     uint32_t others[JOIN_KEYS_MAX];
-    struct br_map *seen; /* key number and value -> attribute index + 1 */
-    /* memory ran out; the additions are incomplete and must not be used */
+    struct br_map *seen; /* maps a key number and a value to the index of the attribute, plus 1 */
+    /* memory was short, so the additions are incomplete and must not be used */
     bool no_memory;
 };
 
-/* Starts a list of additions after the entries of `view`. */
+/* Starts an empty list of additions, whose indices begin after the entries of `view`. */
 void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view);
 void join_additions_release(struct join_additions *additions);
 
-/* Returns true if a value that is not among the additions yet may be used for key number `key`. */
+/* Called for a value that is not among the additions yet. Returns true if the value may be added
+ * for key number `key`. */
 typedef bool join_allowed_fn(void *arg, unsigned key, const uint8_t *value, size_t len);
 
-/* Returns the index of an attribute with key number `key`, whose name is `name`. Its value is a
- * text of at most JOIN_VALUE_MAX bytes. If `allowed` returns false, `_other` replaces the text,
- * and `*ret_other` becomes true. */
+/* Returns the index of an attribute with key number `key`, whose name is `name`. The attribute's
+ * value is a text of at most JOIN_VALUE_MAX bytes. If `allowed` returns false, the value is
+ * `_other` instead, and `*ret_other` becomes true. */
 uint32_t join_additions_attribute(struct join_additions *additions, unsigned key, const char *name,
                                   const uint8_t *value, size_t len, join_allowed_fn *allowed,
                                   void *arg, bool *ret_other);
 
-/* Returns the index of a link; `trace_id` may be NULL. */
+/* Returns the index of a link to a span. `trace_id` may be NULL. */
 uint32_t join_additions_link(struct join_additions *additions, const uint8_t *trace_id,
                              const uint8_t *span_id);
 
 /* Removes span-id labels from each sample whose entry in `drops` is true, because the link of
- * that sample names another span. `labels` are those of the first `n_labels` attributes. Returns
- * 0 or an error of br_item_rewrite; the item is then unchanged. */
+ * that sample names another span. `labels` contains the labels of the first `n_labels`
+ * attributes. Returns 0 or an error of br_item_rewrite; the item is then unchanged. */
 int join_drop_span_labels(struct br_item *item, const bool *drops, const struct join_label *labels,
                           uint32_t n_labels, struct br_arena *arena);
 
-/* Adds the collected entries to the item's dictionary, as a new part of the item. Returns 0
- * (also without entries) or BR_ENOMEM. */
+/* Adds the collected entries to the item's dictionary, as a new part of the item. Returns 0 or
+ * BR_ENOMEM. Does nothing if there are no entries. */
 int join_additions_write(const struct join_additions *additions, struct br_item *item);
 
 /* --- Folding of samples ----------------------------------------------------------------------- */
 
 /*
- * Folds samples: removes links and labels of samples whose links are not kept, and timestamps and
- * threads of samples whose timestamps were stored for the join alone. Samples of a profile that are
- * equal afterwards are merged, and their values are added up. Merged samples that lose only their
- * links keep all their timestamps. Totals per stack stay the same.
+ * Folding removes links and labels from samples whose links are not kept. Folding also removes
+ * timestamps and threads from samples whose timestamps were stored for the join alone. Samples of a
+ * profile that are equal afterwards are merged, and their values are added up. Merged samples that
+ * lose only their links keep all their timestamps. The totals of each stack stay the same.
  */
 
 enum join_fold {
     JOIN_FOLD_KEPT,     /* the sample stays unchanged */
     JOIN_FOLD_FOLDED,   /* the sample loses its link */
-    JOIN_FOLD_UNLINKED, /* the sample has no link; other samples may be merged into it */
-    /* flag in addition to a value above: the sample loses its timestamps and its thread */
+    JOIN_FOLD_UNLINKED, /* the sample has no link; equal samples may be merged into it */
+    /* flag that is added to one of the values above: the sample loses its timestamps and its
+     * thread */
     JOIN_FOLD_TIMELESS = 16,
 };
 
-/* Folds the item's samples. `folds` has, for each sample, a value of enum join_fold and possibly
- * the flag; its contents are undefined afterwards. `labels` are those of the first `n_labels`
- * attributes. `*ret_merged` receives the number of samples that were merged into others. The
- * function needs 15 bytes of memory per sample. Returns 0 or an error of br_item_rewrite; the
- * item is then unchanged. */
+/* Folds the item's samples. `folds` has one element for each sample: a value of enum join_fold,
+ * possibly with the flag JOIN_FOLD_TIMELESS. The contents of `folds` are undefined afterwards.
+ * `labels` contains the labels of the first `n_labels` attributes. Sets `*ret_merged` to the
+ * number of samples that were merged into others. Needs 15 bytes of memory per sample. Returns 0
+ * or an error of br_item_rewrite; the item is then unchanged. */
 int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
                       uint32_t n_labels, uint32_t *ret_merged);
 
 /* --- Samples whose links are not decided yet -------------------------------------------------- */
 
 /*
- * Samples whose links are kept only if their span used much CPU time. The CPU time is known once
- * all samples of the item have been added to their spans. Takes 4 bytes per sample and 40 bytes per
- * span and profile type.
+ * Samples whose links are kept only if their span used much CPU time. The CPU time of a span is
+ * known once all samples of the item have been added to their spans. The struct takes 4 bytes per
+ * sample, and 40 bytes per span and profile type.
  */
 
-/* The sum of the samples of one profile type that name the same span. */
+/* The samples of one profile type that name the same span. */
 struct join_undecided_span {
     uint8_t trace[16], span[8];
     uint16_t type;    /* number of the profile type */
     bool has_trace;   /* false: the trace id is unknown, and `trace` is zero */
-    bool folds;       /* set by the caller: the samples lose their links */
+    bool folds;       /* set by the caller: true if the samples lose their links */
     uint32_t samples; /* number of samples */
-    double value;     /* sum of their values, in the unit of the profile type */
+    double value;     /* sum of the samples' values, in the unit of the profile type */
 };
 
-/* Zero-initialized. */
+/* The struct must be zeroed before its first use. */
 struct join_undecided {
-    /* for each sample, the index of its span in `spans` + 1; 0: the sample is decided. NULL: all
-     * samples are decided */
+    /* for each sample: index of its span in `spans`, plus 1; 0: it is decided whether the link
+     * is kept. NULL: this is decided for all samples */
     uint32_t *of;
     uint32_t n_samples;
     struct join_undecided_span *spans;
-    uint32_t count, cap;   /* number of spans, and number for which `spans` has room */
+    /* number of elements of `spans`, and number of elements for which `spans` has room */
+    uint32_t count, cap;
     struct br_index index; /* hash index of `spans` */
 };
 
-/* Adds sample `index` of an item with `n_samples` samples. `trace` is NULL if unknown. Returns 0
- * or BR_ENOMEM. */
+/* Adds sample `index` of an item with `n_samples` samples. `trace` is NULL if the trace id is
+ * unknown. Returns 0 or BR_ENOMEM. */
 int join_undecided_add(struct join_undecided *undecided, uint32_t n_samples, uint32_t index,
                        const uint8_t *trace, const uint8_t *span, uint16_t type, double value);
 

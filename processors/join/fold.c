@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Equal samples form a chain of sample numbers. For each sample only its position and the next
- * sample of its chain are stored; all other data is read again from the bytes of the sample when
+ * sample of its chain are stored. All other data is read again from the bytes of the sample when
  * needed. A sample therefore takes 15 bytes, regardless of its size.
  */
 #include "processors/join/annotations.h"
@@ -18,7 +18,7 @@
 #include "wire/protobuf.h"
 
 #define ATTRIBUTES_MAX (1u << 26)
-/* verdict in addition to those of enum join_fold: the sample was merged into another one */
+/* verdict on a sample that was merged into another one, in addition to those of enum join_fold */
 #define JOIN_FOLD_MERGED 3
 
 /* The properties by which samples are compared. */
@@ -27,15 +27,16 @@ struct fold_sample {
     /* index of the sample's link; 0: the sample has no link, or its link is not kept */
     uint32_t link;
     uint32_t n_values, n_times;
-    /* the sample has unknown fields, or different numbers of values and timestamps */
+    /* the sample has unknown fields, or its numbers of values and timestamps differ */
     bool unmergeable;
-    /* attribute indices in ascending order, without those of labels that name the span */
+    /* attribute indices in ascending order; the indices of labels that name the span are left
+     * out */
     uint32_t *attributes;
     uint32_t n_attributes, cap_attributes;
 };
 
-/* The bytes of a part, and the number of its first sample. Positions of its samples are relative
- * to `base`. */
+/* The bytes of a part of the item, and the number of its first sample. The positions of the
+ * part's samples are relative to `base`. */
 struct fold_range {
     uint32_t first;
     const uint8_t *base, *end;
@@ -50,12 +51,14 @@ struct fold {
     uint32_t n_ranges;
     uint32_t count;         /* number of samples */
     uint32_t profile_first; /* index of the first sample of the current profile */
-    uint32_t *at;           /* position of each sample's field, relative to fold_range.base */
-    /* number of the next sample of each sample's chain, in ascending order; the last sample of a
-     * chain points to the first */
+    /* by sample number: position of the sample's field, relative to fold_range.base */
+    uint32_t *at;
+    /* by sample number: number of the next sample of the same chain; numbers ascend in a chain,
+     * and its last sample points to the first */
     uint32_t *next;
-    uint32_t *last; /* hash table of chains: number of the last sample of a chain, plus 1 */
-    uint8_t *tags;  /* for each slot of `last`, the low bits of the hash */
+    /* hash table of chains; an entry is the number of the last sample of a chain, plus 1 */
+    uint32_t *last;
+    uint8_t *tags; /* for each slot of `last`, the low bits of the hash */
     uint32_t n_slots;
     struct fold_sample here, there;
     uint64_t *sums;
@@ -108,7 +111,7 @@ static bool fold_is_larger(const void *one, const void *other, const void *arg)
 
 static const struct br_heap_kind largest_first = {sizeof(uint32_t), fold_is_larger, NULL};
 
-/* Sorts the values. They are usually sorted already. */
+/* Sorts the values. The values are usually sorted already. */
 static void fold_sort(uint32_t *values, uint32_t count)
 {
     uint32_t sorted = 1;
@@ -126,8 +129,8 @@ static void fold_sort(uint32_t *values, uint32_t count)
     }
 }
 
-/* Reads the next number of a repeated field. Returns false at its end. `*at` is NULL before the
- * first call. */
+/* Reads the next number of a repeated field. Returns false at the end of the field. `*at` must
+ * be NULL before the first call. */
 static bool fold_number(const struct br_field *field, const uint8_t **at, uint64_t *ret)
 {
     const uint8_t *end = br_field_end(field);
@@ -175,7 +178,8 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
     if (verdict & JOIN_FOLD_TIMELESS) {
         fold_sample->unmergeable =
             fold_sample->unmergeable || fold_sample->n_values != fold_sample->n_times;
-        fold_sample->n_values = 1; /* the values are merged into one value, their sum */
+        /* the values are merged into a single value, which is their sum */
+        fold_sample->n_values = 1;
         fold_sample->n_times = 0;
     }
     fold_sample->unmergeable =
@@ -184,7 +188,7 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
     fold_sort(fold_sample->attributes, fold_sample->n_attributes);
 }
 
-/* Returns the body of sample `index`, from its stored position. */
+/* Returns the start of the message of sample `index`, which is found by its stored position. */
 static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const uint8_t **ret_end)
 {
     uint32_t low = 0, high = fold->n_ranges;
@@ -203,9 +207,9 @@ static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const u
 
 /* --- Chaining --------------------------------------------------------------------------------- */
 
-/* Returns a key for the sample's shape: samples with equal keys have the same shape. The key
- * distinguishes samples with timestamps and values, samples with timestamps alone, and samples
- * without timestamps by their number of values. */
+/* Returns a key for the sample's shape: samples with equal keys have the same shape. The shape
+ * distinguishes samples with timestamps and values, samples with timestamps only, and samples
+ * without timestamps. The key of samples without timestamps contains their number of values. */
 static uint32_t fold_shape(const struct fold_sample *fold_sample)
 {
     return fold_sample->n_times ? UINT32_MAX - (fold_sample->n_values > 0) : fold_sample->n_values;
@@ -225,7 +229,7 @@ static uint64_t fold_hash(const struct fold *fold)
     return br_siphash(fold->secret, &key, sizeof key);
 }
 
-/* Returns true if sample `index`, which is earlier in the item, equals the current sample. */
+/* Returns true if the earlier sample `index` of the item equals the current sample. */
 static bool fold_same(struct fold *fold, uint32_t index)
 {
     const struct fold_sample *here = &fold->here, *there = &fold->there;
@@ -270,7 +274,7 @@ static void fold_note(struct fold *fold, uint32_t index, const uint8_t *at, cons
         fold_chain(fold, index);
 }
 
-/* Visits the samples in the same order as br_item_rewrite. */
+/* Stores the positions of all samples, in the order in which br_item_rewrite visits the samples. */
 static void fold_note_all(struct fold *fold, const struct br_item *item)
 {
     struct br_field field, s, t;
@@ -315,9 +319,9 @@ static bool fold_changes(uint8_t verdict)
     return verdict == JOIN_FOLD_FOLDED || verdict & JOIN_FOLD_TIMELESS;
 }
 
-/* Adds the values of a sample to the sums. If the sample loses its timestamps, its values are
- * first added to each other. With `check`, changes nothing and returns false if a sum would
- * overflow. */
+/* Adds the values of a sample to the sums. If the sample loses its timestamps, the sum of its
+ * values counts as its only value. With `check`, changes nothing and returns false if a sum
+ * would overflow. */
 static bool fold_add(struct fold *fold, uint32_t index, bool check)
 {
     bool one = fold->folds[index] & JOIN_FOLD_TIMELESS;
@@ -382,8 +386,8 @@ static int fold_sum(struct fold *fold, struct fold_group *fold_group)
     return 0;
 }
 
-/* Computes the size of a group whose samples have timestamps. Such a group keeps all values and
- * timestamps. */
+/* Computes the size of a group whose samples have timestamps. A group with timestamps keeps all
+ * values and timestamps. */
 static void fold_measure(struct fold *fold, struct fold_group *fold_group)
 {
     uint32_t index = fold_group->first;
@@ -398,7 +402,7 @@ static void fold_measure(struct fold *fold, struct fold_group *fold_group)
     } while (index > fold_group->last);
 }
 
-/* Copies the numbers of one field from all samples of the group. */
+/* Copies the numbers of one repeated field from all samples of the group. */
 static uint8_t *fold_copy(const struct fold *fold, const struct fold_group *fold_group,
                           unsigned field_number, uint8_t *out)
 {
@@ -451,7 +455,8 @@ static uint8_t *fold_write_values(const struct fold *fold, const struct fold_gro
     return out;
 }
 
-/* Copies the unknown fields of a sample. A sample with unknown fields is not merged with others. */
+/* Copies the unknown fields of a sample. A sample with unknown fields is not merged with other
+ * samples. */
 static uint8_t *fold_write_unknown(uint8_t *out, const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -500,8 +505,8 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
     return BR_REPLACE;
 }
 
-/* Sets the verdict on all samples of the group except the first: merged if the group is folded,
- * or kept if the group stays unchanged. */
+/* Sets the verdict on all samples of the group except the first: JOIN_FOLD_MERGED if the group
+ * is folded, or JOIN_FOLD_KEPT if it stays unchanged. */
 static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 {
     for (uint32_t index = fold_group->first; index != fold_group->last;) {
@@ -510,8 +515,9 @@ static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
     }
 }
 
-/* Replaces the first sample of a group by the merged sample. Samples whose values would have
- * made the sums overflow form a new group when the first of them is visited. */
+/* Replaces the first sample of a group by the merged sample. If the sums of a chain would
+ * overflow, the remaining samples of the chain form a new group when the first of them is
+ * visited. */
 static int fold_on_sample(void *arg, struct br_visit *visit)
 {
     struct fold *fold = arg;
@@ -535,7 +541,7 @@ static int fold_on_sample(void *arg, struct br_visit *visit)
     return fold->no_memory ? BR_ENOMEM : fold_write(fold, &fold_group, visit);
 }
 
-/* --- Both ------------------------------------------------------------------------------------- */
+/* --- All steps -------------------------------------------------------------------------------- */
 
 static int fold_init(struct fold *fold, const struct br_item *item)
 {

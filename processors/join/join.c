@@ -13,13 +13,14 @@
 
 #define HOUSEKEEPING_MS 1000
 
-/* An item that is held: spans until their samples arrive, or samples until their spans arrive. */
+/* An item that is held: a traces item waits for samples, a profiles item waits for spans. */
 struct held {
     struct br_list link;
-    /* owned by the join; the sender has already been answered unless item->waits is set */
+    /* the held item, owned by the join; its sender has already been answered unless item->sender
+     * is BR_SENDER_WAITS */
     struct br_item *item;
     uint64_t came_ms, until_ms;
-    uint8_t *memo; /* for profiles, the memo of join_samples */
+    uint8_t *memo; /* the memo of join_samples; used for profiles only */
 };
 
 static const struct br_option label_options[] = {
@@ -197,8 +198,8 @@ static const char *join_reason(const struct join_progress *progress)
            "more than `window` earlier or later, or not be sampled";
 }
 
-/* Logs, once, the most likely reason if both signals have arrived for one window and no sample
- * was joined. */
+/* If both signals have arrived for one window and no sample was joined, logs the most likely
+ * reason, at most once. */
 static void join_log_reason(struct join *join)
 {
     const struct join_progress *progress = join_table_progress(join->table);
@@ -242,13 +243,14 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
     br_free(held->memo);
     br_free(held);
     if (item->sender == BR_SENDER_WAITS)
-        br_node_forward(join->node, item); /* a sender waits for the outcome and retries */
+        /* a sender waits for the outcome of the item and will retry */
+        br_node_forward(join->node, item);
     else
         br_hold_send(&join->sent[signal], item);
 }
 
-/* Releases the items that are due at `ms`. Profiles come first, because spans that are due at
- * the same time include the totals of their samples. */
+/* Releases the items that are due at `ms`. Profiles are released first: spans that are due at
+ * the same time then include the totals of the profiles' samples. */
 static void join_release_until(struct join *join, uint64_t ms)
 {
     for (int s = BR_SIGNALS - 1; s >= 0; s--) {
@@ -263,8 +265,8 @@ static void join_release_until(struct join *join, uint64_t ms)
 
 static void join_on_release(struct br_timer *t);
 
-/* Starts the release timer for the oldest item. If the timer cannot be allocated, releases
- * everything. */
+/* Starts the release timer for the oldest item. Releases all items if there is not enough memory
+ * for the timer. */
 static void join_rearm(struct join *join)
 {
     uint64_t due = UINT64_MAX, now = br_host_mono_ms(join->node->host);
@@ -287,8 +289,9 @@ static void join_on_release(struct br_timer *timer)
     join_rearm(join);
 }
 
-/* Returns true if the item may be held. The limit covers held items and released items that are
- * not delivered yet. Above it, items are forwarded at once, and their senders get the outcome. */
+/* Returns true if the item may be held. The limit covers held items, and released items that are
+ * not delivered yet. Items above the limit are forwarded at once, and their senders get the
+ * outcome. */
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
     size_t ours = join->held_bytes,
@@ -311,12 +314,12 @@ static struct br_item *join_move_data(struct br_item *item)
     }
     own->received_ms = item->received_ms;
     own->received_records = item->received_records;
-    (void)br_item_absorb(own, item); /* cannot fail, because the item is empty */
+    (void)br_item_absorb(own, item); /* cannot fail, because the item `own` is empty */
     return own;
 }
 
 /* Holds the item's data, and `memo`, for `delay_ms`. If a sender waits for the delivery, holds
- * the item itself. Returns false if there is not enough memory. */
+ * the item itself instead of its data. Returns false if there is not enough memory. */
 static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms, uint8_t *memo)
 {
     enum br_signal signal = item->signal;
@@ -350,7 +353,7 @@ static void join_consume_traces(struct join *join, struct br_item *item)
     bool waits = hold_ms && (entered.waits || entered.sampled);
     if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
-    /* Samples that named a local root may have been taken in these spans. */
+    /* Samples that name the root of a local tree may have been taken in these spans. */
     bool deferred =
         entered.profiled && join_table_any_deferred(join->table, br_host_mono_ms(join->node->host));
     bool totals = waits || entered.sampled || deferred;
@@ -403,8 +406,8 @@ static void join_on_hold_idle(void *arg)
         br_node_drained(join->node);
 }
 
-/* Returns the number of function counters per span: enough that the largest functions of one
- * request are exact. */
+/* Returns the number of function counters per span. With this number, the values of the largest
+ * functions of one request are exact. */
 static unsigned join_top_counters(unsigned shown)
 {
     return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;
@@ -501,7 +504,7 @@ static int join_create(struct br_node *node, struct br_err *err)
                       (long long)join->config->max_bytes);
 }
 
-/* Warns if the join is in pipelines of one signal only, because then nothing can be joined. */
+/* Warns if the join is only in pipelines of one signal, because then nothing can be joined. */
 static void join_check_pipelines(struct join *join)
 {
     struct join_progress *progress = join_table_progress(join->table);

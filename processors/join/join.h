@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which links are kept: by `keep` in the config, and by overrides at run time. */
+/* Types and functions that the files of the join share: which links are kept (`keep` in the
+ * config, and overrides at run time), metrics of spans, and the join itself. */
 #pragma once
 
 #include "config/option.h"
@@ -15,20 +16,20 @@
 
 /*
  * Overrides keep additional links for some time (pipeline/override.h). Each worker has its own
- * copies; the component that sets an override sends it to every worker. An override expires at its
+ * copies; the sender of an override sends it to every worker. An override expires at its
  * `until_ms`.
  */
 
 /* longest service name, in bytes; overrides with longer names are ignored */
 #define JOIN_OVERRIDE_SERVICE_MAX 255
 
-/* Keeps links of the service's samples if the span was slow or its trace is sampled. */
+/* Keeps the links to a service's spans that were slow or whose trace is sampled. */
 struct join_override {
     uint64_t id;
-    uint64_t until_ms; /* expiry time in ms of the monotonic clock */
+    uint64_t until_ms; /* time when the override expires, in ms of the monotonic clock */
     /* percentage of the traces whose links are kept; 100: every link is kept */
     double sampling_percentage;
-    /* shortest duration of a slow span, in ns; 0: duration does not matter */
+    /* shortest duration of a slow span, in ns; 0: no link is kept because of the span's duration */
     uint64_t slow_threshold_ns;
     /* length of the service name, in bytes; 0: the override applies to all services */
     uint8_t service_len;
@@ -38,7 +39,7 @@ struct join_override {
 struct join_overrides {
     struct br_overridable overridable;
     const struct br_node *node;
-    bool enabled; /* the config drops links, so overrides can keep some */
+    bool enabled; /* true if the config drops links, so that overrides can keep some of them */
     size_t count;
     struct join_override overrides[BR_OVERRIDES_MAX];
 };
@@ -47,7 +48,8 @@ struct join_overrides {
  * link is kept anyway. */
 void join_overrides_start(struct join_overrides *overrides, const struct br_node *node,
                           bool enabled);
-void join_overrides_stop(struct join_overrides *overrides); /* accepts a zeroed struct */
+/* stops accepting overrides; accepts a zeroed struct */
+void join_overrides_stop(struct join_overrides *overrides);
 
 /* Returns true if an override that is in effect at `now_ms` keeps the link to a span of this
  * service, trace (16 bytes; NULL: unknown) and duration. */
@@ -59,12 +61,14 @@ bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms
 
 struct join_keep_name {
     const char *name;
-    uint64_t slow_threshold; /* in nanoseconds */
+    /* shortest duration of a slow span with this name, in nanoseconds; 0: no such span is slow */
+    uint64_t slow_threshold;
 };
 
 struct join_keep {
-    uint64_t slow_threshold, cpu_threshold; /* in nanoseconds; 0: the condition does not apply */
-    struct br_structs span_names;           /* struct join_keep_name */
+    /* thresholds for the duration and the CPU time of a span, in nanoseconds; 0: not used */
+    uint64_t slow_threshold, cpu_threshold;
+    struct br_structs span_names; /* elements are struct join_keep_name */
     bool failed, unknown;
     double sampling_percentage;
 };
@@ -72,8 +76,8 @@ struct join_keep {
 extern const struct br_option join_keep_options[];
 
 struct join_policy {
-    const struct join_keep *keep; /* NULL: every link is kept */
-    struct br_map *names;         /* span name -> struct join_keep_name */
+    const struct join_keep *keep; /* conditions of the config; NULL: every link is kept */
+    struct br_map *names;         /* maps a span name to its struct join_keep_name */
     struct join_overrides overrides;
 };
 
@@ -81,18 +85,19 @@ struct join_policy {
 int join_policy_init(struct join_policy *policy, const struct join_keep *keep);
 void join_policy_release(struct join_policy *policy);
 
-/* Starts accepting overrides. */
+/* Starts accepting overrides of the policy. */
 void join_policy_start(struct join_policy *policy, const struct br_node *node);
 
 enum join_verdict {
     JOIN_KEEPS,
     JOIN_FOLDS,
-    /* removes the link unless the span used more CPU time than cpu_threshold */
+    /* the link is removed unless the span used more CPU time than cpu_threshold */
     JOIN_FOLDS_UNLESS_CPU,
 };
 
-/* Decides whether a sample's link to `span` is kept. `span` is NULL if it is unknown, and
- * `trace_id` is 16 bytes or NULL. The service is that of the span, or else that of the resource. */
+/* Decides whether a sample's link to `span` is kept. `span` is NULL if the span is unknown.
+ * `trace_id` has 16 bytes, or is NULL. `service` is the service of the span or, if that is
+ * unknown, of the resource. */
 enum join_verdict join_policy_of(const struct join_policy *policy, const struct join_found *span,
                                  const uint8_t *trace_id, const uint8_t *service,
                                  size_t service_len, uint64_t now_ms);
@@ -100,12 +105,13 @@ enum join_verdict join_policy_of(const struct join_policy *policy, const struct 
 /* --- Metrics of spans ------------------------------------------------------------------------- */
 
 /*
- * Counts the CPU time, allocated bytes and samples of spans as metrics, by service and span name.
- * All workers together have at most a given number of such pairs; further pairs count as `_other`.
- * Each worker has its own counters.
+ * Counts the CPU time, allocated bytes and samples of spans as metrics. Each pair of a service and
+ * a span name has its own counters, up to a limit for all workers together. Further pairs count as
+ * `_other`. Each worker has its own counters.
  */
 
-/* most pairs of service and span name; each has three counters, within BR_METRICS_MAX */
+/* largest number of pairs of service and span name; each pair has three counters, and all
+ * counters must fit into BR_METRICS_MAX */
 #define JOIN_SERIES_MAX 2500
 
 struct join_span_metrics_config {
@@ -123,7 +129,8 @@ struct join_span_metrics {
     struct br_node *node; /* node that owns the counters; NULL: the metrics are disabled */
     struct join_table *table;
     size_t max_series;
-    struct br_map *known; /* counters by key: service, a zero byte, span name */
+    /* maps a pair to its counters; the key is the service, a zero byte and the span name */
+    struct br_map *known;
     struct join_span_counters other;
 };
 
@@ -133,8 +140,8 @@ int join_span_metrics_init(struct join_span_metrics *metrics,
                            struct join_table *table);
 void join_span_metrics_release(struct join_span_metrics *metrics);
 
-/* The resources that a sample adds to its span. For a span that has just arrived, the resources
- * of all samples that arrived before the span. */
+/* The resources that a sample adds to its span. If samples arrived before their span, one struct
+ * contains the resources of all of them. */
 struct join_spent {
     uint64_t cpu_ns, allocated_bytes, samples;
 };
@@ -143,34 +150,35 @@ struct join_spent {
 void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
                            const struct join_spent *spent);
 
-/* Returns the resources used by all samples that name the span: CPU time, or else CPU periods.
- * Samples are counted in the same way as profile.sample_count. */
+/* Returns the resources used by all samples that name the span. The CPU time is that of samples
+ * of CPU time or, without such samples, that of samples of CPU periods. Samples are counted in
+ * the same way as in the attribute profile.sample_count. */
 struct join_spent join_spent_of(const struct join_totals *totals);
 
 /* --- The join --------------------------------------------------------------------------------- */
 
-/* Types and functions that the files of the join share. */
+/* Types and functions of the join processor itself. */
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
-#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* number of the key profile.join */
+#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* key number of profile.join */
 
 struct join_labels {
     struct br_strings span_id, trace_id;
 };
 
 struct join_local_root {
-    int link; /* enum join_root_link */
+    int link; /* span to which samples are linked, an enum join_root_link */
     int64_t max_spans;
 };
 
 struct join_config {
-    uint64_t window; /* ns */
+    uint64_t window; /* length of the window in nanoseconds */
     int64_t max_bytes, max_values, hold_max_bytes, top_functions;
     struct br_strings sample_attributes;
     struct join_labels labels;
     struct join_local_root local_root;
-    uint64_t hold, profile_hold; /* ns */
-    int mark;                    /* enum join_mark */
+    uint64_t hold, profile_hold; /* how long traces and profiles are held, in nanoseconds */
+    int mark;                    /* which spans are marked, an enum join_mark */
     bool infer;
     struct join_keep *keep; /* conditions under which links are kept; NULL: all links are kept */
     struct join_span_metrics_config span_metrics;
@@ -196,11 +204,12 @@ struct join_paging;
 struct join {
     struct br_node *node;
     const struct join_config *config;
-    /* Keys of the attributes that joined samples get: span.name, then sample_attributes.
-     * profile.join is at JOIN_HOW_KEY. */
+    /* Keys of the attributes that are added to joined samples: first span.name, then those of
+     * sample_attributes. profile.join is at JOIN_HOW_KEY. */
     const char *keys[JOIN_KEYS_MAX];
     size_t key_lens[JOIN_KEYS_MAX];
-    uint64_t wanted_lens; /* bit set of the lengths below 64 that configured keys have */
+    /* bit i is set if a configured key has a length of i bytes, for lengths below 64 */
+    uint64_t wanted_lens;
     unsigned n_keys;
     unsigned kind_key, status_key; /* key numbers of span.kind and span.status; 0: not configured */
     struct join_table *table;
@@ -213,11 +222,13 @@ struct join {
     struct br_list held[BR_SIGNALS]; /* list of struct held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
-    struct join_paging *paging; /* the thread job that this instance started; NULL: none */
-    /* monotonic time in ms at which both signals had arrived, 0: not yet; used by the first
-     * worker only */
+    /* the task that this instance started in a thread; NULL: none is running */
+    struct join_paging *paging;
+    /* time in ms of the monotonic clock at which both signals had arrived, 0: not yet; used by
+     * the first worker only */
     uint64_t both_ms;
-    bool reason_logged; /* join_log_reason has logged, or found that samples are joined */
+    /* true after join_log_reason has logged a reason, or has found that samples are joined */
+    bool reason_logged;
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
     double *other_values, *evicted, *marked, *spans_entered, *hold_full, *trace_spans_cut,
@@ -225,51 +236,54 @@ struct join {
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 
-/* Adds to the counter of an outcome of samples, by profile type. */
+/* Adds `count` to the counter of samples of a profile type that had this outcome. */
 void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double count);
 
-/* Counts samples of a profile type that lost their links, and the sum of their values. */
+/* Counts samples of a profile type that lost their links, and adds up their values. */
 void join_count_folded(struct join *join, uint16_t type, double count, double value);
 
-/* Adds the table's counts of waiting samples and of spans to the metrics. */
+/* Adds the numbers in `tally` (waiting samples and spans of the table) to the metrics. */
 void join_count_tally(struct join *join, const struct join_tally *tally);
 
 /* Returns true if the service, or this instance of it, is being profiled (join_table_profiled). */
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 
-/* Returns the item's spans; walks the item if the receiver has not left them. Returns NULL if none
- * exist or memory is short. They are valid until the item's parts change. */
+/* Returns the item's spans. If the receiver has not left them in the item, walks the item to
+ * find them. Returns NULL if there are no spans or memory is short. The spans are valid until
+ * the item's parts change. */
 const struct br_span *join_spans_of(struct br_item *item);
 
-/* Starts a thread job that makes pages of the table ahead of the spans, if it needs any. */
+/* Starts a task in a thread that makes pages of the table before spans are written to them, if
+ * the table needs any. */
 void join_paging_start(struct join *join);
 
-/* Waits until the thread job of this instance has finished. */
+/* Waits until the task that this instance started in a thread has finished. */
 void join_paging_stop(struct join *join);
 
 /* The result of join_enter_spans. */
 struct join_entered {
     bool profiled; /* at least one span belongs to a profiled service */
-    /* `profiled` is true, or it is too early to know whether one of the services is profiled */
+    /* true if `profiled` is true, or if it is too early to know whether one of the services is
+     * profiled */
     bool waits;
-    bool sampled; /* samples had arrived before at least one of the spans */
+    bool sampled; /* true if samples had arrived before at least one of the spans */
 };
 
-/* Enters the item's spans into the table. Spans for which memory is short are skipped. */
+/* Enters the item's spans into the table. Skips spans for which there is not enough memory. */
 struct join_entered join_enter_spans(struct join *join, struct br_item *item);
 
-/* Writes marks onto the item's spans and, with `totals`, the totals of the samples that have
- * arrived for them. If the spans were held (`waited`) and the config sets `mark: exact`, removes
- * marks of spans without samples. */
+/* Writes marks to the item's spans. With `totals`, also writes the totals of the samples that
+ * have arrived for them. If the spans were held (`waited`) and the config sets `mark: exact`,
+ * removes marks of spans without samples. */
 void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool waited);
 
 /* A profiles item is processed in one pass or, if it may be held, in two passes. */
 enum join_pass {
-    /* the only pass: adds totals, counts the samples, writes attributes and links */
+    /* the only pass: adds totals, counts the samples, and writes attributes and links */
     JOIN_PASS_ONLY,
     JOIN_PASS_FIRST, /* the first of two passes: adds totals, and stores the results in `memo` */
-    /* the last of two passes: counts and writes, using the spans that have arrived by now */
+    /* the last of two passes: counts and writes, according to all spans that have arrived by now */
     JOIN_PASS_LAST,
 };
 

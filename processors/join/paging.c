@@ -5,7 +5,7 @@
 
 struct join_paging {
     struct br_task task;
-    struct join *join; /* the join that started the task; already freed if the task was cancelled */
+    struct join *join; /* the join that started the task; freed already if the task was cancelled */
     struct join_pages pages;
 };
 

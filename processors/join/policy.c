@@ -15,7 +15,7 @@ static struct join_overrides *join_policy_overrides_of(struct br_overridable *ov
     return br_container_of(overridable, struct join_overrides, overridable);
 }
 
-/* Removes the override `id` and those that have expired. */
+/* Removes the override `id`, and all overrides that have expired. */
 static void join_policy_overrides_sweep(struct join_overrides *overrides, uint64_t id)
 {
     uint64_t now = br_host_mono_ms(overrides->node->host);

@@ -22,7 +22,7 @@
 
 enum { HASHED = 1, SERVICE = 2, READ_AS_SPAN = 4, READ_AS_TRACE = 8, IS_SPAN = 16, IS_TRACE = 32 };
 
-/* The results of parsing a text so far. */
+/* Results that are stored for a long text. */
 struct known {
     unsigned flags;
     uint32_t hash;
@@ -49,7 +49,8 @@ struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index)
                : (struct br_entry){NULL, 0};
 }
 
-/* Returns the stored results for a long text, or NULL if there is not enough memory. */
+/* Returns the results that are stored for a long text. Returns NULL if there is not enough
+ * memory. */
 static struct known *sample_view_texts_read(struct join_texts *texts, uint32_t index)
 {
     if (!texts->known)
@@ -64,7 +65,8 @@ static struct known *sample_view_texts_read(struct join_texts *texts, uint32_t i
     return known;
 }
 
-/* Parses text `index` as an id of 8 or 16 bytes (br_hex_id). Returns false if it is not an id. */
+/* Parses text `index` as an id of 8 or 16 bytes (br_hex_id). Returns false if the text is not an
+ * id. */
 static bool sample_view_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret,
                                  size_t size)
 {
@@ -167,7 +169,8 @@ static bool sample_view_label_read_one(struct join_texts *texts, struct br_any a
     }
 }
 
-/* Reads an id from a list. Some translators convert the values of a pprof label to a list. */
+/* Reads an id from a list, because some translators convert the values of a pprof label to a
+ * list. */
 static bool sample_view_label_read_list(struct join_texts *texts, struct br_any list, uint8_t *out,
                                         size_t size, bool *ret_several)
 {
@@ -306,8 +309,8 @@ static bool sample_view_value_type_is_cpu(struct br_entry type)
     return br_text_is(type, "cpu") || br_text_is(type, "itimer") || br_text_is(type, "process_cpu");
 }
 
-/* Returns true for types of allocated bytes: "alloc_space" of Go and pprof,
- * "alloc_in_new_tlab_bytes" of JFR, and similar ones. */
+/* Returns true for types whose values are allocated bytes: "alloc_space" of Go and pprof,
+ * "alloc_in_new_tlab_bytes" of JFR, and similar types. */
 static bool sample_view_value_type_is_allocation(struct br_entry type)
 {
     return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
@@ -371,10 +374,12 @@ struct reader {
     const struct br_dictionary_view *view;
     const struct join_label *labels;
     struct join_sample_view *sample_view;
-    bool several_spans, several_traces; /* the labels that take precedence have several ids */
+    /* true if the labels that take precedence contain several ids */
+    bool several_spans, several_traces;
 };
 
-/* Stores the id of a label, unless the sample has one under a name that is earlier in the list. */
+/* Stores the id of a label. Does nothing if the sample has an id under a name that is earlier in
+ * the list of names. */
 static void sample_view_set_id(const struct join_label *label, size_t size, const uint8_t **id,
                                uint8_t *number, bool *several)
 {
@@ -433,7 +438,7 @@ static inline void sample_view_each(const struct br_field *field,
 
 #define SHORT 64 /* longest link, in bytes, that is parsed again each time */
 
-/* The ids of a link. NULL: absent, of a wrong length, or all zeros. */
+/* The ids of a link. An id is NULL if it is absent, has a wrong length, or is all zeros. */
 struct link {
     const uint8_t *trace, *span;
 };
@@ -458,8 +463,8 @@ static struct link sample_view_link_read(const struct br_entry *entry)
     return link;
 }
 
-/* Reads a link that contains more than its ids. Any number of samples may refer to it, so the
- * result is stored. */
+/* Reads a link that contains more than its ids. The result is stored, because any number of
+ * samples may refer to the link. */
 static struct link sample_view_link_read_long(struct join_links *links, uint32_t index)
 {
     if (!links->known)
@@ -476,8 +481,8 @@ static struct link sample_view_link_read_long(struct join_links *links, uint32_t
     return link ? *link : (struct link){NULL, NULL};
 }
 
-/* Stores the ids of a link. They take precedence over labels, which only supply an id that the
- * link lacks. */
+/* Stores the ids of a link. The ids of a link take precedence over the ids of labels, which are
+ * only used if the link does not contain the id. */
 static void sample_view_apply_link(struct join_links *links, uint64_t index, struct reader *reader)
 {
     struct join_sample_view *view = reader->sample_view;
@@ -503,8 +508,8 @@ void join_links_release(struct join_links *links)
     links->known = NULL;
 }
 
-/* Initializes the fields one by one. Zeroing the whole struct uses an instruction that is slow
- * to start. */
+/* Initializes the fields one by one, because the instruction that would zero the whole struct is
+ * slow to start. */
 static inline void sample_view_begin(struct join_sample_view *view, const uint8_t *body,
                                      const uint8_t *end)
 {
@@ -574,8 +579,8 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
 
 /* --- Splitting --- */
 
-/* Splitting a sample may make at most this many times its bytes, because the pieces repeat the
- * data that they have in common. */
+/* Splitting a sample may make at most this many times the bytes of the sample, because each
+ * piece repeats the data that all pieces have in common. */
 #define PIECES_GROW 8u
 
 static bool sample_view_split_is_common(const struct br_field *field)
@@ -682,7 +687,8 @@ void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
         br_arena_calloc(arena, view->count[BR_TABLE_FUNCTION], sizeof *leaves->functions);
 }
 
-/* Returns the first number in field `field_number` of a table's entry; 0 if it is absent. */
+/* Returns the first number in field `field_number` of a dictionary entry; 0 if the field is
+ * absent. */
 static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *view,
                                               enum br_table table, uint64_t index,
                                               uint32_t field_number)
@@ -705,7 +711,7 @@ static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *v
     return 0;
 }
 
-/* Returns the function of a location's first line. */
+/* Returns the index of the function in the first line of a location. */
 static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *view,
                                              uint64_t location)
 {
@@ -728,8 +734,8 @@ static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *vi
     return 0;
 }
 
-/* Stores a function number + 1, so that 0 means unknown. JOIN_FUNCTION_OTHER is stored
- * unchanged; other numbers are small. */
+/* Stores `number` + 1 in `*known`, so that 0 means "not computed yet". JOIN_FUNCTION_OTHER is
+ * stored unchanged; other numbers are small. */
 static uint32_t sample_view_leaf_note(uint32_t *known, uint32_t number)
 {
     *known = number == JOIN_FUNCTION_OTHER ? number : number + 1;

@@ -12,24 +12,26 @@
 
 /*
  * Ids, places and services that the texts of the dictionary contain. Any number of attributes may
- * refer to the same text, which may be long. Therefore each long text is parsed once per item and
- * the result is stored by its index. Short texts are parsed each time, which costs no more than a
- * lookup.
+ * refer to the same text, which may be long. Therefore each long text is parsed once per item, and
+ * its result is stored by the index of the text. Short texts are parsed each time, which costs no
+ * more than a lookup.
  */
 
 struct join_texts {
-    const struct join_table *table;        /* table whose secret is used to hash the texts */
-    const struct br_dictionary_view *view; /* NULL: the item has no dictionary */
+    const struct join_table *table; /* the table whose secret is the key of all hashes */
+    /* index of the item's dictionary; NULL: the item has no dictionary */
+    const struct br_dictionary_view *view;
     struct br_arena *arena;
-    struct br_map *known; /* results by text index, at most one per text */
-    bool no_memory;       /* results are missing and must not be used */
+    struct br_map *known; /* maps the index of a text to its result */
+    bool no_memory;       /* memory was short, so results are missing and none must be used */
 };
 
 /* Initializes `texts` for an item with the dictionary index `view`. Memory comes from `arena`,
  * which must outlive `texts`. */
 void join_texts_init(struct join_texts *texts, const struct join_table *table,
                      const struct br_dictionary_view *view, struct br_arena *arena);
-void join_texts_release(struct join_texts *texts); /* accepts a zeroed struct */
+/* frees the stored results; accepts a zeroed struct */
+void join_texts_release(struct join_texts *texts);
 
 /* Returns text `index`, or an empty text if it does not exist or the item has no dictionary. */
 struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index);
@@ -46,8 +48,9 @@ uint64_t join_texts_service(struct join_texts *texts, uint64_t index);
  * attributes that the join itself adds. */
 
 struct join_label_names {
-    struct br_strings span_id, trace_id; /* names in order of precedence */
-    const char *const *own;              /* keys that joined samples get; a NULL key is unused */
+    struct br_strings span_id, trace_id; /* names of the labels with ids, in order of precedence */
+    /* keys of the attributes that are added to joined samples; a NULL key is unused */
+    const char *const *own;
     size_t n_own;
 };
 
@@ -56,24 +59,25 @@ enum join_label_kind {
     JOIN_LABEL_SPAN_ID,
     JOIN_LABEL_TRACE_ID,
     JOIN_LABEL_OWN,
-    JOIN_LABEL_ESTIMATED, /* the attribute BR_SAMPLE_TIME: timestamps are estimated */
+    /* the attribute BR_SAMPLE_TIME, which means that timestamps are estimated */
+    JOIN_LABEL_ESTIMATED,
 };
 
 struct join_label {
-    uint8_t kind;   /* enum join_label_kind */
+    uint8_t kind;   /* kind of the label, an enum join_label_kind */
     uint8_t number; /* index of the label's name in join_label_names */
     bool several;   /* the value is a list of different ids; `id` is the first */
-    uint8_t where;  /* enum join_where, independent of `kind` */
+    uint8_t where;  /* an enum join_where, independent of `kind` */
     uint8_t id[16]; /* the id; for a span, only the first 8 bytes are used */
     uint32_t hash;  /* hash of the value, if `where` is set */
 };
 
 /* Reads the attribute table and returns one label for each entry, in `arena`, or NULL if there
- * is not enough memory. `*ret_any` is true if any label has a kind or a `where`.
+ * is not enough memory. Sets `*ret_any` to true if any label has a kind or a `where`.
  *
  * An id is one of the following; zero is not an id:
- * - hexadecimal digits of any case, possibly surrounded by white space. Short ones are padded with
- * zeros on the left, and leading zeros of long ones are ignored.
+ * - hexadecimal digits of any case, possibly surrounded by white space. Short ids are padded with
+ * zeros on the left, and leading zeros of long ids are ignored.
  * - bytes of the right length
  * - for spans, an integer whose 64 bits are the id */
 struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
@@ -81,31 +85,35 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Reads from the head of a Profile message what its values mean, by its type, unit and period. */
+/* Reads what the values of a Profile mean: their type, unit and period. The fields for type,
+ * unit and period are at the head of the message. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                           const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* The links of an item. Long ones are parsed once. The caller zeroes the struct and sets `view`
- * and `arena`. */
+/* The links of an item. Links that contain more than their ids are parsed once. The caller
+ * zeroes the struct and sets `view` and `arena`. */
 struct join_links {
     const struct br_dictionary_view *view;
     struct br_arena *arena;
-    struct br_map *known; /* results by link index */
-    bool no_memory;       /* results are missing and must not be used */
+    struct br_map *known; /* maps the index of a link to its result */
+    bool no_memory;       /* memory was short, so results are missing and none must be used */
 };
-void join_links_release(struct join_links *l); /* accepts a zeroed struct */
+/* frees the stored results; accepts a zeroed struct */
+void join_links_release(struct join_links *l);
 
 struct join_sample_view {
     const uint8_t *body, *end;
-    const uint8_t *trace_id, *span_id; /* NULL: absent */
-    uint8_t trace_number, span_number; /* index of the label name from which the id was read */
-    bool linked;                       /* the span id comes from a link, not from a label */
+    /* ids that the sample names; NULL: the sample does not contain the id */
+    const uint8_t *trace_id, *span_id;
+    /* index, in join_label_names, of the label name from which each id was read */
+    uint8_t trace_number, span_number;
+    bool linked; /* true if the span id is from a link, not from a label */
     /* the sample's labels name several spans or traces; span_id and trace_id are then NULL */
     bool ambiguous;
     bool estimated;    /* the sample's timestamps are estimated, so they do not identify a span */
-    uint32_t has_keys; /* bit set of the keys that the join would add and the sample already has */
+    uint32_t has_keys; /* bit set of the keys that the join would add but the sample already has */
     uint32_t stack;
     uint64_t value; /* sum of the sample's values */
     uint64_t n_values, n_times;
@@ -122,8 +130,9 @@ static inline bool join_sample_view_is_timed(const struct join_sample_view *view
     return view->n_times > 0 && !view->estimated;
 }
 
-/* Splits a sample: writes one piece for each run of timestamps that have the same number in
- * `numbers`, as fields of a Profile, into `arena`. Returns the number of pieces.
+/* Splits a sample into pieces. A piece contains consecutive timestamps that have the same number
+ * in `numbers`. Writes the pieces into `arena`, as fields of a Profile, and returns how many
+ * there are.
  *
  * Returns 0 if there would be one piece, if the values do not belong to timestamps, or if there
  * is not enough memory. Also returns 0, and increments `*n_cut`, if the pieces would repeat too
@@ -132,8 +141,8 @@ uint32_t join_sample_view_split(const struct join_sample_view *view, const uint6
                                 const uint64_t *numbers, struct br_arena *arena,
                                 struct br_addition *ret, uint64_t *n_cut);
 
-/* Returns how many elements to allocate for `need` numbers. Small arrays grow often, so they get
- * more spare room. */
+/* Returns how many elements to allocate for `need` elements. Small arrays grow often, so they
+ * get more spare room. */
 static inline uint64_t join_numbers_cap(uint64_t need)
 {
     if (need < 32)
@@ -141,10 +150,10 @@ static inline uint64_t join_numbers_cap(uint64_t need)
     return need < 4096 ? 2 * need : need;
 }
 
-/* Copies the values of the sample, view->n_values numbers, to `ret`. */
+/* Copies the view->n_values values of the sample to `ret`. */
 void join_sample_view_values(const struct join_sample_view *view, uint64_t *ret);
 
-/* Copies the timestamps of the sample, view->n_times numbers, to `ret`. */
+/* Copies the view->n_times timestamps of the sample to `ret`. */
 void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret);
 
 /* --- Functions -------------------------------------------------------------------------------- */
@@ -154,8 +163,8 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret);
 struct join_leaves {
     struct join_table *table;
     const struct br_dictionary_view *view;
-    /* Numbers of leaf functions by index in each dictionary table, each computed once; 0: not
-     * computed yet. NULL: the array could not be allocated. */
+    /* Numbers of leaf functions, by stack, location and function index. Each number is computed
+     * once; 0: not computed yet. NULL: the array could not be allocated. */
     uint32_t *stacks, *locations, *functions;
 };
 
@@ -163,6 +172,6 @@ struct join_leaves {
 void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
                       const struct br_dictionary_view *view, struct br_arena *arena);
 
-/* Returns the number that the join's table assigned to the leaf function of a stack, or 0 if the
- * function has no name. */
+/* Returns the number of a stack's leaf function in the join's table (join_table_function), or 0
+ * if the function has no name. */
 uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack);

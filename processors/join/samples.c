@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joins the samples of profiles items. */
+/* Joins the samples of profiles items with the spans in which they were taken. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -23,27 +23,29 @@ struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
     struct join_links links;
-    struct join_label *labels; /* meanings of the attributes, by attribute index */
+    struct join_label *labels; /* by attribute index: meaning of the attribute */
     bool any_label;
-    struct join_leaves leaves; /* leaf functions of the stacks; only with top_functions */
+    /* leaf functions of the stacks; used only with the option top_functions */
+    struct join_leaves leaves;
 };
 
-/* The current resource and profile. */
+/* The resource and the profile to which the current sample belongs. */
 struct run_scope {
     struct join_service service;
-    /* where the samples of the resource were taken; only with `infer` */
+    /* where the samples of the resource were taken; used only with the option `infer` */
     struct join_identity where;
-    /* only with span_metrics: the best measure among the profiles of the resource */
+    /* the best measure among the profiles of the resource; used only with the option
+     * span_metrics */
     enum join_measure best;
     struct join_value_type value_type; /* meaning of the values of the current profile */
-    /* the samples come from a Pyroscope client; their timestamps are removed */
+    /* true if the samples are from a Pyroscope client, so that their timestamps are removed */
     bool timeless;
 };
 
-/* Which samples lose their links or times. */
+/* Decisions about which samples lose their links or timestamps. */
 struct run_folding {
-    uint8_t *verdicts; /* enum join_fold of each sample; NULL: no sample loses anything */
-    bool timeless;     /* at least one sample loses its timestamps */
+    uint8_t *verdicts; /* by sample index: an enum join_fold; NULL: no sample loses anything */
+    bool timeless;     /* true if at least one sample loses its timestamps */
     struct join_undecided undecided;
     struct {
         uint64_t samples;
@@ -66,29 +68,32 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo;  /* memo of the next sample; NULL with JOIN_PASS_ONLY */
-    uint8_t *memos; /* owned memo of all samples after splitting; NULL if no sample was split */
-    /* for each sample: it is a further piece of the same original sample; NULL: no sample was
-     * split */
+    uint8_t *memo; /* element of the memo for the next sample; NULL with JOIN_PASS_ONLY */
+    /* memo of all samples after splitting, owned by the run; NULL if no sample was split */
+    uint8_t *memos;
+    /* by sample index: true if the sample is a further piece of the same original sample as the
+     * previous one; NULL: no sample was split */
     bool *continues;
     struct {
         bool any;
         enum join_outcome outcome;
         uint16_t type;
-    } noted; /* outcome of the current sample and its pieces so far */
+    } noted; /* best outcome so far of the current sample or of its pieces */
     uint64_t came_ms, now_ms;
     uint64_t exact; /* hash of the service that was last noted as exact (join_table_note_exact) */
     uint32_t index; /* index of the next sample in the item */
     struct br_arena arena;
-    struct br_arena additions_arena; /* additions to samples, until they are written */
-    uint8_t *room, *room_end;        /* free bytes of additions_arena for the next addition */
+    struct br_arena additions_arena; /* memory for additions to samples until they are written */
+    uint8_t *room, *room_end;        /* free bytes in additions_arena, for the next additions */
     bool no_memory;
     struct run_dictionary dictionary;
     struct run_scope scope;
     struct join_found found; /* the span of the current sample */
-    /* span id for the sample's new link; NULL if the link is to the span that the sample names */
+    /* span id for a new link of the sample; NULL if the sample is linked to the span that it
+     * names */
     const uint8_t *link;
-    /* for each sample: its labels name a different span than its link. NULL: no sample does */
+    /* by sample index: true if the sample's labels name another span than its link; NULL: this
+     * is not the case for any sample */
     bool *relabelled;
     struct join_credit credit;
     struct join_infer infer;
@@ -105,8 +110,8 @@ static enum join_result join_run_find(struct run *run, const struct join_sample 
                              &run->found, &run->counts.tally);
 }
 
-/* Adds a sample to the metrics of its span. If several profiles measure the time of the same
- * samples, only the one with the best measure counts. */
+/* Adds a sample to the metrics of its span. If several profiles of a resource measure time, only
+ * the samples of the profile with the best measure are added. */
 static void join_run_on_credited(void *arg, const struct join_span *span,
                                  const struct join_sample *sample)
 {
@@ -158,9 +163,9 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
     return join_run_add(run, view, run_sample_of(run, view, held));
 }
 
-/* Returns true if the timestamps of a sample must be deferred. They must if the span that it names
- * has not arrived, or is a local root as far as is known. If it names a span below a root, notes
- * that the samples of the service name exactly their spans. */
+/* Returns true if the timestamps of a sample must be deferred, because the span that the sample
+ * names has not arrived, or is the root of a local tree as far as is known. If the sample names
+ * a span below a root, notes that the samples of the service name exactly their spans. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {
@@ -177,13 +182,13 @@ static bool join_run_is_open(struct run *run, enum join_result result,
     return place == JOIN_TREE_ROOT;
 }
 
-/* Returns for how long the samples of the item are held. */
+/* Returns how long the samples of the item are held, in milliseconds. */
 static uint64_t join_run_waits_ms(const struct run *run)
 {
     return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
 }
 
-/* Defers the timestamps of the sample, and adds its values, as deferred, to the span that it
+/* Defers the timestamps of the sample. Adds its values to the deferred sums of the span that it
  * names. Returns false if the timestamps cannot be deferred. */
 static bool join_run_defer(struct run *run, const struct join_sample_view *view,
                            enum join_result *result)
@@ -220,13 +225,13 @@ static enum join_result join_run_look_up(struct run *run, const struct join_samp
                     join_run_is_open(run, result, &sample) && join_run_defer(run, view, &result);
     if (add && result != JOIN_TOO_LATE && !deferred)
         result = join_run_add_to(run, view, held);
-    /* The deepest span, to which the link will point, may not have arrived. */
+    /* The deepest span, to which the sample will be linked, may not have arrived. */
     bool links_span = deferred && run->join->config->local_root.link == JOIN_LINK_SPAN;
     run->counts.n_unknown += result == JOIN_UNKNOWN || links_span;
     return result;
 }
 
-/* Counts the outcome of the last sample. */
+/* Counts the outcome that was noted for the previous sample. */
 static void join_run_count_noted(struct run *run)
 {
     if (run->noted.any)
@@ -234,8 +239,8 @@ static void join_run_count_noted(struct run *run)
     run->noted.any = false;
 }
 
-/* Notes the outcome of a sample or of one of its pieces. A sample that was split counts once,
- * with the best outcome of its pieces. */
+/* Notes the outcome of a sample or of one of its pieces. A sample that was split is counted
+ * once, with the best outcome of its pieces. */
 static void join_run_note_outcome(struct run *run, enum join_outcome outcome)
 {
     static const uint8_t rank[JOIN_COUNTS] = {
@@ -250,8 +255,8 @@ static void join_run_note_outcome(struct run *run, enum join_outcome outcome)
     run->noted.type = run->scope.value_type.type;
 }
 
-/* Counts a sample whose item is released. In JOIN_PASS_ONLY the table counts samples whose span
- * has not arrived (struct join_tally). */
+/* Notes the outcome of a sample whose item is being released. With JOIN_PASS_ONLY, samples whose
+ * span has not arrived are counted by the table instead (struct join_tally). */
 static void join_run_count(struct run *run, enum join_result result, uint8_t memo)
 {
     if (result == JOIN_TOO_LATE)
@@ -277,8 +282,8 @@ static uint32_t join_run_index_of(struct run *run, unsigned key, const uint8_t *
     return index;
 }
 
-/* Writes the attribute indices of the found span's values, except for keys that the sample has
- * already. Returns their number. */
+/* Writes the indices of the attributes that are added to the sample: the values of the found
+ * span. Leaves out keys that the sample already has. Returns the number of indices. */
 static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
 {
     const struct join_found *found = &run->found;
@@ -297,8 +302,8 @@ static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t
     return n;
 }
 
-/* Returns room for an addition of `size` bytes; additions are adjacent. Returns NULL if `size`
- * is 0 or there is not enough memory. */
+/* Returns room for an addition of `size` bytes, directly after the previous addition. Returns
+ * NULL if `size` is 0 or there is not enough memory. */
 static uint8_t *join_run_addition_room(struct run *run, size_t size)
 {
     if (size > (size_t)(run->room_end - run->room)) {
@@ -311,8 +316,8 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
     return start;
 }
 
-/* Returns the trace id that the sample names, or else the trace id of its span, or NULL if
- * neither has one. */
+/* Returns the trace id that the sample names. If it names none, returns the trace id of its
+ * span. Returns NULL if both are unknown. */
 static const uint8_t *join_run_trace_of(const struct run *run, const struct join_sample_view *view,
                                         bool found)
 {
@@ -321,8 +326,8 @@ static const uint8_t *join_run_trace_of(const struct run *run, const struct join
     return found && run->found.has_trace ? run->found.trace : NULL;
 }
 
-/* Returns the bytes to append to a sample: attribute indices, including `profile.join` unless
- * `how` is NULL, and a link if the sample has none. */
+/* Returns the bytes to append to a sample: attribute indices, and a link if the sample has none.
+ * The attributes include `profile.join` unless `how` is NULL. */
 static struct br_addition join_run_addition_for(struct run *run,
                                                 const struct join_sample_view *view, bool found,
                                                 const char *how)
@@ -330,7 +335,8 @@ static struct br_addition join_run_addition_for(struct run *run,
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? join_run_indices_of(run, view->has_keys, indices) : 0;
     const uint8_t *trace = join_run_trace_of(run, view, found);
-    /* Profile stores look up a span by its trace, too, so a link without a trace id is replaced. */
+    /* A link without a trace id is replaced, because profile stores look up a span by its trace,
+     * too. */
     bool links = run->link || (view->span_id && (!view->linked || (!view->trace_id && trace)));
     if (how && !(view->has_keys >> JOIN_HOW_KEY & 1))
         indices[n++] = join_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)how, strlen(how));
@@ -362,7 +368,8 @@ static void join_run_note_profiled(struct run *run, uint64_t service)
         ++*run->join->services_cut;
 }
 
-/* Notes that the span's service is profiled, if the resource of the sample names no service. */
+/* If the resource of the sample does not name a service, notes that the span's service is
+ * profiled. */
 static void join_run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
@@ -370,7 +377,7 @@ static void join_run_note_service(struct run *run)
         join_run_note_profiled(run, join_service_hash(found->service, found->service_len));
 }
 
-/* --- Links that do not survive ---------------------------------------------------------- */
+/* --- Links that are removed ------------------------------------------------------------- */
 
 /* Returns true if the config restricts which links are kept. */
 static bool join_run_decides(const struct run *run)
@@ -463,8 +470,8 @@ static void join_run_fold(struct run *run)
 
 /* --- One sample ------------------------------------------------------------------------- */
 
-/* With `link: span`, replaces the link of a sample that names its local root by a link to the
- * one span below the root in which it was taken. */
+/* Applies the option `link: span` to a sample that names the root of a local tree. If the sample
+ * was taken in a single span below the root, its link is replaced by a link to that span. */
 static void join_run_relink(struct run *run, const struct join_sample_view *view)
 {
     if (run->join->config->local_root.link != JOIN_LINK_SPAN || !join_sample_view_is_timed(view))
@@ -504,7 +511,8 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
     run->link = NULL;
 }
 
-/* Returns where the sample was taken, from its own attributes or else from its resource. */
+/* Returns where the sample was taken. Attributes of the sample take precedence over those of its
+ * resource. */
 static struct join_identity join_run_where(const struct run *run,
                                            const struct join_sample_view *view)
 {
@@ -514,8 +522,8 @@ static struct join_identity join_run_where(const struct run *run,
     return where;
 }
 
-/* Defers the timestamps of a sample that names no span; the table assigns them to spans of the
- * thread. */
+/* Defers the timestamps of a sample that does not name a span. The table assigns them to spans
+ * of the sample's thread later. */
 static void join_run_defer_inferable(struct run *run, const struct join_sample_view *view,
                                      const struct join_identity *where)
 {
@@ -532,7 +540,8 @@ static void join_run_defer_inferable(struct run *run, const struct join_sample_v
     }
 }
 
-/* Adds an inferred sample to its span as deferred, because the table assigns its totals later. */
+/* Adds an inferred sample to the deferred sums of its span, because the table assigns its
+ * timestamps later. */
 static enum join_result join_run_note_inferred(struct run *run, const struct join_sample_view *view)
 {
     struct join_sample sample = run_sample_of(run, view, true);
@@ -540,8 +549,9 @@ static enum join_result join_run_note_inferred(struct run *run, const struct joi
     return join_run_add(run, view, sample);
 }
 
-/* Infers the span of a sample that names none. Returns true if the outcome of the sample is
- * decided. Only the last pass decides, because a span that arrives later may also match. */
+/* Infers the span of a sample that does not name a span. Returns true if the outcome of the
+ * sample is decided. Only the last pass decides, because a span that arrives later may also
+ * match. */
 static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
@@ -554,7 +564,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     if (run->pass != JOIN_PASS_LAST)
         join_run_defer_inferable(run, view, &where);
     if (run->pass == JOIN_PASS_FIRST) {
-        run->counts.n_unknown++; /* a span that has not arrived may match */
+        run->counts.n_unknown++; /* a span that has not arrived yet may match */
         return false;
     }
     const struct join_neighbour *span = join_infer_span(&run->infer, view, &where);
@@ -578,9 +588,9 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     return true;
 }
 
-/* Handles a sample that names several spans. It was taken in one of them, but which one is
- * unknown: a thread that serves several requests gets the labels of all. Inference by thread
- * would only guess. */
+/* Handles a sample that names several spans. The sample was taken in one of them, but it is
+ * unknown in which: a thread that serves several requests gets the labels of all of them.
+ * Inference by thread would only guess. */
 static void run_ambiguous_sample(struct run *run, const struct join_sample_view *view,
                                  struct br_addition *addition)
 {
@@ -619,8 +629,8 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 
 /* --- Profiles --------------------------------------------------------------------------- */
 
-/* Stores what is appended to sample `index` of a part. The list of a part is created on demand,
- * because most profiles get no additions. */
+/* Stores the bytes that are appended to sample `index` of a part. The part's list of additions
+ * is created when the first addition is stored, because most profiles get no additions. */
 static void join_run_keep_addition(struct run *run, const struct br_part *part, uint32_t index,
                                    const struct br_addition *addition, struct br_addition **list)
 {
@@ -634,8 +644,8 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
         run->no_memory = true;
 }
 
-/* Returns true if the samples need not be read: none names a span, inference is off, no link policy
- * is configured, and memo is NULL. */
+/* Returns true if the samples need not be read: no sample names a span, inference is off, no
+ * link policy is configured, and the memo is NULL. */
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&
@@ -649,7 +659,7 @@ static void join_run_pass(struct run *run, uint32_t n_samples)
     run->index += n_samples;
 }
 
-/* Returns true if the scope of a ScopeProfiles belongs to a Pyroscope client
+/* Returns true if the scope of a ScopeProfiles message belongs to a Pyroscope client
  * (profile/profile.h). */
 static bool run_scope_is_pyroscopes(const uint8_t *p, const uint8_t *end)
 {
@@ -681,8 +691,9 @@ static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* Determines whether the samples lose their times. Receivers keep the times of Pyroscope clients
- * for the join alone: Pyroscope's own clients send none, and its store keeps none. */
+/* Determines whether the samples of a scope lose their timestamps. Receivers keep the timestamps
+ * of Pyroscope clients for the join only. Pyroscope's own clients send no timestamps, and its
+ * store keeps none. */
 static void run_scope_begin(struct run *run, const struct br_field *scopes)
 {
     run->scope.timeless = run->pass != JOIN_PASS_FIRST &&
@@ -691,8 +702,8 @@ static void run_scope_begin(struct run *run, const struct br_field *scopes)
         run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_records, 1);
 }
 
-/* Processes the samples of a part. `additions` is the part's list of additions; NULL: nothing is
- * written. */
+/* Processes the samples of a part of the item. `additions` is the part's list of additions;
+ * NULL: nothing is added to samples. */
 static void join_run_part(struct run *run, const struct br_part *part,
                           struct br_addition **additions)
 {
@@ -776,7 +787,7 @@ static void join_run_write_parts(struct run *run, struct br_addition **additions
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
         join_additions_write(&run->additions, run->item))
-        return; /* the samples stay as they are; their totals are in the table */
+        return; /* the samples stay as they are, but their totals are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
         if (additions[i])
             (void)br_part_append(run->item, &run->item->parts[i], additions[i]);
@@ -820,13 +831,13 @@ static void join_run_note_counts(struct run *run)
     join_count_tally(run->join, &run->counts.tally);
 }
 
-/* --- Samples in several spans --- */
+/* --- Samples that were taken in several spans --- */
 
 struct splitting {
     struct run *run;
-    const uint8_t *memo; /* memo of the samples before splitting; NULL with JOIN_PASS_ONLY */
+    const uint8_t *memo; /* memo of the samples before splitting (with JOIN_PASS_ONLY: NULL) */
     uint8_t *memos;      /* memo of the samples after splitting */
-    bool *continues;     /* struct run.continues of the samples after splitting */
+    bool *continues;     /* run.continues for the samples after splitting */
     uint32_t count, cap, cap_continues;
     uint32_t part; /* index of the current part */
     uint64_t *spans;
@@ -844,8 +855,8 @@ static void join_samples_splitting_begin_part(struct splitting *splitting, uint3
     splitting->part = part;
 }
 
-/* Finds the spans in which a sample's timestamps were taken, as numbers. Returns false if they
- * are unknown. */
+/* Sets the number of the span in which each timestamp of a sample was taken. Returns false if
+ * the spans are unknown. */
 static bool join_samples_splitting_spans(struct splitting *splitting,
                                          const struct join_sample_view *view,
                                          const uint64_t **times)
@@ -869,8 +880,8 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
-/* Copies the memo of a sample to its `count` pieces, and marks all but the first as continuing
- * it. */
+/* Copies the memo of a sample to its `count` pieces. Marks all pieces except the first in
+ * `continues`. */
 static bool join_samples_splitting_note(struct splitting *splitting, uint32_t index, uint32_t count)
 {
     size_t need = (size_t)splitting->count + count;
@@ -906,9 +917,9 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
     return visit->n_out ? BR_SPLIT : BR_KEEP;
 }
 
-/* Splits samples whose timestamps were taken in several spans into one sample per span. Applies
- * to samples that name no span and, with `link: span`, to samples that name a local root. If
- * there is not enough memory, they stay whole. */
+/* Splits each sample whose timestamps were taken in several spans into one sample per span.
+ * Applies to samples that do not name a span and, with the option `link: span`, to samples that
+ * name the root of a local tree. If there is not enough memory, samples are not split. */
 static void join_run_split(struct run *run)
 {
     const struct join_config *config = run->join->config;
@@ -928,8 +939,8 @@ static void join_run_split(struct run *run)
         br_free(splitting.continues);
 }
 
-/* Dictionary tables to index. Those of stacks are most of a dictionary and are only used for
- * top_functions. */
+/* Dictionary tables to index if top_functions is not used. The tables that describe stacks are
+ * left out; they are most of a dictionary. */
 #define WITHOUT_STACKS (1u << BR_TABLE_STRING | 1u << BR_TABLE_ATTRIBUTE | 1u << BR_TABLE_LINK)
 #define WITH_STACKS                                                                                \
     (WITHOUT_STACKS | 1u << BR_TABLE_STACK | 1u << BR_TABLE_LOCATION | 1u << BR_TABLE_FUNCTION)
@@ -998,7 +1009,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_run_note_counts(run);
         unknown = run->counts.n_unknown;
     } else if (pass != JOIN_PASS_FIRST && item->n_records) {
-        /* no sample was looked up */
+        /* no sample was looked up, so all samples count as unlinked */
         join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_records);
     }
     if (run) {

@@ -42,8 +42,8 @@ void join_span_metrics_release(struct join_span_metrics *metrics)
     *metrics = (struct join_span_metrics){0};
 }
 
-/* Service and span name, each followed by a zero byte: the key of a series and the values of its
- * labels. */
+/* A service and a span name, each followed by a zero byte. Both texts together are the key of a
+ * series of metrics, and each is the value of a label. */
 struct pair {
     char text[2 * JOIN_VALUE_MAX + 2];
     size_t len, name_at;

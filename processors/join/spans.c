@@ -14,15 +14,15 @@
 #include "wire/protobuf.h"
 
 #define CHUNK 256u
-/* longest attribute value, in bytes: its length + 1 must fit into a byte */
+/* longest attribute value, in bytes, because its length + 1 must fit into a byte */
 #define TEXT_MAX (JOIN_VALUE_MAX - 1)
 
 /* --- Attributes ------------------------------------------------------------------------- */
 
-/* The text of one configured attribute. */
+/* The value of one configured attribute, as text. */
 struct text {
     const uint8_t *data;
-    uint8_t used; /* length + 1; 0: absent */
+    uint8_t used; /* length of the text, plus 1; 0: the attribute is absent */
     char number[32];
 };
 
@@ -34,7 +34,7 @@ static void spans_put_text(struct text *text, const void *data, size_t len)
     text->used = (uint8_t)(len + 1);
 }
 
-/* Stores the text of a scalar AnyValue. Lists, maps and bytes are ignored. */
+/* Stores a scalar AnyValue as text. Lists, maps and bytes are ignored. */
 static void spans_put_scalar(struct text *text, struct br_value value)
 {
     struct br_any any = br_any_read(value);
@@ -51,7 +51,8 @@ static void spans_put_scalar(struct text *text, struct br_value value)
     }
 }
 
-/* Stores the value of a KeyValue if its key is configured and has no value yet. */
+/* Stores the value of a KeyValue if its key is configured and no value of that key was stored
+ * before. */
 static void spans_read_attribute(const struct join *join, const uint8_t *data, size_t len,
                                  struct text *texts)
 {
@@ -63,7 +64,8 @@ static void spans_read_attribute(const struct join *join, const uint8_t *data, s
             spans_put_scalar(&texts[i], kv.value);
 }
 
-/* Returns true if no configured key has this key's length, which excludes most keys. */
+/* Returns true if none of the configured keys is as long as this key. This check excludes most
+ * keys. */
 static inline bool spans_is_unwanted(const struct join *join, const uint8_t *p, size_t len)
 {
     if (len < 2 || p[0] != BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) || p[1] >= 64)
@@ -110,8 +112,8 @@ bool join_service_profiled(const struct join *join, const struct join_service *s
 
 #define ORIGINS 32u
 
-/* Spans that are collected and entered together: those of the item's parts from `first_part` to
- * the current one. */
+/* Spans that are collected in order to be entered together. The spans belong to the item's parts
+ * from `first_part` to the current part. */
 struct entering {
     struct join *join;
     const struct br_item *item;
@@ -121,9 +123,10 @@ struct entering {
     size_t count;
     uint32_t first_part;
     struct join_origin origins[ORIGINS];
-    struct join_identity where[ORIGINS]; /* where each origin ran; only with `infer` */
-    /* Only with sample_attributes: values of the current resource, of the current span, and the
-     * encoded attributes of up to CHUNK spans. */
+    /* where the spans of each origin ran; used only with the option `infer` */
+    struct join_identity where[ORIGINS];
+    /* Used only with the option sample_attributes: values of the current resource, values of the
+     * current span, and the encoded attributes of up to CHUNK spans. */
     struct text of_resource[JOIN_KEYS_MAX], of_span[JOIN_KEYS_MAX];
     /* attributes of the collected spans; NULL: no attributes are configured */
     struct join_attributes *attributes;
@@ -150,7 +153,7 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     ret->len = (size_t)(entering->at - ret->data);
 }
 
-/* Enters the collected spans. */
+/* Enters the collected spans into the table. */
 static void spans_flush(struct entering *entering)
 {
     const struct join_entries entries = {.spans = entering->spans,
@@ -165,7 +168,7 @@ static void spans_flush(struct entering *entering)
     entering->at = entering->chunk;
 }
 
-/* Collects the next `count` spans, which belong to the current part. */
+/* Collects the next `count` spans of the item, which belong to the current part. */
 static void spans_enter(struct entering *entering, size_t count)
 {
     if (!entering->attributes) {
@@ -208,7 +211,7 @@ static void spans_begin_part(struct entering *entering, uint32_t number,
                           entering->of_resource);
 }
 
-/* Adds the samples that arrived before the span to the metrics of its name. */
+/* Adds the samples that arrived before the span to the metrics of the span's name. */
 static void spans_on_adopted(void *arg, const struct join_span *span,
                              const struct join_totals *totals)
 {
@@ -217,8 +220,8 @@ static void spans_on_adopted(void *arg, const struct join_span *span,
     join_span_metrics_add(&join->span_metrics, span, &spent);
 }
 
-/* Initializes the fields that are read before they are written; the struct is too large to be
- * zeroed. */
+/* Initializes only the fields that are read before they are written, because zeroing the whole
+ * struct would take too long. */
 static void spans_begin(struct entering *entering, struct join *join, const struct br_item *item,
                         struct br_arena *arena)
 {
@@ -298,7 +301,7 @@ static void spans_find(struct br_item *item)
         struct br_pending pending = item->pending;
         struct br_span *spans = again->spans;
         struct br_buf *spans_buf = again->spans_buf;
-        again->spans_buf = NULL; /* moved to `item` below */
+        again->spans_buf = NULL; /* NULL, because the buffer is moved to `item` below */
         br_item_clear_parts(item);
         (void)br_item_absorb(item, again); /* cannot fail, because the item is empty */
         item->pending = pending;

@@ -19,7 +19,7 @@ static bool undecided_is_span(const void *entries, uint32_t place, const void *k
     return memcmp((const struct join_undecided_span *)entries + place, key, KEY_SIZE) == 0;
 }
 
-/* Finds a span, or adds it if it is not in the list. */
+/* Finds a span in the list, or adds it if the list does not contain it. */
 static int undecided_enter(struct join_undecided *undecided, const struct join_undecided_span *span,
                            uint32_t *ret)
 {

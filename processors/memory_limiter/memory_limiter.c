@@ -3,7 +3,7 @@
  * The memory limiter sets the limits of the process's memory budget (base/memory.h). Memory is
  * counted when it is allocated, so memory use is not polled. Above the soft limit (limit minus
  * spike), receivers reject a request before they read its body. A request that is already being
- * read gets only memory that is left in the budget. Requests that were accepted earlier are
+ * read can only use memory that is left in the budget. Requests that were accepted earlier are
  * processed unless the hard limit is exceeded.
  */
 #include <stdio.h>
@@ -20,8 +20,8 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
-/* Marks whether a node already logs for a limiter. A limiter has one node per pipeline and
- * worker; all of them observe the same memory, so only one of them logs. */
+/* Notes whether a node already logs for a limiter. A limiter has one node per pipeline and
+ * worker. All of these nodes observe the same memory, so only one of them logs. */
 struct log_owner {
     bool taken;
 };
@@ -100,8 +100,9 @@ static void *memory_limiter_make_voice(const void *arg)
     return br_calloc(1, sizeof(struct log_owner));
 }
 
-/* Returns true if this node logs for the limiter. The first node that calls logs. A node also
- * logs if memory is too short to record that another node does. */
+/* Returns true if this node logs for the limiter. The first node that calls
+ * memory_limiter_owns_log logs. If there is not enough memory to record which node logs, the
+ * calling node logs, too. */
 static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;

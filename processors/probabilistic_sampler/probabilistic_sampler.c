@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The probabilistic sampler keeps spans by their trace id and tracestate. It keeps samples of
- * profiles by the trace that they belong to, so that a kept trace has its samples. sampler.h
- * contains the decision.
+ * The probabilistic sampler keeps spans by their trace id and tracestate. The sampler keeps samples
+ * of profiles by the trace that they belong to, so that a kept trace has its samples. sampler.h
+ * contains the functions that decide.
  */
 #include <math.h>
 #include <string.h>
@@ -257,7 +257,7 @@ static int probabilistic_sampler_on_span(void *arg, struct br_visit *visit)
 
 /* --- Samples --------------------------------------------------------------------------------- */
 
-/* The decision for the trace that a link or an attribute names. */
+/* The decision about the trace that a link or an attribute names. */
 enum { NO_TRACE, TRACE_KEPT, TRACE_DROPPED };
 
 /* The state of sampling one profiles item. */
@@ -265,12 +265,12 @@ struct run {
     struct br_node *node;
     struct br_dictionary_view view;
     struct br_groups groups;
-    /* decisions about the traces, by link index and by attribute index */
+    /* decisions about the named traces, by index of the link and by index of the attribute */
     uint8_t *links, *attributes;
-    /* for each attribute, the index of its name in the configured list; the smallest takes
-     * precedence */
+    /* by attribute index: position of the attribute's name in the configured list; among a
+     * sample's attributes, the one with the smallest position is used */
     uint8_t *rank;
-    bool keep_unlinked; /* samples of the current profile that belong to no trace are kept */
+    bool keep_unlinked; /* samples of the current profile that do not belong to a trace are kept */
     enum sampler_policy unlinked_by;
 };
 
@@ -290,8 +290,8 @@ static uint8_t probabilistic_sampler_judge_link(const struct run *run, const str
     return id && br_trace_id_valid(id) ? probabilistic_sampler_judge(run, id) : NO_TRACE;
 }
 
-/* Reads a trace id from an attribute's value: bytes, or hexadecimal text in the value or in the
- * string table. */
+/* Reads a trace id from an attribute's value: bytes, hexadecimal text, or a reference to a
+ * hexadecimal text in the string table. */
 static bool probabilistic_sampler_read_id(const struct run *run, struct br_value value,
                                           uint8_t id[16])
 {
@@ -355,7 +355,8 @@ static void probabilistic_sampler_take_attribute(const struct run *run, uint64_t
     }
 }
 
-/* Returns the decision for the trace of the sample's link, or else of one of its labels. */
+/* Returns the decision about the trace of the sample's link or, if it has no link, of one of its
+ * labels. */
 static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struct br_visit *visit)
 {
     const uint8_t *p = visit->body, *end = p + visit->len;

@@ -3,11 +3,12 @@
 
 #include "otlp/trace_id.h"
 
-/* The decision uses 14 bits of the hash, which become the highest bits of the 56-bit threshold. */
+/* The decision uses 14 bits of the hash, which become the highest 14 bits of the 56-bit
+ * randomness. */
 #define BUCKETS 0x4000u
 #define BUCKETS_SHIFT 42
 
-/* a randomness that passes every threshold except BR_THRESHOLD_NEVER */
+/* a randomness that is not below any threshold except BR_THRESHOLD_NEVER */
 #define RANDOMNESS_ALL (BR_THRESHOLD_NEVER - 1)
 
 void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
@@ -41,8 +42,8 @@ static uint32_t sampler_hash(uint32_t seed, const uint8_t id[16])
     return h;
 }
 
-/* Returns a randomness value for the hash. Its first 14 bits lead to the same decision as the
- * hash; the other bits come from the rest of the hash. */
+/* Returns a randomness value for the hash. The first 14 bits of the randomness lead to the same
+ * decision as the hash itself. The other bits are made from the rest of the hash. */
 static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
 {
     uint64_t h = sampler_hash(seed, id), bucket = h & (BUCKETS - 1), rest = h >> 18;
@@ -53,10 +54,10 @@ static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
 struct draw {
     uint64_t randomness;
     enum sampler_policy policy;
-    /* the randomness is missing or contradicts the tracestate; fail_closed determines the
+    /* the randomness is missing or contradicts the tracestate, so fail_closed determines the
      * decision */
     bool error;
-    bool carries; /* the tracestate may be rewritten */
+    bool carries; /* the new threshold may be written to the tracestate */
 };
 
 static struct draw sampler_draw_by_hash(const struct sampler *sampler, const uint8_t *id,
@@ -67,7 +68,7 @@ static struct draw sampler_draw_by_hash(const struct sampler *sampler, const uin
         draw.randomness = sampler_hash_randomness(sampler->seed, id);
         draw.policy = SAMPLER_TRACE_ID_HASH;
     }
-    /* A span that uses W3C consistent sampling requires another mode. */
+    /* A span that uses W3C consistent sampling cannot be sampled by hash. */
     if (!readable || state->rv.len || state->th.len)
         return draw;
     br_tracestate_set_randomness(state, draw.randomness);
@@ -140,7 +141,7 @@ void sampler_span(const struct sampler *sampler, const struct sampler_span *span
     }
     ret->sampled = threshold <= draw.randomness;
     ret->rewrite = ret->sampled && draw.carries;
-    /* A threshold of an earlier sampler with a lower probability is kept. */
+    /* The threshold of an earlier sampler is kept if that sampler's probability was lower. */
     if (ret->rewrite && (!ret->state.th.len || ret->state.threshold <= threshold))
         br_tracestate_set_threshold(&ret->state, threshold);
 }

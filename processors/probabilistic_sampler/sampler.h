@@ -29,8 +29,10 @@ struct sampler {
     enum sampler_mode mode;
     uint32_t seed;
     unsigned precision;
-    uint64_t threshold; /* rejection threshold; BR_THRESHOLD_NEVER: nothing is sampled */
-    double ratio;       /* share of records to keep, 0 to 1, for mode PROPORTIONAL */
+    /* records whose randomness is below this are dropped; BR_THRESHOLD_NEVER: all records are
+     * dropped */
+    uint64_t threshold;
+    double ratio; /* share of records to keep, 0 to 1, for mode PROPORTIONAL */
     bool fail_closed;
 };
 
@@ -41,7 +43,8 @@ void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percen
 enum sampler_priority { SAMPLER_PRIORITY_NONE, SAMPLER_PRIORITY_KEEP, SAMPLER_PRIORITY_DROP };
 
 struct sampler_span {
-    const uint8_t *trace_id; /* 16 bytes; NULL or all zeros: the record belongs to no trace */
+    /* 16 bytes; NULL or all zeros: the record does not belong to a trace */
+    const uint8_t *trace_id;
     const uint8_t *tracestate;
     size_t tracestate_len;
     enum sampler_priority priority; /* value of the attribute sampling.priority */
@@ -50,7 +53,7 @@ struct sampler_span {
 struct sampler_verdict {
     enum sampler_policy policy;
     bool sampled;
-    bool rewrite; /* the span's tracestate must be replaced by `state` */
+    bool rewrite; /* the tracestate of the span must be replaced by `state` */
     struct br_tracestate state;
 };
 

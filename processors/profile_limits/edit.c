@@ -42,8 +42,8 @@ static uint32_t limits_edit_append(struct limits_edit *edit, enum br_table table
                                    size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];
-    /* The values of enum br_table follow the order of the dictionary's fields, whose numbers
-     * begin with 1. */
+    /* The tables in enum br_table have the order of the dictionary's fields, whose numbers begin
+     * with 1. */
     uint8_t *p = br_put_varint(head, BR_TAG(table + 1, BR_WIRE_LEN));
     p = br_put_varint(p, len);
     if (!edit->rc && edit->more.len + len > edit->more_max)
@@ -63,7 +63,7 @@ static uint32_t limits_edit_append(struct limits_edit *edit, enum br_table table
 uint32_t limits_edit_add(struct limits_edit *edit, enum br_table table, const void *data,
                          size_t len)
 {
-    /* Index 0 means "none", so an empty table first needs an unused entry 0. */
+    /* Index 0 means "none". So if the table is empty, an unused entry 0 is added first. */
     if (edit->view.count[table] + edit->n_added[table] == 0)
         (void)limits_edit_append(edit, table, "", 0);
     return limits_edit_append(edit, table, data, len);

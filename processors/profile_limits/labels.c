@@ -9,15 +9,16 @@
 #include "wire/protobuf.h"
 
 #define LIMITS_OTHER "[other]"
-#define LIMITS_KEYS_MAX 1024         /* most keys whose distinct values are counted */
-#define LIMITS_VALUES_MAX (1u << 20) /* most stored values of all keys together */
+#define LIMITS_KEYS_MAX 1024         /* largest number of keys whose distinct values are counted */
+#define LIMITS_VALUES_MAX (1u << 20) /* largest number of stored values of all keys together */
 #define LIMITS_KEY_NONE UINT16_MAX
 
 /* --- Distinct values -------------------------------------------------------------------------- */
 
 /* The distinct values of one key. `values` maps each value to a pointer that is not NULL. */
 struct values {
-    uint16_t number; /* number of the key, from 1, in the order of the map of keys */
+    /* number of the key, in the order in which keys are added; the first key has the number 1 */
+    uint16_t number;
     struct br_map *map;
 };
 
@@ -48,8 +49,8 @@ static struct values *values_new(uint16_t number)
     return NULL;
 }
 
-/* Returns the number of the key, from 1, which is valid until limits_values_clear. Returns
- * LIMITS_KEY_NONE if there are too many keys or not enough memory. */
+/* Returns the number of the key, which begins with 1 and is valid until limits_values_clear.
+ * Returns LIMITS_KEY_NONE if there are too many keys or not enough memory. */
 static uint16_t limits_values_key(struct limits_values *limits_values, const void *key, size_t len)
 {
     if (!limits_values->keys) {
@@ -71,7 +72,7 @@ static uint16_t limits_values_key(struct limits_values *limits_values, const voi
 }
 
 /* Returns true if the value is one of the first `max` distinct values of the key. Returns false
- * if it is not, or if there is not enough memory to store the value. */
+ * for any other value, or if there is not enough memory to store the value. */
 static bool limits_values_admit(struct limits_values *limits_values, uint16_t key,
                                 const void *value, size_t len, uint32_t max)
 {
@@ -147,8 +148,9 @@ static void limits_labels_set_other(struct limits_edit *edit, uint32_t index,
     limits_edit_replace(edit, BR_TABLE_ATTRIBUTE, index, entry, len);
 }
 
-/* Returns true if the value of an attribute is admitted. `keys` contains key numbers by string
- * index, so the text of a key is read once, regardless of how many attributes have the key. */
+/* Returns true if the value of an attribute is admitted. `keys` contains the number of each key,
+ * by string index. So the text of a key is read once, regardless of how many attributes have the
+ * key. */
 static bool limits_labels_admit(const struct limits_edit *edit, const struct limits_labels *labels,
                                 uint16_t *keys, const struct label *label)
 {

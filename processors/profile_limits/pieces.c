@@ -7,13 +7,13 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
-/* most bytes of all pieces of a request, as a multiple of its bytes */
+/* all pieces of a request together may have at most this many times the bytes of the request */
 #define GROWTH_MAX 3
-#define GROWTH_FREE (1u << 20) /* bytes that all pieces may have in addition to GROWTH_MAX */
+#define GROWTH_FREE (1u << 20) /* bytes that all pieces together may have in addition */
 #define PIECE_COST 1536        /* memory that a piece takes in addition to its data, in bytes */
 #define GROWS_TOO_MUCH 1
 
-/* field numbers of original_payload_format and original_payload in Profile */
+/* field numbers of original_payload_format and original_payload in the message Profile */
 enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 };
 
 /* --- Is it too large? ------------------------------------------------------------------------ */
@@ -152,7 +152,7 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
         }
         n_forwarded++;
         br_item_adopt(item, piece);
-        /* allocated in the arena of the parent item, which outlives the piece */
+        /* the metadata is in the arena of the parent item, which outlives the piece */
         piece->metadata = item->metadata;
         br_node_forward(node, piece);
     }

@@ -2,8 +2,8 @@
 /*
  * The profile_limits processor cuts stacks that are too deep, splits requests that are too large,
  * and replaces values of labels that have too many distinct values. A profile backend would
- * otherwise reject the whole request. Stacks and labels are changed in the dictionary, so each is
- * changed once, regardless of how many samples refer to it.
+ * otherwise reject the whole request. Stacks and labels are changed in the dictionary, so each of
+ * them is changed once, regardless of how many samples refer to it.
  */
 #include "processors/profile_limits/profile_limits.h"
 
@@ -86,7 +86,8 @@ static int profile_limits_create(struct br_node *node, struct br_err *err)
 /* --- Labels ---------------------------------------------------------------------------------- */
 
 struct uses {
-    bool *used; /* for each entry of the attribute table: a sample or profile refers to it */
+    /* for each entry of the attribute table: true if a sample or profile refers to it */
+    bool *used;
     uint32_t count;
 };
 

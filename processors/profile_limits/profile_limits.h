@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the profile_limits processor, which change one item one after another. */
+/* The parts of the profile_limits processor. Each part changes an item, one after another. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,18 +18,19 @@
  * their indices. */
 
 struct limits_edit {
-    struct br_arena *arena; /* borrowed; memory for the current item */
+    struct br_arena *arena; /* memory for the current item; borrowed */
     struct br_dictionary_view view;
     struct br_entry *entries[BR_TABLES]; /* replacements of existing entries, by table and index */
     struct br_str more;                  /* entries to append to the dictionary */
-    /* limit on the bytes of `more`: the bytes of the item plus 1 MiB */
+    /* largest size of `more` in bytes: the size of the item plus 1 MiB */
     size_t more_max;
     uint32_t n_added[BR_TABLES];
     bool changed;
     int rc; /* first error: BR_ENOMEM, or BR_EFULL if the appended entries are too large */
 };
 
-/* Indexes the item's dictionary. `edit` must be zeroed, and released even after an error. */
+/* Indexes the item's dictionary. `edit` must be zeroed, and must be released even after an
+ * error. */
 int limits_edit_begin(struct limits_edit *edit, struct br_arena *arena, const struct br_item *item);
 void limits_edit_release(struct limits_edit *edit);
 
@@ -47,8 +48,9 @@ int limits_edit_apply(struct limits_edit *edit, struct br_item *item);
 /* --- Stacks ----------------------------------------------------------------------------------- */
 
 /*
- * Cuts deep stacks at the root, because the leaf is the function that was running. A frame is a
- * line of a location (inlined functions are lines, too), or a location without lines.
+ * Cuts deep stacks at the root, because the leaf is the function that was running. The number of a
+ * stack's frames is its depth. A frame is a line of a location (inlined functions are lines, too),
+ * or a location without lines.
  */
 
 /* Cuts every stack of more than `max_depth` frames to the max_depth - 1 frames nearest to the
@@ -59,12 +61,12 @@ uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth);
 /* --- Distinct values -------------------------------------------------------------------------- */
 
 /*
- * Counts the distinct values of each label. For each key it stores hashes of the values seen since
- * the window began. The numbers of keys and values are limited; beyond the limits, new keys and
- * values are not admitted.
+ * Counts the distinct values of each label. For each key, hashes of the values are stored that were
+ * seen since the window began. The numbers of keys and values are limited; beyond the limits, new
+ * keys and values are not admitted.
  */
 
-/* Zero-initialized. */
+/* The struct must be zeroed before its first use. */
 struct limits_values {
     struct br_map *keys;
     uint32_t n_values;
@@ -93,27 +95,28 @@ uint32_t limits_cut_labels(struct limits_edit *edit, const struct limits_labels 
 
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
-/* Splits requests and profiles that are too large, and drops samples that are still too large. */
+/* Splits requests and profiles that are too large, and drops samples that are too large on their
+ * own. */
 
-/* drop reason of samples that are too large, in the metrics of the ledger */
+/* reason with which samples that are too large are dropped, in the metrics of the ledger */
 #define LIMITS_TOO_LARGE "profile_too_large"
 
 struct limits_sizes {
     size_t max_bytes;     /* largest request, in bytes; 0: no limit */
-    uint32_t max_samples; /* most samples of a profile; 0: no limit */
+    uint32_t max_samples; /* largest number of samples of a profile; 0: no limit */
 };
 
 struct limits_counts {
     double *splits, *payloads;
 };
 
-/* Returns 1 if the item exceeds one of the sizes and must be split, or 0 if it does not. Returns
+/* Returns 1 if the item exceeds max_bytes or max_samples and must be split, otherwise 0. Returns
  * BR_ENOMEM or BR_EINVAL after an error. */
 int limits_is_large(const struct limits_sizes *sizes, struct br_item *item);
 
-/* Takes over an item, splits it and forwards the pieces. Drops a piece of one sample that is
- * still too large. All pieces together may take 3 times the bytes of the item plus 1 MiB; if
- * repeated dictionary entries exceed this, the whole item is dropped. Returns the number of
- * dropped samples. */
+/* Takes over an item, splits it and forwards the pieces. Drops a piece that is still too large
+ * with a single sample. All pieces together may take 3 times the bytes of the item plus 1 MiB.
+ * If they would take more, because they repeat dictionary entries, the whole item is dropped.
+ * Returns the number of dropped samples. */
 uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *sizes,
                                const struct limits_counts *counts, struct br_item *item);

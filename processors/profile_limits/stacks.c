@@ -10,23 +10,27 @@
 
 enum { STACK_LOCATION = 1, LOCATION_LINE = 3, LINE_FUNCTION = 1, FUNCTION_NAME = 1 };
 
-/* A location from which lines are removed. It is parsed once; copies with fewer lines are made
- * from the fields of this struct. */
+/* A location from which lines are removed. The location is parsed once; copies with fewer lines
+ * are made from the fields of this struct. */
 struct cut {
-    const uint8_t *lines; /* lines of the location, innermost first, as many as a stack may have */
+    /* the innermost lines of the location, at most as many as a stack may have */
+    const uint8_t *lines;
     uint32_t lines_len;
-    /* all fields of the location except lines: those before the first line, and those after it */
+    /* all fields of the location except its lines: fields before the first line, and fields
+     * after it */
     struct br_entry before, after;
-    /* location index of the copy with each number of lines; 0: not made yet */
+    /* by number of lines: location index of the copy with that many lines; 0: not made yet */
     uint32_t *copies;
 };
 
 struct cutter {
     struct limits_edit *edit;
     uint32_t max_depth;
-    uint32_t *frames;   /* number of frames of each location */
-    uint32_t most;      /* largest number in `frames` */
-    struct cut **cuts;  /* cut locations by location index; NULL: no location was cut */
+    uint32_t *frames; /* by location index: number of frames of the location */
+    uint32_t most;    /* largest element of `frames` */
+    /* by location index: data for making shorter copies of the location; NULL: no location was
+     * cut */
+    struct cut **cuts;
     uint32_t truncated; /* index of the added location [truncated]; 0: not added yet */
     uint32_t n_cut;
 };
@@ -61,8 +65,8 @@ static bool limits_stacks_count_frames(struct cutter *cutter)
 
 enum side { BEFORE, LINES, AFTER };
 
-/* Copies part of a location, which `side` selects: its first `most` lines, or its other fields
- * before or after the first line. */
+/* Copies a part of a location. `side` selects the part: the first `most` lines, the other fields
+ * before the first line, or the other fields after it. */
 static uint8_t *limits_stacks_gather(struct br_entry location, enum side side, uint32_t most,
                                      uint8_t *out)
 {
@@ -115,8 +119,8 @@ static struct cut *limits_stacks_cut_of(struct cutter *cutter, uint32_t index)
     return cutter->cuts ? cutter->cuts[index] : NULL;
 }
 
-/* Adds a copy of a location with `lines` lines and returns its index. Counts steps for the bytes
- * that it writes; limits_edit limits these bytes. */
+/* Adds a copy of a location with `lines` lines and returns its index. limits_edit limits the
+ * total size of the copies. */
 static uint32_t limits_stacks_copy(struct cutter *cutter, const struct cut *cut, uint32_t lines)
 {
     const uint8_t *p = cut->lines, *end = p + cut->lines_len;
@@ -134,8 +138,8 @@ static uint32_t limits_stacks_copy(struct cutter *cutter, const struct cut *cut,
     return ret;
 }
 
-/* Returns the index of a copy of location `index` that has only its `lines` innermost lines.
- * `lines` must be less than max_depth and than the location's number of lines. */
+/* Returns the index of a copy of location `index` that contains only its `lines` innermost
+ * lines. `lines` must be less than max_depth and less than the location's number of lines. */
 static uint32_t limits_stacks_cut_location(struct cutter *cutter, uint32_t index, uint32_t lines)
 {
     struct cut *cut = limits_stacks_cut_of(cutter, index);
@@ -172,7 +176,7 @@ static uint32_t limits_stacks_truncated(struct cutter *cutter)
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
 
-/* An iteration over the location indices of a stack, which may be packed or not. */
+/* Position of an iteration over the location indices of a stack, which may be packed or not. */
 struct indices {
     const uint8_t *p, *end;     /* unread bytes of the stack */
     const uint8_t *packed, *to; /* unread bytes of the current packed field */

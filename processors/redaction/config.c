@@ -103,8 +103,8 @@ static const struct br_yaml *redact_config_find(const struct br_yaml *node, cons
     return at && sub ? br_yaml_get(at, sub) : at;
 }
 
-/* Reports each pattern that is not a valid regular expression in the option `key`, or in the
- * option `sub` of `key` unless `sub` is NULL. */
+/* Reports each pattern in the option `key` that is not a valid regular expression. If `sub` is
+ * not NULL, the patterns are in the option `sub` of `key`. */
 static int redact_config_check_patterns(struct br_regex *regex, const struct br_strings *list,
                                         const char *key, const char *sub,
                                         const struct br_yaml *node, const char *path,

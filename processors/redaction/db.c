@@ -32,8 +32,8 @@ enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql)
     return REDACT_DBS;
 }
 
-/* Returns three times the length of the statement: a JSON value of one byte is replaced by
- * `"?"`, which has three. */
+/* Returns three times the length of the statement. A JSON value of one byte is replaced by three
+ * bytes: a question mark in quotes. */
 size_t redact_db_size_max(size_t len)
 {
     return 3 * len;
@@ -137,7 +137,8 @@ static void db_put_word(struct scan *scan)
     db_put_name(scan, p);
 }
 
-/* Returns the end of $1, $$text$$ or $tag$text$tag$, or NULL if none of these begins here. */
+/* Returns the end of a text that begins here and has the form $1, $$text$$ or $tag$text$tag$.
+ * Returns NULL if no such text begins here. */
 static const uint8_t *db_dollar_end(const struct scan *scan)
 {
     const uint8_t *p = scan->p + 1;
@@ -155,7 +156,7 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
     return close ? close + tag : scan->end;
 }
 
-/* Returns the end of a comment, which is kept, or NULL if no comment begins here. */
+/* Returns the end of a comment that begins here, or NULL if none begins here. Comments are kept. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
     const char *close = NULL;
@@ -212,7 +213,7 @@ static void db_clean_sql(struct scan *scan, bool mysql)
 
 /* --- Commands -------------------------------------------------------------------------------- */
 
-/* Keeps only the command at the beginning of each line of a Redis request. */
+/* Removes everything except the command at the beginning of each line of a Redis request. */
 static void db_clean_redis(struct scan *scan)
 {
     db_trim(scan);

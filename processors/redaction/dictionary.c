@@ -11,7 +11,7 @@ static const uint8_t nothing[1];
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-/* Replaces entry `index` by the output of the splice, if there is any. */
+/* Replaces entry `index` by the output of the splice, if the splice has output. */
 static int redact_dictionary_set_entry(struct redact_dictionary *dictionary,
                                        struct redact_walk *walk, enum br_table table,
                                        uint32_t index)
@@ -108,8 +108,8 @@ int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_
 
 /* --- Functions and mappings ------------------------------------------------------------------ */
 
-/* A field of a dictionary table's entries that contains a string index, and the kind of the
- * text. */
+/* A field that contains a string index, in the entries of a dictionary table, and the kind of
+ * the text to which the index refers. */
 struct use {
     enum br_table table;
     uint32_t field;
@@ -124,7 +124,7 @@ static const struct use uses[] = {
 };
 #define N_USES (sizeof uses / sizeof *uses)
 
-/* Returns the index of the string to which the field `use` of an entry refers; 0: none. */
+/* Returns the index of the string to which the field `use` of an entry refers; 0: no string. */
 static uint32_t redact_dictionary_used(const struct redact_dictionary *dictionary,
                                        struct br_entry entry, const struct use *use)
 {
@@ -139,7 +139,7 @@ static uint32_t redact_dictionary_used(const struct redact_dictionary *dictionar
 }
 
 /* Redacts string `index` as a function name or a path. The result is stored, so each string is
- * redacted once per kind. */
+ * redacted at most once as a function name and once as a path. */
 static int redact_dictionary_redact_string(struct redact_dictionary *dictionary,
                                            struct redact_walk *walk, enum redact_kind kind,
                                            uint32_t index, double *counter)
@@ -201,7 +201,7 @@ static const struct br_entry *redact_dictionary_text_of(const struct redact_dict
                                    : &dictionary->path_texts[index];
 }
 
-/* Marks the strings that functions and mappings still refer to. */
+/* Marks the strings to which functions and mappings refer after the redaction. */
 static void redact_dictionary_keep_uses(const struct redact_dictionary *dictionary,
                                         struct redact_walk *walk)
 {
@@ -217,8 +217,8 @@ static void redact_dictionary_keep_uses(const struct redact_dictionary *dictiona
 
 /* --- Strings --------------------------------------------------------------------------------- */
 
-/* Replaces strings to which nothing refers any longer. A string that was redacted in only one way
- * is replaced by that result. */
+/* Replaces strings to which nothing refers any longer. A string that was redacted in only one
+ * way is replaced by its redacted text, any other string by a mask. */
 static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
                                           struct redact_walk *walk)
 {
@@ -249,8 +249,8 @@ static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
     return 0;
 }
 
-/* Makes a field of entry `at` refer to another string. If the entry contains the field more than
- * once, its last value counts. */
+/* Makes a field of entry `at` refer to another string. The field is appended, because the last
+ * value of a repeated field counts. */
 static int redact_dictionary_redirect(struct redact_dictionary *dictionary,
                                       struct redact_walk *walk, const struct use *use, uint32_t at,
                                       uint32_t index)

@@ -2,7 +2,7 @@
 /*
  * Stores the results of redacting earlier texts, because senders repeat the same texts. The hash of
  * a text selects one place, which contains the newest text with that hash. The memo therefore never
- * grows and need not be cleaned. Texts are compared in full.
+ * grows and need not be cleaned. A lookup compares the whole text.
  */
 #pragma once
 
@@ -16,13 +16,13 @@
 
 struct redact_known {
     uint16_t len, out_len;
-    uint8_t kind;    /* the rules that were applied */
-    uint8_t verdict; /* result of the lookup, with a meaning that the caller defines */
+    uint8_t kind;    /* number of the rules that were applied, as the caller defines it */
+    uint8_t verdict; /* verdict on the text, as the caller defines it */
     uint16_t rule;   /* number of the rule that decided, as the caller defines it */
-    uint8_t bytes[]; /* the text, followed by the result */
+    uint8_t bytes[]; /* the text, and directly after it the result */
 };
 
-/* The caller zeroes the struct before the first use. */
+/* The struct must be zeroed before its first use. */
 struct redact_memo {
     /* stored results, by place; NULL before the first redact_memo_put */
     struct redact_known **known;
@@ -31,8 +31,8 @@ struct redact_memo {
 
 void redact_memo_release(struct redact_memo *memo);
 
-/* Returns the stored result for the text, or NULL if it is not stored. The result is valid until
- * the next redact_memo_put. */
+/* Returns the stored result for the text, or NULL if no result is stored. The result is valid
+ * until the next redact_memo_put. */
 const struct redact_known *redact_memo_get(const struct redact_memo *memo, uint8_t kind,
                                            const void *text, size_t len);
 

@@ -83,8 +83,8 @@ void redact_note(struct redact_walk *walk, enum redact_key key)
     struct br_masked_text became = {rules->text, rules->text_len};
     if (!br_masked_is_watched(walk->masked))
         return;
-    /* The verdict may come from the memo, which does not contain the rule for the key; matching
-     * the key again finds the rule. */
+    /* The verdict may come from the memo, which does not contain the number of the rule that
+     * matched the key. Matching the key again finds the rule. */
     if (by_key && redact_key(rules, walk->key.data, walk->key.len) < 0)
         return;
     if (key == REDACT_KEY_REMOVE)
@@ -202,7 +202,7 @@ uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t le
 }
 
 /* Redacts string `index` as a value whose key has the verdict `key`. The result is stored, so
- * each string is redacted once. */
+ * each string is inspected at most once, and masked as a whole at most once. */
 static int redact_messages_redact_string(struct redact_walk *walk, enum redact_key key,
                                          uint32_t index, uint32_t *ret)
 {
@@ -219,8 +219,8 @@ static int redact_messages_redact_string(struct redact_walk *walk, enum redact_k
     return walk->more.failed ? BR_ENOMEM : 0;
 }
 
-/* Redacts a value that refers to a string. The redacted string is also added to the dictionary,
- * because it may be long and many values may refer to it. */
+/* Redacts a value that is a reference to a string. The redacted string is added to the
+ * dictionary, too, because it may be long and many values may refer to it. */
 static int redact_messages_redact_index(struct redact_walk *walk, const struct br_field *found,
                                         const uint8_t *next, enum redact_key key)
 {
@@ -228,7 +228,8 @@ static int redact_messages_redact_index(struct redact_walk *walk, const struct b
     uint32_t becomes = REDACT_STAYS;
     if (!walk->view || found->value == 0 || found->value >= walk->view->count[BR_TABLE_STRING])
         return 0;
-    if (key == REDACT_KEY_URL) /* a string has one result for all its references */
+    /* a string has the same result for all references, so it is not cleaned as a URL */
+    if (key == REDACT_KEY_URL)
         key = REDACT_KEY_INSPECT;
     int rc = key == REDACT_KEY_PASS
                  ? 0
@@ -302,8 +303,8 @@ static int redact_messages_judge_field(struct redact_walk *walk, const struct br
     }
 }
 
-/* Returns true if the value needs no redaction: no rule applies to plain values under its key,
- * and it is not a list, a map or a reference to a string. */
+/* Returns true if the value needs no redaction: no rule applies to texts under its key, and the
+ * value is not a list, a map or a reference to a string. */
 static bool redact_messages_is_plain(const struct redact_walk *walk, const struct br_field *value,
                                      const uint8_t *end, enum redact_key key)
 {
@@ -317,8 +318,8 @@ static bool redact_messages_is_plain(const struct redact_walk *walk, const struc
             field.number != BR_VALUE_MAP && field.number != BR_VALUE_STRINDEX);
 }
 
-/* Redacts all fields of the oneof in an AnyValue. Only the last field is the value, but a
- * message may contain several. */
+/* Redacts all fields of the oneof in an AnyValue. A message may contain several of them, of
+ * which the last is the value. */
 int redact_value(struct redact_walk *walk, const struct br_field *found, const uint8_t *next,
                  enum redact_key key)
 {
@@ -444,8 +445,8 @@ static void redact_messages_keep_value_type(struct redact_walk *walk, const stru
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-/* Returns true if nothing remains of the URL after cleaning. As in the Collector, the span name
- * is then kept. */
+/* Returns true if nothing remains of the URL after cleaning. In this case the span name is kept,
+ * as in the Collector. */
 static bool redact_messages_cleans_all(const struct redact_rules *rules)
 {
     bool star = false;

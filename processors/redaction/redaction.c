@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The redaction processor removes or masks sensitive data in both signals. It has the options of
- * the Collector's redaction processor, with the same meaning; names and paths in profiles, and
- * literal words, are additions of Braid. An item without matches is forwarded byte for byte.
+ * The redaction processor removes or masks sensitive data in both signals. The processor has the
+ * options of the Collector's redaction processor, with the same meaning. Braid adds options for
+ * names and paths in profiles, and for literal words. An item without matches is forwarded byte for
+ * byte.
  */
 #include <string.h>
 
@@ -48,7 +49,7 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : rc;
 }
 
-/* Redacts a Resource that an earlier processor has replaced. */
+/* Redacts a Resource that a processor in front of this one has replaced. */
 static int redact_new_resource(struct redact_walk *walk, struct br_item *item, struct br_part *part)
 {
     struct br_buf *buf;
@@ -114,8 +115,8 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     struct br_mem_scope scope;
     redact_rules_begin(&state->rules, item);
-    /* The scope has no limit for the item, because a text that would grow too large is masked as
-     * a whole. Only the process's memory budget applies. */
+    /* The scope is not limited, because a text that would grow too large is masked as a whole.
+     * Only the process's memory budget limits the item. */
     br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);

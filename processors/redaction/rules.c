@@ -10,16 +10,18 @@
 #include "processors/redaction/clean.h"
 #include "wire/protobuf.h"
 
-/* longest result, in bytes; a text with a longer result is masked as a whole */
+/* longest result of masking a text, in bytes; a text whose result would be longer is masked as a
+ * whole */
 #define TEXT_MAX (32u << 20)
 #define TEXT_KEPT (1u << 20)
-/* most ranges to mask in a text; a text with more ranges is masked as a whole */
+/* largest number of ranges that are masked in a text; a text with more ranges is masked as a
+ * whole */
 #define RANGES_MAX 65536u
 #define PATTERN_MAX (1u << 20)
 #define NAMES_MAX (1u << 20)
 
 enum { MEMO_WHOLE = REDACT_KINDS, MEMO_KEY };
-#define STAYS 0 /* the stored result of a text without matches */
+#define STAYS 0 /* the stored result if no rule changes a text */
 
 /* --- Compiling ------------------------------------------------------------------------------- */
 
@@ -248,7 +250,7 @@ void redact_rules_release(struct redact_rules *rules)
 
 /* --- Keys ------------------------------------------------------------------------------------ */
 
-/* Frees a text buffer if a large text has enlarged it. */
+/* Frees a text buffer if a large text has made it large. */
 static void redact_rules_forget_text(uint8_t **text, uint32_t *cap)
 {
     if (*cap <= TEXT_KEPT)
@@ -267,7 +269,7 @@ void redact_rules_begin(struct redact_rules *rules, const struct br_item *item)
     br_regex_time_begin(&rules->time, rules->config->match_time, item);
 }
 
-/* Returns true if `rc` shows that a match was aborted because it took too long, and counts the
+/* Returns true if `rc` means that a match was aborted because it took too long. Counts the
  * aborted match. */
 static bool redact_rules_gave_up(struct redact_rules *rules, int rc)
 {
@@ -279,8 +281,8 @@ static bool redact_rules_gave_up(struct redact_rules *rules, int rc)
     return true;
 }
 
-/* Returns 1 if one of the patterns matches, 0 if none does, or BR_ENOMEM. If a pattern takes too
- * long, `doubt` determines whether the text counts as matched. */
+/* Returns 1 if one of the patterns matches, 0 if no pattern matches, or BR_ENOMEM. If a pattern
+ * takes too long, `doubt` determines whether the text counts as matched. */
 static int redact_rules_any_matches(struct redact_rules *rules, const struct redact_patterns *list,
                                     const void *text, size_t len, bool doubt)
 {
@@ -346,7 +348,8 @@ static int redact_rules_put(struct redact_rules *rules, size_t *at, const void *
     return 0;
 }
 
-/* Makes the text in the buffer rules->next the result, by swapping it with rules->text. */
+/* Makes the text in the buffer rules->next the result, by exchanging that buffer with
+ * rules->text. */
 static void redact_rules_swap(struct redact_rules *rules, size_t len)
 {
     uint8_t *text = rules->text;
@@ -410,7 +413,7 @@ static void redact_rules_merge(struct redact_rules *rules)
 }
 
 /* Adds the matches of all patterns to the ranges. Each pattern is matched against the original
- * text; in a masked text it could match part of a mask. */
+ * text, because in a masked text it could match part of a mask. */
 static int redact_rules_find_all(struct redact_rules *rules, const struct redact_patterns *list,
                                  const uint8_t *text, size_t len)
 {
@@ -427,7 +430,7 @@ static int redact_rules_find_all(struct redact_rules *rules, const struct redact
     return 0;
 }
 
-/* Masks the ranges of the text. Returns 1, BR_EFULL or BR_ENOMEM. */
+/* Replaces each range of the text by a mask. Returns 1, BR_EFULL or BR_ENOMEM. */
 static int redact_rules_mask_ranges(struct redact_rules *rules, const uint8_t *text, size_t len)
 {
     size_t at = 0, done = 0;
@@ -467,7 +470,7 @@ static int redact_rules_inspect_text(struct redact_rules *rules, enum redact_kin
     return rc;
 }
 
-/* Copies the result of an earlier text to rules->text. */
+/* Copies the stored result of an equal text to rules->text. */
 static int redact_rules_recall(struct redact_rules *rules, const struct redact_known *known)
 {
     if (known->verdict == STAYS)
@@ -514,8 +517,8 @@ int redact_whole(struct redact_rules *rules, const void *text, size_t len)
     return len ? redact_rules_look_or_recall(rules, MEMO_WHOLE, text, len) : 0;
 }
 
-/* Applies the rules to the cleaned text in rules->clean, which is itself the result if they
- * change nothing. */
+/* Applies the rules to the cleaned text in rules->clean. If the rules change nothing, the
+ * cleaned text is the result. */
 static int redact_rules_apply_to_clean(struct redact_rules *rules, enum redact_kind kind,
                                        const void *text, size_t len, size_t left, uint16_t rule)
 {

@@ -16,28 +16,28 @@
 
 /* --- Masking ---------------------------------------------------------------------------------- */
 
-/* Writes the replacement of a redacted text: a fixed text or a hash. */
+/* Functions that write the replacement of a redacted text: a fixed text or a hash. */
 
 #define REDACT_MASK "[REDACTED]"
 #define REDACT_MASK_MAX 128 /* longest replacement, in bytes: SHA-512 in hexadecimal */
 
 struct redact_hash {
     const char *name;   /* name of the hash in the config */
-    const char *digest; /* OpenSSL's name of the hash function; NULL: none */
-    size_t key_min;     /* shortest key of the hash, in bytes; 0: the hash takes no key */
+    const char *digest; /* OpenSSL's name of the hash function; NULL: texts are not hashed */
+    size_t key_min;     /* shortest allowed key of the hash, in bytes; 0: the hash takes no key */
 };
 
 /* How masked texts are replaced. */
 struct redact_masking {
     const struct redact_hash *hash;
     const char *key; /* key of the hash; NULL if the hash takes no key */
-    /* replacement if no hash is configured, at most REDACT_MASK_MAX bytes; NULL or "":
-     * REDACT_MASK */
+    /* replacement if no hash is configured, at most REDACT_MASK_MAX bytes; if NULL or "",
+     * REDACT_MASK is used */
     const char *fixed;
 };
 
-/* Returns the hash with this name in the config; NULL and "" mean no hash. Returns NULL if the
- * name is unknown. */
+/* Returns the hash that has this name in the config. NULL and "" are the name of "no hash".
+ * Returns NULL if the name is unknown. */
 const struct redact_hash *redact_hash_find(const char *name);
 
 /* Writes the replacement of a text to `out` and returns its length. Writes the fixed text if the
@@ -47,10 +47,10 @@ size_t redact_mask(const struct redact_masking *masking, const void *text, size_
 
 /* --- Rules ------------------------------------------------------------------------------------ */
 
-/* Kinds of texts. Each kind has other rules in addition to blocked_values. */
+/* Kinds of texts. In addition to blocked_values, each kind has its own rules. */
 enum redact_kind {
     REDACT_VALUE, /* value of an attribute */
-    REDACT_SPAN,  /* names of spans and events, messages of statuses */
+    REDACT_SPAN,  /* name of a span or an event, or message of a status */
     REDACT_FUNCTION,
     REDACT_PATH,
     REDACT_KINDS,
@@ -83,8 +83,8 @@ struct redact_config {
     struct redact_names span_names, function_names, file_paths;
     const char *hash_function, *masking_string;
     struct br_secret hmac_key;
-    /* processor time for regular expressions per item, in addition to 20 ns per byte; in
-     * nanoseconds */
+    /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
+     * to 20 ns per byte */
     uint64_t match_time;
     struct redact_url_sanitizer url_sanitizer;
     struct redact_db_sanitizer db_sanitizer;
@@ -110,21 +110,21 @@ enum redact_key {
 
 /* The database system to which a span sent a request. */
 struct redact_target {
-    enum redact_db db; /* REDACT_DBS: not one of the systems whose statements are cleaned */
+    enum redact_db db; /* REDACT_DBS: statements of the system are not cleaned */
     bool mysql;
 };
 
 struct redact_patterns {
     pcre2_code **items;
     uint32_t count, cap;
-    uint16_t first; /* rule number of items[0]; the numbers of the other patterns follow */
+    uint16_t first; /* rule number of items[0]; the following patterns have consecutive numbers */
 };
 
 /* Numbers of the rules that are not patterns of the config. Patterns have the numbers from
  * REDACT_RULES_FIXED on. */
 enum { REDACT_RULE_ALLOWED, REDACT_RULE_URL, REDACT_RULE_DB, REDACT_RULE_TIME, REDACT_RULES_FIXED };
 
-/* A range of bytes of a text that is masked. */
+/* A range of bytes that is masked in a text. */
 struct redact_range {
     size_t from, to;
 };
@@ -136,11 +136,12 @@ struct redact_rules {
     struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
     struct redact_patterns blocked[REDACT_KINDS];
     struct br_map *allowed_names, *ignored_names, *url_names;
-    /* attribute names whose values are statements, by system; NULL: the system is not enabled */
+    /* by system: names of the attributes whose values are statements; NULL: the system is not
+     * enabled */
     struct br_map *db_names[REDACT_DBS];
-    bool db_enabled; /* at least one database system is enabled */
+    bool db_enabled; /* true if at least one database system is enabled */
     struct redact_masking masking;
-    bool removes; /* attributes whose keys are not allowed are removed */
+    bool removes; /* true if attributes whose keys are not allowed are removed */
     struct redact_memo memo;
     uint8_t *text; /* the last redacted text */
     uint32_t text_len, text_cap;
@@ -150,17 +151,18 @@ struct redact_rules {
     uint32_t clean_cap;
     struct redact_range *ranges; /* ranges to mask in the last text */
     uint32_t n_ranges, cap_ranges;
-    char **names; /* names of the rules by number: option and pattern, as in the config */
+    /* by rule number: name of the rule, made of its option and pattern in the config */
+    char **names;
     uint32_t n_names, cap_names;
     uint16_t matched; /* number of the rule that matched last */
     /* numbers of the rules that decided about the last key and the last text */
     uint16_t key_rule, rule;
     unsigned n_gave_up; /* number of matches aborted since redact_rules_begin */
-    double *gave_up;    /* counter of aborted matches */
+    double *gave_up;    /* metric that counts aborted matches */
 };
 
-/* Compiles a checked config. `rules` must be zeroed, and released even after an error. Returns
- * 0, BR_ENOMEM or BR_EINVAL. */
+/* Compiles a checked config. `rules` must be zeroed, and must be released even after an error.
+ * Returns 0, BR_ENOMEM or BR_EINVAL. */
 int redact_rules_compile(struct redact_rules *rules, const struct redact_config *config,
                          struct br_err *err);
 void redact_rules_release(struct redact_rules *rules);
@@ -168,14 +170,15 @@ void redact_rules_release(struct redact_rules *rules);
 /* Returns the name of a rule, for example "blocked_values: 4[0-9]{12}". */
 const char *redact_rule_name(const struct redact_rules *rules, uint16_t rule);
 
-/* Begins an item. The size of the item determines how long matching its texts may take. */
+/* Begins an item. The item's size determines how long the regular expressions may take for its
+ * texts. */
 void redact_rules_begin(struct redact_rules *rules, const struct br_item *item);
 
 /* Returns the verdict on a key (enum redact_key), or BR_ENOMEM. */
 int redact_key(struct redact_rules *rules, const void *key, size_t len);
 
 /* Masks the blocked parts of a text. Returns 1 with the result in rules->text (until the next
- * call), 0 if nothing is blocked, or BR_ENOMEM. Every pattern is matched against the original
+ * call), 0 if the text is unchanged, or BR_ENOMEM. Every pattern is matched against the original
  * text, and overlapping matches are masked once. If matching a pattern takes too long, the whole
  * text is masked. */
 int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
@@ -187,9 +190,9 @@ int redact_whole(struct redact_rules *rules, const void *text, size_t len);
  * values as redact_text, except that it also returns 1 if the URL was only cleaned. */
 int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
-/* Cleans a database statement (redact_db_clean) and then masks the blocked parts of the result. If
- * the system requires JSON and the statement is not valid JSON, a value becomes `?` and a name is
- * kept. Returns the same values as redact_url. */
+/* Cleans a database statement (redact_db_clean) and then masks the blocked parts of the result.
+ * If the system requires JSON and the statement is not valid JSON, the result is `?` for a
+ * value, and a name is not cleaned. Returns the same values as redact_url. */
 int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_target target,
                      const void *text, size_t len);
 

@@ -29,7 +29,8 @@ static bool redact_url_is_word(const uint8_t *text, size_t len)
     return n_hex < len || len < HEX_MIN;
 }
 
-/* Returns the offset of the path, which follows scheme and host if there are any. */
+/* Returns the offset of the path, which is after the scheme and the host if the text contains
+ * them. */
 static size_t redact_url_path_at(const uint8_t *text, size_t len)
 {
     const uint8_t *scheme = memchr(text, ':', len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The resource processor applies the Collector's actions to the Resources of both signals. Only the
- * Resource message is rewritten; everything else stays as it was received.
+ * Resource message is rewritten; all other bytes are forwarded as they were received.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "wire/protobuf.h"
 
 #define SCRATCH_MAX (256u << 20)
-/* largest cached entry, in bytes: Resource, metadata and result together */
+/* largest cached entry, in bytes: total size of Resource, metadata and result */
 #define CACHE_ENTRY_MAX 8192
 /* number of cached entries; all entries together take at most 2 MiB */
 #define CACHE_ENTRIES 256
@@ -22,20 +22,21 @@
 /* --- Cached results --------------------------------------------------------------------------- */
 
 /*
- * Senders repeat the same few Resources; a cached one costs one hash and one comparison. The cache
- * has a fixed number of entries of limited size; an entry is only displaced by a newer one.
+ * Senders repeat the same few Resources. A Resource whose result is cached takes only one hash and
+ * one comparison. The cache has a fixed number of entries of limited size. An entry is removed only
+ * when a newer one replaces it.
  */
 
 struct resource_cached {
     uint64_t hash;
-    struct br_buf *buf; /* Resource, metadata and result, in this order; NULL: empty entry */
+    struct br_buf *buf; /* Resource, metadata and result, in this order; NULL: the entry is empty */
     uint32_t in_len, metadata_len, out_len;
     bool changed; /* false: the rules do not change the Resource, and there is no result */
 };
 
 struct resource_cache {
-    /* assigns a place to each hash; if two entries have the same place, the one used last is
-     * kept */
+    /* assigns a place in `entries` to each hash; if two hashes have the same place, the entry
+     * that was used last is kept */
     struct br_cache places;
     struct resource_cached entries[CACHE_ENTRIES];
 };
@@ -43,8 +44,8 @@ struct resource_cache {
 /* The data on which the result of the rules depends: the Resource and the metadata. */
 struct resource_input {
     const uint8_t *data;
-    /* client metadata of the item, including its terminating zero; NULL: none, or the rules do
-     * not read metadata */
+    /* client metadata of the item, including its terminating zero; NULL: the item has no
+     * metadata, or the rules do not read it */
     const char *metadata;
     size_t len, metadata_len;
     uint64_t hash; /* hash of Resource and metadata; set by resource_cache_find */
@@ -71,7 +72,7 @@ static void resource_cache_init(struct resource_cache *cache)
                   CACHE_ENTRIES / CACHE_WAYS, CACHE_WAYS);
 }
 
-/* Returns the entry for the input, or NULL if it is not cached. The entry is valid until the
+/* Returns the entry for the input, or NULL if no entry is cached. The entry is valid until the
  * next resource_cache_put. */
 static const struct resource_cached *resource_cache_find(struct resource_cache *cache,
                                                          struct resource_input *in)
@@ -86,7 +87,7 @@ static const struct resource_cached *resource_cache_find(struct resource_cache *
 }
 
 /* Stores the result for the input `in`. Takes over `buf`, which must have the layout of
- * resource_cached.buf. Call it after resource_cache_find with the same input. */
+ * resource_cached.buf. Must be called after resource_cache_find with the same input. */
 static void resource_cache_put(struct resource_cache *cache, const struct resource_input *in,
                                struct br_buf *buf, size_t out_len, bool changed)
 {
@@ -120,8 +121,8 @@ struct config {
     struct br_structs attributes; /* list of struct br_rule_config */
     /* names of the headers that actions read (from_context); set by the config check */
     struct br_strings metadata;
-    /* processor time for regular expressions per item, in addition to 20 ns per byte; in
-     * nanoseconds */
+    /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
+     * to 20 ns per byte */
     uint64_t match_time;
 };
 
@@ -189,7 +190,7 @@ struct job {
     struct br_item *item;
     struct br_dictionary_view dictionary;
     bool indexed;
-    const char *metadata; /* client metadata that the rules may read; NULL: none */
+    const char *metadata; /* client metadata that the rules may read; NULL: no metadata */
     size_t metadata_len;
 };
 
@@ -216,7 +217,7 @@ static int resource_write_inline(struct job *job, const struct resource_input *i
     return rc;
 }
 
-/* Reads the input and applies the rules to it. */
+/* Reads a Resource and applies the rules to it. */
 static int resource_apply(struct job *job, const uint8_t *data, size_t len)
 {
     struct br_attributes *attributes = &job->state->message;
@@ -226,8 +227,8 @@ static int resource_apply(struct job *job, const uint8_t *data, size_t len)
     return attributes->too_many ? BR_EFULL : br_arena_why(&job->state->scratch);
 }
 
-/* Writes the changed Resource to a new buffer. If it is to be cached, a copy of the input
- * precedes the Resource. */
+/* Writes the changed Resource to a new buffer. If the result is to be cached, a copy of the
+ * input precedes the Resource in the buffer. */
 static struct br_buf *resource_write_result(struct job *job, const struct resource_input *in,
                                             bool keep, size_t out_len)
 {

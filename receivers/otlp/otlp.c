@@ -16,7 +16,7 @@ struct otlp {
 };
 
 /* Builds and logs a message that the path is unknown. Clients of a Collector may also send
- * metrics and logs. */
+ * metrics and logs, which Braid does not receive. */
 static void otlp_receiver_report_unknown(const struct br_ingest_listener *listener,
                                          const struct br_request *request, const char *traces,
                                          const char *profiles, char why[BR_INGEST_UNKNOWN_MAX])
@@ -116,7 +116,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-#define PING_TIME_MS 7200000u /* default keepalive times of grpc-go, in ms */
+#define PING_TIME_MS 7200000u /* default of the keepalive time in grpc-go, in milliseconds */
 #define PING_MIN_MS 300000u
 
 static uint64_t otlp_receiver_ms_or(uint64_t ns, uint64_t otherwise_ms)

@@ -14,8 +14,10 @@ struct otlp_keepalive_policy {
 };
 
 struct otlp_keepalive {
-    struct otlp_keepalive_parameters *server_parameters; /* If NULL, all fields are treated as 0. */
-    struct otlp_keepalive_policy *enforcement_policy;    /* If NULL, all fields are treated as 0. */
+    /* If NULL, all fields of struct otlp_keepalive_parameters are treated as 0. */
+    struct otlp_keepalive_parameters *server_parameters;
+    /* If NULL, all fields of struct otlp_keepalive_policy are treated as 0. */
+    struct otlp_keepalive_policy *enforcement_policy;
 };
 
 struct otlp_grpc {
@@ -23,13 +25,15 @@ struct otlp_grpc {
     struct br_tls_config *tls;
     struct br_auth_config *auth;
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
-    struct otlp_keepalive *keepalive; /* If NULL, all fields are treated as 0. */
+    /* If NULL, all fields of struct otlp_keepalive are treated as 0. */
+    struct otlp_keepalive *keepalive;
     struct br_connections connections;
     bool include_metadata;
 };
 
 struct otlp_http {
-    struct br_http_config server; /* must be the first field, because of BR_HTTP_ROWS_KEEPING */
+    /* must be the first field, because BR_HTTP_ROWS_KEEPING requires it */
+    struct br_http_config server;
     const char *traces_url_path, *profiles_url_path;
 };
 

@@ -24,7 +24,7 @@ static const struct br_option target_options[] = {
     BR_OPT_END,
 };
 
-/* There is a table for each kind, because the defaults are in the table. */
+/* Each kind of profile has an option table, because the defaults are part of the table. */
 #define PROFILE_TABLE(name, on, where, seconds_help)                                               \
     static const struct br_option name[] = {                                                       \
         BR_BOOL(struct pprof_profile_config, enabled, on,                                          \
@@ -259,8 +259,8 @@ static void pprof_config_enable_named(struct pprof_config *config, const struct 
 }
 
 struct checker {
-    const struct br_yaml *node; /* node of the checked value */
-    const char *path;           /* path of the checked value */
+    const struct br_yaml *node; /* node of the config that is checked */
+    const char *path;           /* path of the checked value in the config, for error messages */
     struct br_errs *errs;
 };
 
@@ -379,8 +379,8 @@ static void pprof_config_check_profiles(const struct checker *checker,
                            "must be at least 2s if cpu or fgprof profiles are scraped");
 }
 
-/* Warns about kinds of profiles that contain the same values under the same name. A backend
- * would add up these values. */
+/* Warns if the config enables several kinds of profiles that contain the same values under the
+ * same name. A backend would add up these values. */
 static void pprof_config_warn_of_duplicates(const struct checker *checker,
                                             const struct pprof_config *config)
 {

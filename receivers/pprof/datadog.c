@@ -15,7 +15,7 @@
 #define FILES_MAX 16
 #define DEPTH_MAX 32
 #define TAGS_MAX (64u << 10) /* largest size of the tags in a request, in bytes */
-/* largest amount of memory for converting the tags to a resource, in multiples of TAGS_MAX */
+/* largest amount of memory for converting the tags to a resource, as a multiple of TAGS_MAX */
 #define TAGS_GROWTH 16u
 
 /* --- Event ------------------------------------------------------------------------------------ */
@@ -67,8 +67,8 @@ static int datadog_resource(struct br_reading *reading, const char *text, size_t
               : 0;
 }
 
-/* Returns in `ret` the value of the member `tags_profiler` of the event. The last of several
- * such members is used. */
+/* Returns in `ret` the value of the member `tags_profiler` of the event. If the member is
+ * repeated, the last one is used. */
 static int datadog_tags(struct br_reading *reading, const struct br_form_field *event,
                         struct br_json_token *ret)
 {

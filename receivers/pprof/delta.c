@@ -2,7 +2,7 @@
 /*
  * The profile is read in place. Each string is hashed once. The hash of a function or a location is
  * computed from the hashes of its parts, and the hash of a sample from those of its locations and
- * labels. The output is the input with other samples.
+ * labels. The output is a copy of the input with different samples.
  */
 #include "receivers/pprof/delta.h"
 
@@ -17,18 +17,18 @@
 
 #define TYPES_MAX 16
 /* Memory limit of a comparison: GROWTH bytes per byte of the profile, plus SPARE. The difference
- * is hardly larger than the profile, so together they take at most four times its size plus 1
- * MiB. */
+ * is hardly larger than the profile, so a comparison and its difference take at most four times
+ * the size of the profile plus 1 MiB. */
 #define GROWTH 3
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 
-/* Field numbers of Profile. */
+/* Field numbers of the pprof message Profile. */
 enum { SAMPLE_TYPE = 1, SAMPLE, LOCATION = 4, FUNCTION, STRING, TIME = 9, DURATION };
 
-/* Sums of values by stack. */
+/* For each stack, the sums of its samples' values. */
 struct sums {
     uint64_t *keys;
-    int64_t *values;       /* array of n_types sums for each key */
+    int64_t *values;       /* for each key in `keys`: n_types sums */
     struct br_index index; /* hash index of `keys`, which are themselves hashes */
     size_t count, n_types;
 };
@@ -58,12 +58,13 @@ struct reading {
     struct br_err *err;
     const uint8_t *data, *end;
     size_t max_bytes;
-    size_t counts[STRING + 1]; /* number of fields of the profile with each field number */
+    /* by field number: how many fields of the profile have that number */
+    size_t counts[STRING + 1];
     int64_t time_ns, duration_ns;
     struct text *texts, empty;
-    /* by sample type: values are totals since the program began */
+    /* by sample type: true if the values are totals since the program began */
     bool cumulative[TYPES_MAX];
-    /* by sample type: a decrease means that the program was restarted */
+    /* by sample type: true if a decrease means that the program was restarted */
     bool restarts_on_decrease[TYPES_MAX];
     size_t n_types;
     uint64_t types;
@@ -95,8 +96,8 @@ static uint64_t delta_hash_numbers(const struct reading *reading, const uint64_t
 
 /* --- Fields ----------------------------------------------------------------------------------- */
 
-/* Finds the next length-delimited field with this number. Returns false at the end. The profile
- * was checked by pprof_delta_check. */
+/* Finds the next length-delimited field with the number `number`. Returns false at the end. The
+ * profile must have passed pprof_delta_check. */
 static bool delta_next_of(const struct reading *reading, const uint8_t **at, uint32_t number,
                           struct br_field *ret)
 {
@@ -445,8 +446,8 @@ static uint32_t delta_place_of(const struct sums *sums, uint64_t key)
     return br_index_find(&sums->index, key, delta_is_key, sums->keys, &key);
 }
 
-/* Returns the index of the stack with this key. Adds a new stack with zero values; the caller
- * must have made room for it. */
+/* Returns the index of the stack with this key. Adds the stack with zero values if it is new;
+ * the caller must have made room for it. */
 static uint32_t delta_put_sums(struct sums *sums, uint64_t key, bool *ret_new)
 {
     uint32_t place = delta_place_of(sums, key);
@@ -553,9 +554,9 @@ static bool delta_was_restarted(const struct reading *reading)
     return false;
 }
 
-/* Replaces the values of sample `index` by the differences. Returns false if all are 0. The
- * first of equal stacks gets the difference of their sums. Values that are not totals are
- * unchanged. */
+/* Replaces the values of sample `index` by the differences. Returns false if all are 0. If
+ * several samples have the same stack, the first one gets the difference of their sums. Values
+ * that are not totals are unchanged. */
 static bool delta_subtract(const struct reading *reading, const struct sums *before, uint32_t index,
                            struct values *values)
 {
@@ -640,7 +641,8 @@ static size_t delta_put_profile(struct reading *reading, const struct sums *befo
     return len;
 }
 
-/* Writes the time between the two profiles as the duration, unless the profile has one. */
+/* Writes the time between the two profiles as the duration, unless the profile contains a
+ * duration. */
 static uint8_t *delta_put_duration(const struct reading *reading, uint8_t *out)
 {
     const struct pprof_delta *delta = reading->delta;

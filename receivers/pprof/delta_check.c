@@ -2,7 +2,7 @@
 #include "otlp/scan.h"
 #include "receivers/pprof/delta.h"
 
-/* Types of the fields of a message, as bit sets of field numbers. */
+/* Types of the fields of a message. Each type is a bit set of the field numbers that have it. */
 struct shape {
     uint32_t varints;
     uint32_t lists; /* field numbers of repeated varints, packed or not */
@@ -57,7 +57,7 @@ static const struct shape *delta_check_nested_in(const struct shape *shape,
                : NULL;
 }
 
-/* Checks a message without nested messages. */
+/* Checks the fields of a message that has no nested messages. */
 static bool delta_check_is_flat(const struct shape *shape, const uint8_t *at, const uint8_t *end)
 {
     struct br_field field;

@@ -26,7 +26,8 @@
 #include "receivers/pprof/pprof.h"
 #include "receivers/pprof/read_files.h"
 
-/* largest number of files known at a time; other files wait until known files were removed */
+/* largest number of files known at a time; further files are not read until known files are
+ * removed from the directory */
 #define FILES_MAX 1000000
 #define BUSY_MAX 4       /* largest number of files read or in the pipeline at a time */
 #define SCAN_ENTRIES 256 /* largest number of directory entries per part of a scan */
@@ -34,8 +35,7 @@
 /* largest number of files named in the log per LOG_EVERY_MS; other files are only counted */
 #define NAMED_MAX 20
 #define READ_FILES_NAME ".braid-taken"
-/* number of lines, besides two for each file, that READ_FILES_NAME may have before it is rewritten
- */
+/* READ_FILES_NAME is rewritten when it has more lines than this plus two for each file */
 #define READ_FILES_SPARE 1000
 #define NS_PER_MS 1000000
 
@@ -51,13 +51,13 @@ struct file {
      * scan_part.ended */
     struct br_list link;
     enum state state;
-    enum br_verdict verdict; /* result of delivering the file, if it is in a list `ended` */
+    enum br_verdict verdict; /* result of delivering the file, if the file is in a list `ended` */
     struct pprof_identity identity;
-    bool was_read;          /* the file with the size, inode and time in `identity` was read */
+    bool was_read;          /* the file was read in the state that `identity` describes */
     struct pprof_mark mark; /* beginning of the file whose samples were already counted */
     uint64_t mark_inode;    /* inode of the file from which `mark` was made */
-    struct pprof_mark next; /* `mark` for the data that is being read now */
-    /* time in ms of the worker's monotonic clock since which the file is unchanged */
+    struct pprof_mark next; /* value of `mark` after the current read */
+    /* the file is unchanged since this time, in ms of the worker's monotonic clock */
     uint64_t since_ms;
     uint64_t scan;                   /* number of the last scan that found the file */
     struct br_reading_task *reading; /* conversion of the file; NULL unless a thread runs it */
@@ -65,9 +65,9 @@ struct file {
     char name[]; /* NUL-terminated name */
 };
 
-/* A file that was read, found by its inode instead of its name. */
+/* A file that was read, which is found by its inode instead of its name. */
 struct known {
-    struct pprof_file_state state; /* the file when it was read */
+    struct pprof_file_state state; /* state of the file at the time when it was read */
     uint64_t scan;                 /* number of the last scan that found the file */
 };
 
@@ -82,12 +82,13 @@ struct scan_part {
     struct br_task task;
     struct pprof_directory *directory; /* NULL after the directory was freed */
     bool running;                      /* true until `done` was called for the part */
-    uint64_t now_ms;                   /* time of the worker's monotonic clock */
-    /* The part reads the directory. Otherwise it only records the results in `ended`. */
+    /* time when the part was started, in ms of the worker's monotonic clock */
+    uint64_t now_ms;
+    /* true: the part reads the directory; false: it only records the results in `ended` */
     bool reads_directory;
     unsigned room;        /* largest number of files that the part may add to `ready` */
     struct br_list ended; /* files whose result must be recorded */
-    /* Results of the part: */
+    /* The following fields are the results of the part: */
     struct br_list ready; /* files to be read; their state is BUSY */
     bool finished;        /* the end of the directory was reached */
     struct warning warnings[NAMED_MAX];
@@ -102,21 +103,23 @@ struct pprof_directory {
     struct br_addition resource;
     struct br_map *files;    /* maps names to struct file */
     struct br_map *known;    /* maps inodes to struct known, at most one per file */
-    struct br_list sendings; /* list for br_pieces_send */
+    struct br_list sendings; /* large items whose pieces are being sent (br_pieces_send) */
     struct br_timer timer;
     /* The following fields are owned by the running task: */
-    uint64_t scan;                /* number of the current scan */
-    DIR *dir;                     /* NULL between scans */
-    char paused_at[NAME_MAX + 1]; /* name of a file that is ready but has to wait; "": none */
+    uint64_t scan; /* number of the current scan */
+    DIR *dir;      /* the open directory; NULL between scans */
+    /* name of the file at which the scan paused, because it is ready but has to wait; "": none */
+    char paused_at[NAME_MAX + 1];
     /* files that are BUSY until their result is recorded; NULL for unused places */
     struct file *busy[BUSY_MAX];
-    /* list of the files that were read; NULL: after a restart all files are read again */
+    /* list of the files that were read; NULL: there is no list, so all files are read again
+     * after a restart */
     struct pprof_read_files *read_files;
-    bool loaded; /* true after the list was read */
+    bool loaded; /* true after `read_files` was loaded */
     /* The following fields are owned by the worker: */
     struct scan_part *part;
     bool scanning; /* a scan is in progress or paused */
-    /* The last part of the scan stopped at a file that is ready but has to wait. */
+    /* the last part of the scan stopped at a file that is ready but has to wait */
     bool paused;
     struct br_list ready; /* files to be read; their state is BUSY */
     struct br_list ended; /* files whose result must be recorded */
@@ -126,7 +129,7 @@ struct pprof_directory {
     struct br_log_limit log_limit;
     unsigned n_named; /* number of files named in the log in the current interval of LOG_EVERY_MS */
     struct br_meter meter;
-    double *n_accepted, *n_failed; /* counters of files, by result */
+    double *n_accepted, *n_failed; /* counters of accepted files, and of files that failed */
     void (*on_idle)(void *arg);
     void *on_idle_arg;
 };
@@ -209,7 +212,7 @@ static struct known *directory_known(const struct pprof_directory *directory, ui
 }
 
 /* Records by inode the state in which a file was read. If there is not enough memory for the
- * record, the file will be read again after it is renamed. */
+ * record, the file will be read again if it is renamed. */
 static void directory_remember_inode(struct pprof_directory *directory,
                                      const struct pprof_file_state *state)
 {
@@ -238,8 +241,8 @@ static void directory_remember(struct file *file)
         directory_warn_later(directory, READ_FILES_NAME, strerror(errno));
 }
 
-/* Replaces the file `old` in `directory->busy` by `file`. NULL stands for an unused place. There is
- * always an unused place for a new file. */
+/* Replaces the file `old` in `directory->busy` by `file`. NULL stands for an unused place. When
+ * a new file is added, `directory->busy` always has an unused place. */
 static void directory_swap_busy(struct pprof_directory *directory, const struct file *old,
                                 struct file *file)
 {
@@ -249,7 +252,7 @@ static void directory_swap_busy(struct pprof_directory *directory, const struct 
     directory->busy[i] = file;
 }
 
-/* Records the result of a file. Runs in the thread. */
+/* Records the result of a file. Runs in the thread that reads the directory. */
 static void directory_record_end(struct file *file, uint64_t now_ms)
 {
     directory_swap_busy(file->directory, file, NULL);
@@ -270,7 +273,7 @@ static void directory_record_ends(struct br_list *ended, uint64_t now_ms)
 
 static void directory_continue(struct pprof_directory *directory);
 
-/* Ends the processing of a file. It stays BUSY until the thread has recorded the result. */
+/* Ends the processing of a file. The file stays BUSY until the thread has recorded the result. */
 static void directory_end_file(struct file *file, enum br_verdict verdict)
 {
     struct pprof_directory *directory = file->directory;
@@ -353,9 +356,9 @@ static int directory_load(struct br_reading *reading, struct file *file)
     return rc;
 }
 
-/* Corrects a line that was read up to `counted` while a program was still writing it. If that
- * part was already a stack with a number, the number becomes the difference. Returns false if
- * the stack itself has become longer. */
+/* Corrects a line that was read up to `counted` while a program was still writing it. If the
+ * part that was read ended in a number, replaces the number of the line by the difference.
+ * Returns false if the stack itself has become longer. */
 static bool directory_subtract_counted(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
@@ -376,7 +379,9 @@ static bool directory_subtract_counted(uint8_t *line, const uint8_t *counted, co
 
 static struct pprof_mark directory_mark_of(const uint8_t *data, size_t len)
 {
-    static const uint8_t key[16]; /* The key is fixed, because the hash is stored in the list. */
+    /* The key is constant, because the hash is stored in the list of files and compared after a
+     * restart. */
+    static const uint8_t key[16];
     return (struct pprof_mark){len, br_siphash(key, data, len)};
 }
 
@@ -408,8 +413,8 @@ static void directory_skip_counted(const struct file *file, struct br_reading *r
 }
 
 /* Sets `file->mark`, the beginning of the file that was already counted. If the same inode was
- * read under any name, its mark is used. Otherwise the mark of the previous file with this name
- * is used, unless that file still exists under another name. */
+ * read under any name, its mark is used. For a new inode, the mark of the previous file with
+ * this name is used, unless that file still exists under another name. */
 static void directory_choose_mark(struct file *file)
 {
     const struct known *known = directory_known(file->directory, file->identity.inode);
@@ -534,7 +539,7 @@ static bool directory_is_hidden(const char *name)
     return name[0] == '.' || br_text_ends(name, ".tmp") || br_text_ends(name, ".part");
 }
 
-/* Recognises a file that was read under another name: everything except the name is unchanged. */
+/* Returns true if the file was read under another name: everything except the name is unchanged. */
 static bool directory_was_read(struct file *file, const struct known *known)
 {
     if (!known || !directory_is_same(&file->identity, &known->state.identity))
@@ -555,8 +560,8 @@ static bool directory_is_busy(const struct pprof_directory *directory,
     return false;
 }
 
-/* Examines an entry of the directory. Returns false if the file is ready but has to wait for
- * room. */
+/* Examines an entry of the directory. Returns false if the file is ready but has to wait,
+ * because too many files are already being read or in the pipeline. */
 static bool directory_examine(struct pprof_directory *directory, const char *name)
 {
     struct scan_part *part = directory->part;
@@ -618,8 +623,8 @@ static void directory_forget_gone(struct pprof_directory *directory)
     }
 }
 
-/* Rewrites the list so that it contains only the existing files, if the list has too many obsolete
- * lines or was deleted. */
+/* Rewrites the list of read files if it has too many obsolete lines or was deleted. The new list
+ * contains only the existing files. */
 static void directory_rewrite_read_files(struct pprof_directory *directory)
 {
     size_t n = br_map_count(directory->files), len;
@@ -748,7 +753,8 @@ static void directory_on_ran(struct br_task *task)
     directory_continue(directory);
 }
 
-/* Starts the next part of a scan. While the receiver is stopping, the part only records results. */
+/* Starts the next part of a scan. While the receiver is stopping, the part only records the
+ * results of files. */
 static void directory_scan(struct pprof_directory *directory, unsigned room)
 {
     struct scan_part *part = directory->part;
@@ -848,8 +854,8 @@ static int directory_check(const char *key, const char *path, int mode, struct b
     return 0;
 }
 
-/* Checks that the directories exist. Otherwise a misspelt path would look like an empty
- * directory. */
+/* Checks that the configured directories exist. Without this check, a misspelt path would look
+ * like an empty directory. */
 static int directory_check_all(const struct pprof_directory_config *config, struct br_err *err)
 {
     int mode = R_OK | X_OK | (config->after == PPROF_REMEMBER ? 0 : W_OK);
@@ -871,7 +877,7 @@ static void directory_on_loaded(void *arg, const char *name, const struct pprof_
     file->mark_inode = state->identity.inode;
     file->was_read = true;
     file->state = FINISHED;
-    file->scan = UINT64_MAX; /* marks the file as seen before */
+    file->scan = UINT64_MAX; /* marks the file as found by an earlier scan */
     directory_remember_inode(directory, state);
 }
 
@@ -932,7 +938,7 @@ static void directory_free_file(void *arg)
     br_free(file);
 }
 
-/* Waits for the thread and records the remaining results. */
+/* Waits for the thread, and records the results that are not recorded yet. */
 static void directory_end_part(struct pprof_directory *directory)
 {
     struct scan_part *part = directory->part;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Overrides at run time. An override changes which scrapes run, and their intervals. */
+/* Overrides change at run time which scrapes run, and their intervals. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -126,9 +126,9 @@ void pprof_overrides_release(struct pprof_scraper *scraper)
 
 /* --- br_overridable --------------------------------------------------------------------------- */
 
-/* Returns true if an override that does not name any kind of profile applies to `kind`. Such an
- * override applies to the kinds that the config enables, or to the CPU profile if there are
- * none. */
+/* Returns true if an override that does not name any kind of profile applies to `kind`. An
+ * override without kinds applies to all kinds that the config enables. If the config enables no
+ * kind, the override applies to the CPU profile. */
 static bool overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
 {
     for (int k = 0; k < PPROF_KINDS; k++)

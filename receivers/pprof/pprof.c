@@ -53,7 +53,7 @@ static void pprof_receiver_on_stopped(void *arg)
     struct pprof *p = arg;
     if (--p->n_stopping > 0)
         return;
-    /* br_ingest_drain reports the node as drained. */
+    /* If the upload server exists, br_ingest_drain reports the node as drained. */
     if (p->upload.ingest.node)
         br_ingest_drain(&p->upload.ingest);
     else

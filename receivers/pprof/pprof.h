@@ -2,8 +2,8 @@
 /*
  * Types and functions shared by the files of the pprof receiver. Profiles have three sources:
  * scraped from targets (targets.c, overrides.c, scrape.c), found in a directory (directory.c), and
- * uploaded (upload.c). reader.c converts them to items. Each source has its own new, start and free
- * functions and is independent of the others.
+ * uploaded (upload.c). reader.c converts profiles to items. Each source has its own new, start and
+ * free functions and is independent of the others.
  */
 #pragma once
 
@@ -40,20 +40,21 @@ enum pprof_kind {
     PPROF_GODELTAPROF_MUTEX,
     PPROF_THREADCREATE,
     PPROF_FGPROF,
-    PPROF_CUSTOM, /* first of the custom profiles, which are numbered from here on */
+    /* first of the custom profiles; custom profile i has the number PPROF_CUSTOM + i */
+    PPROF_CUSTOM,
 };
 #define PPROF_CUSTOM_MAX 8
 #define PPROF_KINDS ((int)PPROF_CUSTOM + PPROF_CUSTOM_MAX)
 
-/* A custom profile of the program. */
+/* A profile that the program defines itself. */
 struct pprof_custom_config {
     struct pprof_profile_config profile;
-    const char *name; /* value of `__name__`, and name of the profile in overrides */
+    const char *name; /* value of the label `__name__`; overrides name the profile by it, too */
     bool cumulative;
 };
 
-/* Profiles in the order of enum pprof_kind. `godeltaprof` enables the three godeltaprof_* and
- * disables the profiles that they replace. */
+/* Profiles in the order of enum pprof_kind. `godeltaprof` enables the three profiles
+ * `godeltaprof_*` and disables the profiles that they replace. */
 struct pprof_profiles_config {
     struct pprof_profile_config cpu, heap, allocs, goroutine, block, mutex, godeltaprof_memory,
         godeltaprof_block, godeltaprof_mutex, threadcreate, fgprof;
@@ -104,8 +105,8 @@ const struct pprof_profile_config *pprof_profile_config(const struct pprof_confi
 /* Returns the name of a kind in the config and in overrides; "" for an unused custom kind. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Returns the `__name__` of a kind of profile. The names are those of Grafana Alloy. The
- * profiles godeltaprof_* have the names that Pyroscope gives them. */
+/* Returns the value of the label `__name__` for a kind of profile. The values are those of
+ * Grafana Alloy; for `godeltaprof_*` they are those of Pyroscope. */
 const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Returns true if the values of a kind are totals since the program began. */
@@ -114,15 +115,15 @@ bool pprof_kind_is_total(const struct pprof_config *config, enum pprof_kind kind
 /* Returns true if a kind always needs a duration in its request. */
 bool pprof_kind_has_duration(enum pprof_kind kind);
 
-/* Builds a Resource from the labels in the config (a map of scalars) and `more`. Labels in the
- * config take precedence. Returns 0 or a code with a message. */
+/* Builds a Resource from `labels` (a map of scalars in the config) and `more`. `labels` take
+ * precedence. Returns 0 or a code with a message. */
 int pprof_resource(const struct br_yaml *labels, const struct br_label *more, size_t n_more,
                    struct br_arena *arena, struct br_addition *ret, struct br_err *err);
 
 /* --- Conversion to items (reader.c) ----------------------------------------------------------- */
 
-/* Largest uncompressed profile, in bytes, that is converted immediately. Its conversion takes
- * about two milliseconds. Larger profiles are converted in a thread. */
+/* Largest uncompressed profile, in bytes, that is converted immediately. The conversion of such
+ * a profile takes about two milliseconds. Larger profiles are converted in a thread. */
 #define PPROF_READ_NOW (256u << 10)
 
 /* Reader of scraped profiles and files. */
@@ -150,12 +151,11 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
 void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
                                   br_reading_end_fn *end, void *user, struct br_reading_task **ret);
 
-/* Returns true if the data begins like gzip. */
+/* Returns true if the data begins with the magic bytes of gzip. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);
 
-/* Decompresses the body according to its declared encoding. Then decompresses gzip that the
- * magic bytes at the start of the data indicate. Returns the same codes as
- * br_reading_decompress. */
+/* Decompresses the body according to its declared encoding. If the result begins with the magic
+ * bytes of gzip, decompresses it again. Returns the same codes as br_reading_decompress. */
 int pprof_unpack(struct br_reading *reading);
 
 /* Determines the format of a profile from its content. Empty data counts as folded text. Returns
@@ -163,8 +163,8 @@ int pprof_unpack(struct br_reading *reading);
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
 /* Converts an uncompressed profile to `reading->item`, which is not yet counted in the ledger.
- * The item is NULL for an empty source and for a pprof without samples; other formats without
- * samples are BR_EINVAL. Returns 0 or a code with a message. */
+ * For an empty source or a pprof without samples the item is NULL. Other formats without samples
+ * are BR_EINVAL. Returns 0 or a code with a message. */
 int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source);
 

@@ -14,14 +14,14 @@
 #include "base/mem.h"
 
 #define NUMBERS 5
-/* Largest length of a line in bytes: the numbers, and a name with every byte escaped. */
+/* Largest length of a line in bytes: NUMBERS numbers, and a name in which every byte is escaped. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
 #define CHUNK (8u << 10) /* number of bytes read at a time */
 
 struct pprof_read_files {
-    char *path, *fresh; /* `fresh` is the path of the new file while the list is rewritten */
+    char *path, *fresh; /* paths of the list, and of the new file to which the list is rewritten */
     int fd;             /* -1 if the list is closed */
-    int fresh_fd;       /* file descriptor of `fresh`; -1: the list is not being rewritten */
+    int fresh_fd;       /* file descriptor of `fresh`; -1 unless the list is being rewritten */
     bool half;          /* the last line may be incomplete */
     size_t n_lines, n_fresh;
 };
@@ -104,7 +104,8 @@ int pprof_read_files_open(const char *path, struct pprof_read_files **ret, struc
     return rc;
 }
 
-/* Calls `fn` for the complete lines in `text`. Returns their length in bytes. */
+/* Calls `fn` for the complete lines in `text` that are valid. Returns the length of all complete
+ * lines in bytes. */
 static size_t read_files_call(struct pprof_read_files *list, const char *text, size_t len,
                               pprof_read_files_fn *fn, void *arg)
 {
@@ -138,7 +139,7 @@ bool pprof_read_files_load(struct pprof_read_files *list, pprof_read_files_fn *f
         memmove(text, text + used, len - used);
         len -= used;
     }
-    /* Ends an incomplete line, so that the next one starts on a new line. */
+    /* Terminates an incomplete last line, so that the next line does not continue it. */
     return !len || write(list->fd, "%\n", 2) == 2;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * List of the files in a directory that were read, so that they are not read again after a restart.
- * A line with the name and state of a file is appended for each; the last line with a name counts.
- * Invalid lines, for example incomplete ones after a crash, are ignored.
+ * Each time a file is read, a line with its name and state is appended; of several lines with the
+ * same name, the last one counts. Invalid lines, for example incomplete ones after a crash, are
+ * ignored.
  */
 #pragma once
 
@@ -12,20 +13,20 @@
 
 #include "base/err.h"
 
-/* The properties by which a change of a file is found. */
+/* The properties of a file that are compared to detect a change. */
 struct pprof_identity {
-    uint64_t size; /* in bytes */
+    uint64_t size; /* size of the file in bytes */
     uint64_t inode;
     uint64_t changed_ns; /* time of the last modification, in nanoseconds since 1970 */
 };
 
-/* The beginning of a file whose samples were already counted, as its length in bytes and its
- * hash. A file with folded text may grow after it was read. */
+/* The beginning of a file whose samples were already counted: its length in bytes, and the hash
+ * of these bytes. A file with folded text may grow after it was read. */
 struct pprof_mark {
     uint64_t len, hash;
 };
 
-/* A file when it was read. */
+/* State of a file at the time when it was read. */
 struct pprof_file_state {
     struct pprof_identity identity;
     struct pprof_mark mark;
@@ -38,12 +39,13 @@ struct pprof_read_files;
 /* Opens or creates the list. Returns 0, BR_EIO or BR_ETOOBIG with a message, or BR_ENOMEM. */
 int pprof_read_files_open(const char *path, struct pprof_read_files **ret, struct br_err *err);
 
-/* Calls `fn` for every line of the list in order. Must be called once, before lines are added.
- * Returns false with errno set if the list cannot be read, or an incomplete line cannot be ended.
- */
+/* Calls `fn` for every valid line of the list in order. Must be called once, before lines are
+ * added. Returns false with errno set if the list cannot be read, or if an incomplete last line
+ * cannot be terminated. */
 typedef void pprof_read_files_fn(void *arg, const char *name, const struct pprof_file_state *state);
 bool pprof_read_files_load(struct pprof_read_files *list, pprof_read_files_fn *fn, void *arg);
-void pprof_read_files_close(struct pprof_read_files *list); /* Closes the list. Accepts NULL. */
+/* Closes the list of read files. Accepts NULL. */
+void pprof_read_files_close(struct pprof_read_files *list);
 
 /* Appends a line. Returns false with errno set if it cannot be written. */
 bool pprof_read_files_add(struct pprof_read_files *list, const char *name,
@@ -59,6 +61,7 @@ size_t pprof_read_files_lines(const struct pprof_read_files *list);
  * errno set on failure. pprof_read_files_end must be called in all cases. */
 bool pprof_read_files_begin(struct pprof_read_files *list);
 
-/* Ends the rewriting of the list. If `whole` is true, the lines added since pprof_read_files_begin
- * replace all others. Returns false on failure, with errno set; the list is then unchanged. */
+/* Ends the rewriting of the list. If `whole` is true, the lines added since
+ * pprof_read_files_begin replace all earlier lines. Returns false on failure, with errno set;
+ * the list is then unchanged. */
 bool pprof_read_files_end(struct pprof_read_files *list, bool whole);

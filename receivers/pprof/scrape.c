@@ -10,9 +10,10 @@
 
 /* number of bytes queued for delivery above which scrapes are skipped */
 #define QUEUED_MAX (64u << 20)
-#define COMPARED_GROWTH 16 /* memory for comparing a profile, in multiples of its size */
+/* largest amount of memory for comparing a profile, as a multiple of the largest profile */
+#define COMPARED_GROWTH 16
 #define RESPONSE_SHOWN 120
-/* delay until the next loop iteration; with 0 the timer could run in the current iteration */
+/* delay before the next piece is sent; with 0 the timer could fire in the current loop iteration */
 #define NEXT_PIECE_MS 1
 #define NS_PER_MS 1000000
 
@@ -71,8 +72,8 @@ static void scrape_fail(struct pprof_job *job, const char *why)
     job->failing = true;
 }
 
-/* Counts the flaws of a profile that was read. The flaws of a job are logged once, and again if
- * they reappear after a profile without flaws. */
+/* Counts the samples that were left out of a profile. Logs the first profile of a job with
+ * left-out samples, and the first such profile after one without left-out samples. */
 static void scrape_count_flaws(struct pprof_job *job, const struct br_reading *reading)
 {
     struct pprof_scraper *scraper = job->target->scraper;
@@ -98,8 +99,8 @@ static size_t scrape_scratch_max(const struct br_reading *reading)
                                                             : reading->max_body * COMPARED_GROWTH;
 }
 
-/* Compares a profile with the previous one. The kept state is limited by delta.h, so it does not
- * reduce the memory for the conversion. */
+/* Compares a profile with the previous one. pprof_delta_next limits the memory of the kept
+ * state, so that memory is not subtracted from the limit of the conversion. */
 static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
                           struct br_arena *arena, const uint8_t **data, size_t *len)
 {
@@ -154,7 +155,8 @@ static void scrape_on_next_piece(struct br_timer *timer)
     pprof_scraper_report(scraper);
 }
 
-/* Counts an item as received and answered, because a scrape target does not expect an answer. */
+/* Counts the records of an item as received and answered, because a scrape target does not
+ * expect an answer. */
 static void scrape_receive(struct br_item *item)
 {
     br_item_received(item);

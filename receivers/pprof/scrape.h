@@ -2,8 +2,8 @@
 /*
  * Types and functions for scraping, shared by targets.c, scrape.c and overrides.c only. A job
  * scrapes one profile of one target at regular intervals, with at most one request at a time. Every
- * target has a job for each kind. Jobs that neither the config nor an override enables are
- * inactive. A scrape that cannot start is skipped and counted, and not repeated.
+ * target has a job for each kind of profile. A job that neither the config nor an override enables
+ * is inactive. A scrape that cannot start is skipped and counted, and not repeated.
  */
 #pragma once
 
@@ -12,20 +12,20 @@
 #include "receivers/pprof/delta.h"
 #include "receivers/pprof/pprof.h"
 
-/* largest length of a duration such as "?seconds=3600" with its NUL, in bytes */
+/* largest length in bytes of a query for the duration, such as "?seconds=3600", with its NUL */
 #define PPROF_PATH_MORE 32
 #define PPROF_HEADERS_MAX (BR_HEADERS_MAX + 1)
 
-/* Result of a scrape. */
+/* Result of the last scrape of a job. */
 enum pprof_result {
     PPROF_WAITING, /* the job has not started a scrape yet */
     PPROF_OK,
     PPROF_EMPTY,
     PPROF_FAILED,
     PPROF_IN_USE,
-    PPROF_BUSY,       /* the previous scrape was still running */
-    PPROF_LOW_MEMORY, /* too much memory was in use */
-    PPROF_SHED,       /* the process was overloaded (core/shed.h) */
+    PPROF_BUSY,       /* skipped, because the previous scrape was still running */
+    PPROF_LOW_MEMORY, /* skipped, because too much memory was in use */
+    PPROF_SHED,       /* skipped, because the process was overloaded (core/shed.h) */
     PPROF_RESULTS,
 };
 
@@ -37,7 +37,7 @@ struct pprof_job {
     /* Timers whose memory pprof_scraper_start reserved, so setting them cannot fail. */
     struct br_timer schedule, timeout;
     uint64_t interval_ms; /* 0 means that the job is inactive */
-    /* ID of the override in effect, and time when it ends; 0: the config is in effect */
+    /* ID of the override in effect, and time when the override ends; 0: the config is in effect */
     uint64_t override, until_ms;
     uint64_t due_ms;     /* time of the next scrape */
     uint64_t timeout_ms; /* timeout of the current request */
@@ -46,7 +46,8 @@ struct pprof_job {
     bool forget;                     /* clear `delta` when the current conversion ends */
     struct br_reading_task *reading; /* conversion of a response; NULL unless a thread runs it */
     enum pprof_result last;
-    struct pprof_delta *delta; /* previous profile; NULL: profiles are sent unchanged */
+    /* the previous profile, to compute a difference; NULL: profiles are sent unchanged */
+    struct pprof_delta *delta;
     struct br_exchange exchange;
     char *path; /* path of the current request; has PPROF_PATH_MORE bytes for the duration */
     size_t path_size;
@@ -55,9 +56,10 @@ struct pprof_job {
 struct pprof_target {
     struct pprof_scraper *scraper;
     const struct pprof_target_config *config;
-    const char *origin;  /* URL of the endpoint without its path, for the log */
-    const char *prefix;  /* path of the endpoint, a prefix of the path of profiles */
-    const char *service; /* service in the config, or "" */
+    const char *origin; /* URL of the target without its path, for the log */
+    /* path of the target's URL, to which the path of each profile is appended */
+    const char *prefix;
+    const char *service; /* name of the service in the config, or "" */
     size_t service_len;
     struct br_client *client;
     struct br_addition resource;
@@ -66,7 +68,8 @@ struct pprof_target {
 
 struct pprof_override {
     uint64_t id, until_ms, interval_ms;
-    char *service, *target; /* the override applies to this service and this target; NULL: to all */
+    /* the override applies to this service and this target; NULL: it applies to all */
+    char *service, *target;
     bool kinds[PPROF_KINDS];
 };
 
@@ -86,10 +89,13 @@ struct pprof_scraper {
     struct br_overridable overridable;
     struct pprof_override overrides[BR_OVERRIDES_MAX];
     size_t n_overrides;
-    /* pprof_scraper_start reserved its memory, so setting it cannot fail */
+    /* fires when the next override ends; pprof_scraper_start reserved its memory, so setting it
+     * cannot fail */
     struct br_timer overrides_end;
-    struct br_list waiting; /* queued pieces of large profiles; counted in the ledger */
-    /* pprof_scraper_start reserved its memory, so setting it cannot fail */
+    /* pieces of large profiles that were not sent yet; counted in the ledger */
+    struct br_list waiting;
+    /* fires when the next piece is sent; pprof_scraper_start reserved its memory, so setting it
+     * cannot fail */
     struct br_timer next_piece;
     bool stopping;
     unsigned n_reading; /* number of jobs whose response a thread converts */
@@ -105,11 +111,12 @@ void pprof_scraper_drop(struct pprof_scraper *scraper);
 
 /* --- Jobs (scrape.c) -------------------------------------------------------------------------- */
 
-/* Returns the shortest interval of a kind. It has to be longer than the duration of a profile. */
+/* Returns the shortest interval that a kind of profile allows. An interval has to be longer than
+ * the duration of a profile. */
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Sets the interval of a job. The next scrape starts after `delay_ms`, or when it was already
- * due if that is earlier. With an interval of 0 the job becomes inactive and its previous
+/* Sets the interval of a job. The next scrape starts after `delay_ms`, or at its previous due
+ * time if that is earlier. With an interval of 0 the job becomes inactive and its previous
  * profile is removed. A running scrape is not affected. */
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 
@@ -125,7 +132,7 @@ void pprof_job_cancel_reading(struct pprof_job *job);
 extern const struct br_overridable_ops pprof_overridable_ops;
 
 /* Sets the interval of every job to the shortest interval that the config and the overrides
- * contain for it. A job whose interval became shorter runs after `delay_ms(job)`. */
+ * contain for that job. A job whose interval became shorter runs after `delay_ms(job)`. */
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
                              uint64_t (*delay_ms)(struct pprof_job *job));
 void pprof_overrides_release(struct pprof_scraper *scraper);

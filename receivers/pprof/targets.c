@@ -25,8 +25,8 @@ static int targets_init_job(struct pprof_job *job, struct pprof_target *target,
     return 0;
 }
 
-/* Finds the service name. "service_name" takes precedence over "service.name", as in the
- * Resource. */
+/* Finds the service name in the labels. "service_name" takes precedence over "service.name", as
+ * in pprof_resource. */
 static void targets_find_service(struct pprof_target *target)
 {
     static const char *const keys[] = {"service_name", "service.name"};
@@ -65,7 +65,7 @@ static int targets_init_one(struct pprof_target *target, struct pprof_scraper *s
     return rc;
 }
 
-/* Initialises the targets of this worker. */
+/* Initialises the targets that this worker scrapes. */
 static int targets_init_all(struct pprof_scraper *scraper, struct br_err *err)
 {
     const struct pprof_target_config *all = scraper->config->targets.items;

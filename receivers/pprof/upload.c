@@ -119,8 +119,8 @@ static int pprof_upload_read_query(struct reading *reading, struct query *ret)
 
 /* --- Source ----------------------------------------------------------------------------------- */
 
-/* Parses `name`, an application name with labels, and `labels`, further labels with the same
- * syntax. Both are concatenated to one text; a placeholder replaces a missing name. */
+/* Parses `name` (an application name with labels) and `labels` (more labels in the same syntax).
+ * The two are concatenated to one text; a placeholder replaces a missing name. */
 static int pprof_upload_read_name(struct reading *reading, const struct query *query,
                                   struct br_app_name *ret)
 {
@@ -142,8 +142,8 @@ static int pprof_upload_read_name(struct reading *reading, const struct query *q
     return rc;
 }
 
-/* Removes a suffix of the service name that is a profile type, as in "shop.cpu". For formats
- * that do not contain a type, the suffix determines the type of the profile. */
+/* Removes a suffix of the service name that is a profile type, as in "shop.cpu". If the format
+ * does not contain a type, the suffix determines the type of the profile. */
 static void pprof_upload_read_suffix(const struct query *query, const struct br_app_name *name,
                                      struct br_profile_source *source, size_t *ret_app_len)
 {

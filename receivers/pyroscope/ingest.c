@@ -12,14 +12,14 @@
 #define SAMPLE_RATE 100
 /* largest sample rate that fits into the integer type that Pyroscope uses */
 
-/* Parameters of a query, and the content type. */
+/* Parameters in the query of a request, and its content type. */
 struct query {
     struct br_app_name name;
     enum br_profile_format format;
     bool form; /* the body is a form, and the profile is one of its fields */
     const char *spy;
     size_t spy_len;
-    double sample_rate; /* sampling rate in Hz; 0: the values are not counts of samples */
+    double sample_rate; /* sampling rate in Hz; 0: the values are not numbers of samples */
     uint64_t start_ns, end_ns;
 };
 
@@ -133,8 +133,8 @@ static bool pyroscope_ingest_is_text(enum br_profile_format format)
     return format != BR_FORMAT_PPROF && format != BR_FORMAT_JFR;
 }
 
-/* Builds the labels of the series: those that Pyroscope adds, and the client's, which take
- * precedence. */
+/* Builds the labels of the series from the labels that Pyroscope adds and those of the client.
+ * The client's labels take precedence. */
 static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const struct query *query,
                                         size_t app_len, struct br_addition *ret)
 {
@@ -158,7 +158,8 @@ static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const s
                            : rc;
 }
 
-/* Applies the type given by the suffix of the name, for formats that contain no type. */
+/* Sets the type of the profile from the suffix of the name, if the format does not contain a
+ * type. */
 static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const struct query *query,
                                         struct br_profile_source *source, size_t *ret_app_len)
 {
@@ -170,8 +171,8 @@ static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const s
     source->pyroscope_name = type.name;
     source->type = type.type;
     source->units = type.units;
-    /* Pyroscope does not multiply the values by a period in this case, and stores them with this
-     * type. */
+    /* Without a sample rate, Pyroscope does not multiply the values by a period, and stores them
+     * with this type. */
     if (counts && query->sample_rate <= 0) {
         source->type = "samples";
         source->units = "count";
@@ -271,7 +272,7 @@ static int pyroscope_ingest_read_jfr_form(struct pyroscope_upload *upload, const
     return rc;
 }
 
-/* Finds the profile in the body. */
+/* Finds the profile in the body, which is the whole body or a field of a form. */
 static int pyroscope_ingest_read_body(struct pyroscope_upload *upload, const struct query *query,
                                       const struct br_buf *body, struct br_profile_source *source)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handles POST /push.v1.PusherService/Push in three protocols for the same message: Connect's unary
- * call (connectrpc.com/docs/protocol), gRPC, and gRPC-Web (grpc/doc/PROTOCOL-WEB.md).
+ * Handles POST /push.v1.PusherService/Push. The same message can be sent in three protocols:
+ * Connect's unary call (connectrpc.com/docs/protocol), gRPC, and gRPC-Web
+ * (grpc/doc/PROTOCOL-WEB.md).
  */
 #include <string.h>
 #include <strings.h>
@@ -118,7 +119,7 @@ static const struct br_upload_kind connect_kind = {pyroscope_push_read_request, 
 
 /* --- Request ---------------------------------------------------------------------------------- */
 
-/* Supported content types. */
+/* Content types of the supported protocols. */
 static const struct {
     const char *type;
     const struct br_upload_kind *kind;
@@ -149,7 +150,7 @@ static bool pyroscope_push_read_type(const struct br_request *request, struct br
 }
 
 /* Determines the encoding of the body (Connect) or of the message in the body (gRPC-Web).
- * Returns false if the request was rejected because of its encoding. */
+ * Returns false if the encoding is not supported; the request was then rejected. */
 static bool pyroscope_push_read_encoding(struct br_request *request, struct br_upload *settings)
 {
     const struct br_http_config *http = settings->listener->http;

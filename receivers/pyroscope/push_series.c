@@ -24,7 +24,7 @@ static void *push_series_allocate(void *data, size_t size)
 static void push_series_release(void *data, void *memory)
 {
     (void)data;
-    (void)memory; /* the memory is freed with the arena */
+    (void)memory; /* nothing to free here: the memory is freed with the arena */
 }
 
 static int push_series_invalid(struct pyroscope_upload *upload, size_t series, const char *why,
@@ -43,8 +43,8 @@ static const char *push_series_value_of(const Push__V1__RawProfileSeries *series
     return "";
 }
 
-/* Returns true if the total size of a series' labels is within the limit. The labels of a series
- * are written for each of its profiles. */
+/* Returns true if the total size of a series' labels is within the limit. The limit exists
+ * because the labels of a series are written again for each of its profiles. */
 static bool push_series_are_short(const Push__V1__RawProfileSeries *series)
 {
     size_t available = BR_APP_NAME_MAX;
@@ -176,8 +176,8 @@ static int push_series_read(struct pyroscope_upload *upload,
     return rc ? rc : push_series_read_samples(upload, series, at, &source);
 }
 
-/* Returns 0 if any profile of the request was read. Otherwise returns BR_EINVAL with the message
- * of the first profile that was left out. */
+/* Returns 0 if any profile of the request was read. If no profile was read, returns BR_EINVAL
+ * with the message of the first profile that was left out. */
 static int push_series_check_any(struct pyroscope_upload *upload, size_t count)
 {
     if (count == 0)

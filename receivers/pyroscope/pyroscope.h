@@ -32,8 +32,8 @@ struct pyroscope {
 
 #define UPLOAD_LAYERS 3 /* largest number of nested layers of gzip */
 
-/* Largest uncompressed profile, in bytes, that is converted immediately. Its conversion takes
- * about two milliseconds. Larger profiles are converted in a thread. */
+/* Largest uncompressed profile, in bytes, that is converted immediately. The conversion of such
+ * a profile takes about two milliseconds. A thread converts larger profiles. */
 #define PYROSCOPE_READ_NOW (256u << 10)
 
 struct pyroscope_upload {
@@ -42,7 +42,8 @@ struct pyroscope_upload {
     struct br_arena scratch; /* memory that is freed with the upload */
     struct br_buf *plain[4]; /* buffers with decompressed data, released by pyroscope_upload_drop */
     size_t n_plain;
-    size_t body_len;             /* size of the message in bytes, used by pyroscope_upload_limit */
+    /* size of the message in bytes, from which pyroscope_upload_limit computes the memory limit */
+    size_t body_len;
     size_t unpacked;             /* bytes that were decompressed before the message was read */
     size_t built;                /* bytes of memory that the builder used before the upload */
     uint32_t n_bad;              /* number of profiles that were left out */
@@ -59,14 +60,14 @@ struct pyroscope_upload_bytes {
  * cases. */
 int pyroscope_upload_begin(struct pyroscope_upload *upload, struct br_reading *reading);
 
-/* Decompresses data that begins like gzip. The result is valid until pyroscope_upload_drop, or
- * as long as the input if it is not compressed. Returns 0, BR_EINVAL, or the codes of
- * br_reading_decompress, with a message in `upload->reading->err`. */
+/* Decompresses data that begins with the magic bytes of gzip. The result is valid until
+ * pyroscope_upload_drop; data that is not compressed is returned itself. Returns 0, BR_EINVAL,
+ * or the codes of br_reading_decompress, with a message in `upload->reading->err`. */
 int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_upload_bytes *bytes);
 void pyroscope_upload_drop(struct pyroscope_upload *upload);
 
-/* Limits the memory of the upload to four times the size of the body and the decompressed data,
- * plus 1 MiB. */
+/* Limits the memory of the upload to four times the total size of the body and the decompressed
+ * data, plus 1 MiB. */
 void pyroscope_upload_limit(struct pyroscope_upload *upload);
 
 /* Reads a profile into the upload's builder, or directly into the item of the reading. Returns
@@ -74,8 +75,8 @@ void pyroscope_upload_limit(struct pyroscope_upload *upload);
 int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_format format,
                           const struct br_profile_source *profile_source);
 
-/* Counts and logs the samples that were left out of an upload. Used as the `on_read` of a
- * br_upload_kind. */
+/* Counts and logs the samples that were left out of an upload. Used as the callback `on_read` of
+ * a br_upload_kind. */
 void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading);
 
 /* Counts `count` profiles that are left out because of the error in `upload->reading->err`, and
@@ -107,11 +108,11 @@ int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, si
 
 /* --- Responses (reply.c) ---------------------------------------------------------------------- */
 
-/* Sends the response to a request for /ingest, for any outcome. */
+/* Sends the response to a request for /ingest, whether it succeeded or failed. */
 void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *request,
                             const struct br_outcome *outcome);
 
-/* Sends the response to a unary call of Connect, for any outcome. */
+/* Sends the response to a unary call of Connect, whether the call succeeded or failed. */
 void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *request,
                              bool json, const struct br_outcome *outcome);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds responses. They equal Pyroscope's where Pyroscope has such a response. Codes and their
- * HTTP statuses follow connectrpc.com/docs/protocol, gRPC-Web follows grpc/doc/PROTOCOL-WEB.md.
+ * Builds the same responses as Pyroscope where Pyroscope has a response for the case. Codes and
+ * their HTTP statuses follow connectrpc.com/docs/protocol; gRPC-Web follows
+ * grpc/doc/PROTOCOL-WEB.md.
  *
- * The SDKs examine only the HTTP status. Some retry after 429 and 5xx, and only then. So an error
- * that a retry cannot fix has another status, even if Pyroscope itself responds with 500.
+ * The SDKs examine only the HTTP status. Some SDKs retry after 429 and 5xx, and none retries after
+ * another status. Therefore an error that a retry cannot fix has another status, even if Pyroscope
+ * itself responds with 500.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,24 +16,24 @@
 #include "wire/grpc.h"
 
 struct line {
-    const char *code; /* code of the Connect protocol */
+    const char *code; /* error code of the Connect protocol */
     unsigned ingest, connect;
 };
 
-/* Response to a permanent error of a destination. The destination's own status would make the
- * client retry, or log in to Braid. */
+/* Response to a permanent error of a destination. With the destination's own status, the client
+ * would retry or would try to log in to Braid. */
 static const struct line refused = {"failed_precondition", 400, 400};
 
 static const struct line done = {NULL, 200, 200};
 
-/* Codes for permanent rejections. */
+/* Responses by the status of a permanent rejection. */
 static const struct {
     enum br_status status;
     struct line line;
 } rejections[] = {
     {BR_STATUS_INVALID_ARGUMENT, {"invalid_argument", 400, 400}},
     {BR_STATUS_OUT_OF_RANGE, {"out_of_range", 400, 400}},
-    {BR_STATUS_UNKNOWN, {"unknown", 422, 400}}, /* a malformed profile */
+    {BR_STATUS_UNKNOWN, {"unknown", 422, 400}}, /* the status of a malformed profile */
     {BR_STATUS_RESOURCE_EXHAUSTED, {"resource_exhausted", 413, 413}},
     {BR_STATUS_UNIMPLEMENTED, {"unimplemented", 404, 404}},
 };

@@ -6,9 +6,10 @@
 #include "base/mem.h"
 #include "ingest/reading.h"
 
-/* Largest builder, in bytes of memory, that is kept after the request for the next one. */
+/* Largest builder, in bytes of memory, that is kept for the next request. */
 #define KEPT_BYTES (8u << 20)
-/* Profiles grow when converted to OTLP, because each sample type has its own samples. */
+/* Memory limit of an upload, as a multiple of its size. Profiles grow when converted to OTLP,
+ * because each sample type has its own samples. */
 #define GROWTH 4
 /* Smallest memory limit for reading, in bytes, which applies if the limit of the body is small. */
 #define SCRATCH_MIN (16u << 20)
@@ -66,8 +67,8 @@ void pyroscope_upload_drop(struct pyroscope_upload *upload)
         br_buf_unref(upload->plain[--upload->n_plain]);
 }
 
-/* Sets the error for an arena that has reached its limit, and returns its code. The code is not
- * BR_ENOMEM, because a retry would fail in the same way. */
+/* Sets the error for the arena `full`, which has reached its limit, and returns its code. The
+ * code is not BR_ENOMEM, because a retry would fail in the same way. */
 static int pyroscope_upload_too_large(struct pyroscope_upload *upload, const struct br_arena *full)
 {
     return br_err_set(&upload->reading->err, BR_ETOOBIG,

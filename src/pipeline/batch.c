@@ -11,17 +11,18 @@
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
-#define ALONE_BYTES (1u << 20) /* larger profiles items are sent unmerged */
-/* The pieces of a batch may have this many times its bytes in total, plus PIECES_BYTES. */
+#define ALONE_BYTES (1u << 20) /* size in bytes above which profiles items are sent unmerged */
+/* All pieces of a batch together may have at most this many times the bytes of the batch, plus
+ * PIECES_BYTES. */
 #define PIECES_TIMES 4
 #define PIECES_BYTES (1u << 20)
-/* late: milliseconds before a refused piece is first tried again; the delay grows to
- * AGAIN_MAX_MS */
+/* with late acknowledgement: milliseconds before a refused piece is first tried again; the delay
+ * grows to AGAIN_MAX_MS */
 #define AGAIN_FIRST_MS 50
 #define AGAIN_MAX_MS 1000
 
-/* With late acknowledgement: an item whose data is in a batch. The pending records of the batch
- * are a copy (br_copies) of those of the item. */
+/* With late acknowledgement: an item whose data is in a batch. The batch has a copy (br_copies)
+ * of the item's pending records. */
 struct waiting {
     struct br_list link;
     struct br_item *item;
@@ -33,48 +34,52 @@ struct waiting {
 struct batch {
     struct br_list link;        /* link in batcher->out */
     struct br_batcher *batcher; /* owner of the batch; NULL once the batcher was freed */
-    struct br_list waiting;     /* late: the items whose data the batch contains */
-    uint32_t count;             /* total records of the items in `waiting` */
-    unsigned n_pieces;          /* number of pieces that have not ended */
-    uint32_t n_rejected;        /* number of records in pieces that ended as BR_REJECT */
+    /* with late acknowledgement: the items whose data the batch contains */
+    struct br_list waiting;
+    uint32_t count;      /* total records of the items in `waiting` */
+    unsigned n_pieces;   /* number of pieces that have not ended */
+    uint32_t n_rejected; /* number of records in pieces that ended as BR_REJECT */
     bool any_done;
-    /* folded from all pieces except those folded into `rejection` or `refusal` */
+    /* combined outcome of all pieces except those combined in `rejection` or `refusal` */
     struct br_outcome outcome;
     struct br_outcome rejection;
-    struct br_outcome refusal; /* folded from pieces that the hold has given up after BR_RETRY */
-    uint32_t n_refused;        /* number of records in the pieces folded into `refusal` */
-    /* late, with several pieces: `hold` contains the pieces and retries them */
+    /* combined outcome of the pieces that the hold has given up after BR_RETRY */
+    struct br_outcome refusal;
+    uint32_t n_refused; /* number of records in the pieces whose outcome is in `refusal` */
+    /* with late acknowledgement and several pieces: `hold` contains the pieces and retries them */
     bool retries;
     struct br_hold hold;
 };
 
-/* The pieces of one batch while they are made. */
+/* The pieces of a batch that is being divided. */
 struct pieces {
     struct br_batcher *batcher;
     struct br_item *whole;
     struct br_list items;
-    size_t room; /* limit of the bytes of the remaining pieces */
+    size_t room; /* bytes that the remaining pieces may still take */
 };
 
 struct br_batcher {
     struct br_node *node;
     struct br_host *host;
     enum br_signal signal;
-    /* copy of the config, whose `metadata` points to the copy in the next field */
+    /* copy of the config; its `metadata` points to the batcher's field `metadata` */
     struct br_batch_config config;
     char *metadata;
     struct br_consumer *next;
-    /* traces: the parts; profiles: only the pending records, until the batch is sent */
+    /* traces: an item with the gathered data; profiles: an item that has only the pending
+     * records, until the batch is sent */
     struct br_item *gathered;
     struct br_merge *merge; /* profiles: the merged data */
-    size_t merge_held;      /* bytes of `merge`, as last counted */
-    struct br_list waiting; /* late: the items whose data is in `gathered` */
+    size_t merge_held;      /* bytes of memory of `merge` when they were last counted */
+    struct br_list waiting; /* with late acknowledgement: the items whose data is in `gathered` */
     struct br_list out;     /* list of struct batch: the batches that have not ended */
-    /* early: the batches that were sent; their senders have been answered */
+    /* with early acknowledgement: the batches that were sent; their senders have been answered */
     struct br_hold sent;
-    struct br_timer timer; /* the timer of the timeout; parked while no data waits */
-    bool timing;           /* the timer is not parked */
-    bool due;              /* the gathered data is sent as soon as the batcher is not blocked */
+    /* sends the gathered data after timeout_ms; parked while no data waits */
+    struct br_timer timer;
+    bool timing; /* true unless `timer` is parked */
+    bool due;    /* the gathered data is sent as soon as batch_blocked returns false */
     /* total br_item.weight of the data that is gathered, or was sent and has not ended */
     size_t weight;
     void (*on_end)(void *arg);
@@ -83,7 +88,7 @@ struct br_batcher {
     struct br_histogram *sizes, *sizes_bytes;
 };
 
-/* Returns true if the gathered data is in the merger and not in parts. */
+/* Returns true if the gathered data is in `merge` and not in parts of `gathered`. */
 static bool batch_merging(const struct br_batcher *batcher)
 {
     return batcher->merge && batcher->gathered->n_parts == 0;
@@ -101,7 +106,7 @@ static size_t batch_gathered_size(const struct br_batcher *batcher)
     return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
-/* Returns true if another batch that was sent has to end before the next one may be sent. */
+/* Returns true if a batch that was sent has to end before the next batch may be sent. */
 static bool batch_blocked(const struct br_batcher *batcher)
 {
     if (batcher->config.late)
@@ -158,9 +163,9 @@ static void batch_finish_all(struct br_list *waiting, const struct br_outcome *o
     }
 }
 
-/* Counts the records that were not accepted in time. They are rejected if others were accepted
- * (OTLP, "Partial Success"): otherwise the senders would send everything again, and the accepted
- * records would be delivered twice. */
+/* Counts the records that were not accepted in time. If other records were accepted, records not
+ * accepted in time are reported as rejected (OTLP, "Partial Success"). If they were refused, the
+ * senders would send everything again, and the accepted records would be delivered twice. */
 static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
@@ -211,7 +216,7 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
                             const struct br_outcome *outcome)
 {
     bool ends = !batch->batcher || batch->batcher->node->ending;
-    bool kept = item->done == NULL; /* a piece of the hold, which still has its data */
+    bool kept = item->done == NULL; /* true for a piece in the hold, which still has its data */
     if (batch->batcher)
         batch_weigh(batch->batcher, 0, item->weight);
     if (outcome->verdict != BR_DONE)
@@ -330,8 +335,8 @@ static int batch_add_piece(struct br_item *item, void *arg)
     return 0;
 }
 
-/* Gives each piece its share of the pending records and of the weight. Returns false without
- * memory. */
+/* Gives each piece its share of the pending records and of the weight. Returns false if memory
+ * is short. */
 static bool batch_divide_pending(struct pieces *pieces, struct br_item *whole)
 {
     uint32_t n_left = whole->n_records;
@@ -396,7 +401,8 @@ static void batch_send_piece(struct batch *batch, struct br_item *item)
     if (batch->retries) {
         if (br_hold_add(&batch->hold, item, NULL) == 0)
             return;
-        br_hold_note_progress(&batch->hold); /* the hold does not see the end of this piece */
+        /* noted here, because the hold does not see the end of this piece */
+        br_hold_note_progress(&batch->hold);
     }
     item->done = batch_on_piece;
     item->done_arg = batch;
@@ -476,7 +482,7 @@ static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *piec
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
     if (batch_gather(batcher, remainder, &remainder->pending))
-        return;                      /* the last piece is sent with the others */
+        return;                      /* without memory, the last piece is sent with the others */
     batch_weigh(batcher, 0, weight); /* batch_gather counted the weight a second time */
     br_list_remove(list);
     br_item_free(remainder);
@@ -492,8 +498,8 @@ static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
 }
 
 /* Sends the gathered data. With SEND_FULL_PIECES and early acknowledgement, a last piece smaller
- * than min_size stays. If memory is short, returns false and keeps the data, and a timer tries
- * again. */
+ * than min_size stays in the gathered data. If memory is short, returns false and keeps the
+ * data, and a timer tries again. */
 static bool batch_send(struct br_batcher *batcher, enum sending sending)
 {
     batch_park_timer(batcher);
@@ -580,7 +586,8 @@ static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *r
         return NULL;
     waiting->item = item;
     waiting->count = item->n_records;
-    item->pending.exporter = NULL; /* the copy enters the exporter's ledger instead of the item */
+    /* the copy, not the item, is counted in the ledger of the exporter */
+    item->pending.exporter = NULL;
     waiting->copies = br_copies_open(item, 1);
     if (waiting->copies && br_copies_make(waiting->copies, 0, ret_pending)) {
         ret_pending->exporter = exporter;
@@ -600,7 +607,7 @@ static void batch_stop_waiting(struct waiting *waiting, struct br_pending *pendi
     br_free(waiting);
 }
 
-/* Adds the item's data. Sends the gathered data first if the item does not fit in. */
+/* Adds the item's data. Sends the gathered data first if there is no space for the item. */
 static int batch_add_item(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_pending copied = {0};
@@ -624,7 +631,7 @@ static bool batch_full(const struct br_batcher *batcher)
     return batch_gathered_size(batcher) >= batcher->config.min_size;
 }
 
-/* Returns true if no batch can be sent and the gathered data has reached its limit. */
+/* Returns true if no batch can be sent now and the gathered data has reached its limit. */
 static bool batch_at_limit(const struct br_batcher *batcher)
 {
     size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_RECORDS;
@@ -632,8 +639,8 @@ static bool batch_at_limit(const struct br_batcher *batcher)
            (batcher->config.min_size > least ? batcher->config.min_size : least);
 }
 
-/* Ends an item that could not be added. Rejects it if it does not fit into an empty batch
- * either. */
+/* Ends an item that could not be added. Rejects the item if it does not even fit into an empty
+ * batch. */
 static void batch_fail(const struct br_batcher *batcher, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL && !batch_gathered_any(batcher))
@@ -763,8 +770,8 @@ void br_batcher_free(struct br_batcher *batcher)
     batch_weigh(batcher, 0, batcher->weight);
     br_host_timer_stop(batcher->host, &batcher->timer);
     br_hold_release(&batcher->sent);
-    /* Finish the items of late batches that are still under way. Each batch frees itself when
-     * its last piece has ended. */
+    /* With late acknowledgement: finishes the items whose batches are still under way. Each
+     * batch frees itself when its last piece has ended. */
     while (!br_list_empty(&batcher->out)) {
         struct batch *batch = br_container_of(batcher->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &outcome);

@@ -7,22 +7,24 @@
 #include "core/pending.h"
 #include "pipeline/hold.h"
 
-#define HELD_WINDOW 16 /* most held items that are offered to one destination at once */
+/* largest number of held items that are offered to one destination at once */
+#define HELD_WINDOW 16
 #define HELD_FIRST_MS 50
 #define HELD_MAX_MS 1000
-#define DETACHED_COST 1024 /* bytes that a detached delivery counts in addition to its data */
+/* bytes that a detached delivery counts in addition to the size of its data */
+#define DETACHED_COST 1024
 
 struct destination {
     struct br_fanout_end config;
     struct br_fanout *fanout;
-    /* items that this destination has not accepted and another one has */
+    /* items that another destination has accepted and this one has not */
     struct br_hold hold;
     double *dropped[BR_SIGNALS];   /* counters of the dropped records */
     uint64_t n_unsent[BR_SIGNALS]; /* number of records dropped for "shutdown" */
     struct br_log log;
     struct br_log_limit log_limit;
     size_t detached; /* total bytes of the destination's detached deliveries */
-    /* a sender has waited in vain for this destination, which has accepted nothing since */
+    /* a sender has waited in vain for this destination, which has not accepted an item since */
     bool slow;
 };
 
@@ -39,8 +41,7 @@ struct br_fanout {
 
 enum delivery_state {
     UNDER_WAY,
-    /* the destination refused the item for now, and it is not decided yet whether the item is
-     * held */
+    /* the destination has refused the item for now; whether the item is held is not decided yet */
     REFUSED,
     HELD,  /* the item is in the hold, and the sender waits for it */
     ENDED, /* the item is done, rejected, dropped, or held while no sender waits */
@@ -52,32 +53,34 @@ struct delivery {
     enum delivery_state state;
     /* REFUSED: pending records of the item for which the destination has reported no result */
     struct br_pending pending;
-    bool whole; /* REFUSED: `pending` is all records of the item */
+    bool whole; /* REFUSED: `pending` contains all records of the item */
     bool rejected;
-    bool over_limit; /* REFUSED: the reason is that the destination has reached detached_bytes */
-    size_t detached; /* bytes that the delivery counts for its destination while it is detached */
+    /* REFUSED: the item was refused because the destination has reached detached_bytes */
+    bool over_limit;
+    size_t detached; /* bytes added to destination.detached while the delivery is detached */
     struct br_item
-        /* detached delivery: an item with the data and without pending records, to be held after
-         * a refusal; or NULL */
+        /* detached delivery: an item with the same data and without pending records, which is
+         * held after a refusal; or NULL */
         *spare;
 };
 
-/* The deliveries of one item. */
+/* The deliveries of one item to all destinations. */
 struct group {
     struct br_fanout *fanout;
     struct br_item *item;
     struct br_copies *copies;
     uint32_t count; /* number of pending records of the item */
     unsigned n_under_way, n_held;
-    /* a destination accepted or rejected the item, so the sender must not send it again */
+    /* a destination has accepted or rejected the item, so the sender must not send it again */
     bool taken;
     bool waited; /* the sender has waited for BR_FANOUT_WAIT_MS */
     /* fires BR_FANOUT_WAIT_MS after the sender began to wait, and sets `waited` */
     struct br_timer timer;
-    bool detached; /* the item has ended; `item` and `copies` are NULL */
+    bool detached; /* the item has ended although deliveries remain; `item` and `copies` are NULL */
     enum br_signal signal;
-    struct br_outcome outcome; /* folded from deliveries that were accepted or rejected */
-    struct br_outcome refusal; /* folded from the other deliveries */
+    /* combined outcome of the deliveries that were accepted or rejected */
+    struct br_outcome outcome;
+    struct br_outcome refusal; /* combined outcome of the other deliveries */
     struct delivery deliveries[];
 };
 
@@ -97,7 +100,7 @@ static struct destination *fanout_destination_of(const struct delivery *delivery
     return &delivery->group->fanout->destinations[delivery - delivery->group->deliveries];
 }
 
-/* Folds an outcome into another. Takes the maximum of the rejected counts and not their sum,
+/* Combines an outcome with another. Takes the maximum of the rejected counts and not their sum,
  * because all destinations received the same records. */
 static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcome)
 {
@@ -132,8 +135,8 @@ static void fanout_drop(struct destination *destination, struct br_item *item, c
 }
 
 /* Adds an item without parent and callback to the hold. If a sender waits for the item,
- * `delivery` is its delivery, which ends with it; otherwise NULL. Returns false if the item was
- * dropped. */
+ * `delivery` is its delivery and ends with the item; otherwise `delivery` is NULL. Returns false
+ * if the item was dropped. */
 static bool fanout_add_held(struct destination *destination, struct br_item *item,
                             struct delivery *delivery)
 {
@@ -230,7 +233,8 @@ static struct br_item *fanout_copy_item(const struct br_item *item)
     struct br_item *spare = br_item_twin(item);
     if (!spare)
         return NULL;
-    spare->metadata = NULL; /* the metadata is in the arena of `item`, which may be freed first */
+    /* not copied: the metadata is in the arena of `item`, which may be freed first */
+    spare->metadata = NULL;
     if (br_item_keep_metadata(spare, item))
         return spare;
     br_item_free(spare);
@@ -251,12 +255,12 @@ static struct br_item *fanout_make_held(struct delivery *delivery)
     return spare;
 }
 
-/* Drops the item for one destination. */
+/* Drops the delivery's item for its destination; the other destinations are not affected. */
 static void fanout_drop_delivery(struct delivery *delivery, const char *reason, const char *why)
 {
     struct group *group = delivery->group;
     enum br_signal signal = group->item->signal;
-    /* lets the ledger of the destination's exporter count the records, too */
+    /* creates the pending records, which count in the ledger of the destination's exporter, too */
     (void)fanout_make_pending(delivery);
     fanout_count_dropped(fanout_destination_of(delivery), signal, br_copies_size(group->copies),
                          why);
@@ -407,7 +411,7 @@ static void fanout_end_detached(struct group *group)
 }
 
 /* Holds a detached item that was refused. Returns false if some of its records already have a
- * result, if the fan-out is closing, or without memory. */
+ * result, if the fan-out is closing, or if memory is short. */
 static bool fanout_hold_detached(struct delivery *delivery, struct br_item *child)
 {
     struct br_item *spare = delivery->spare;
@@ -509,7 +513,7 @@ static void fanout_on_delivery(struct br_item *child, void *arg)
 
 /* --- Sending --------------------------------------------------------------------------------- */
 
-/* Returns true if the destination has as many detached bytes as allowed. */
+/* Returns true if the detached deliveries of the destination have reached detached_bytes. */
 static bool fanout_is_over_limit(const struct destination *destination)
 {
     return destination->config.detached_bytes &&
@@ -525,7 +529,8 @@ static bool fanout_all_over_limit(const struct br_fanout *fanout)
     return n == fanout->count;
 }
 
-/* Returns the data for one destination, without pending records. Returns NULL without memory. */
+/* Returns an item with the data for one destination, without pending records. Returns NULL if
+ * memory is short. */
 static struct br_item *fanout_make_child(const struct group *group,
                                          const struct destination *destination)
 {

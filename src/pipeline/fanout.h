@@ -2,22 +2,24 @@
 /*
  * A fan-out sends each item to several destinations. An item that a destination has accepted is not
  * sent to it again. If another destination has refused the same item, the fan-out holds the item
- * for that one (hold.h), within a limit, and the sender gets the outcome of the first. The sender
- * has to send the item again only if every destination has refused it; then the fan-out keeps
- * nothing.
+ * for that destination (hold.h), within a limit. The sender then gets the outcome of the
+ * destination that has accepted the item. The sender has to send the item again only if every
+ * destination has refused it; in that case the fan-out does not keep the item.
  *
- * The sender waits for a held item in two cases. With BR_SENDER_WAITS it waits until the item has
- * ended. If the destination answers only after delivery (`delivers`) and the sender was not
- * answered, it waits for at most BR_FANOUT_WAIT_MS. If the item is dropped for one destination, the
- * sender receives a partial success with all records rejected, so that it does not send them again
- * to all. If the item is still held, the outcome's text reports that. After a sender has waited in
- * vain, others do not wait until the destination accepts an item again.
+ * The sender waits for a held item in two cases. With BR_SENDER_WAITS the sender waits until the
+ * item has ended. If the destination answers only after delivery (`delivers`) and the sender was
+ * not answered, it waits for at most BR_FANOUT_WAIT_MS. If the item is dropped for one destination,
+ * the sender receives a partial success with all records rejected. So the sender does not send them
+ * again to all destinations. If the item is still held when the sender is answered, the outcome's
+ * text reports that. After a sender has waited in vain, other senders do not wait until the
+ * destination accepts an item again.
  *
- * A destination that does not answer, or retries for a long time by itself, would delay the sender
- * and so the other destinations. Its deliveries are detached: the item ends without them, within
- * the limit `detached_bytes`. A detached item that is refused is held as above. One that a `final`
- * destination gives up is dropped for it. Above the limit, further items are held or dropped for
- * the destination, as long as another destination accepts them.
+ * A destination that does not answer, or retries for a long time by itself, would delay the sender,
+ * and so the delivery to the other destinations. Deliveries to it are detached: the item ends
+ * without them, within the limit `detached_bytes`. A detached item that is refused is held, like an
+ * item that is not detached. If a `final` destination gives up a detached item, the item is dropped
+ * for that destination. Above `detached_bytes`, further items are held or dropped for the
+ * destination, as long as another destination accepts them.
  *
  * The ledger counts each record once, however many destinations there are (core/pending.h).
  */
@@ -30,13 +32,14 @@ struct br_fanout_end {
     /* ledger of the exporter, if the destination is an exporter; otherwise NULL */
     struct br_ledger *ledger;
     const char *name; /* name of the destination in log lines; borrowed */
-    /* label of the destination's metrics, `kind="id"`: exporter="otlp/tempo"; borrowed until
-     * br_fanout_new returns */
+    /* the destination's metrics have the label `kind="id"`, such as exporter="otlp/tempo";
+     * borrowed until br_fanout_new returns */
     const char *kind, *id;
     /* BR_DONE from the destination means that the item was delivered, not only queued */
     bool delivers;
-    /* BR_RETRY from the destination means that it has given up. Then nothing is held for it, and
-     * no sender waits for it if another destination has the data. */
+    /* BR_RETRY from the destination means that the destination has given up. Therefore nothing
+     * is held for a final destination, and no sender waits for it if another destination has the
+     * data. */
     bool final;
     /* limit in bytes of the detached deliveries; 0: no delivery is detached */
     size_t detached_bytes;
@@ -44,7 +47,8 @@ struct br_fanout_end {
 
 /* Configuration `service::fanout`. */
 struct br_fanout_config {
-    int64_t hold_size;  /* most bytes held for each destination, by all workers together */
+    /* largest number of bytes held for each destination, by all workers together */
+    int64_t hold_size;
     uint64_t hold_time; /* longest time that an item is held, in nanoseconds */
 };
 
@@ -63,12 +67,12 @@ struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_con
 struct br_consumer *br_fanout_input(struct br_fanout *fanout);
 
 /* br_fanout_idle returns true if no item is held or detached. br_fanout_on_end sets a function
- * (may be NULL) that is called when such an item has ended. */
+ * (may be NULL) that is called when a held or detached item has ended. */
 bool br_fanout_idle(const struct br_fanout *fanout);
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg);
 
-/* Drops the held items with the reason "shutdown", and holds no further ones. */
+/* Drops the held items with the reason "shutdown", and does not hold further items. */
 void br_fanout_close(struct br_fanout *fanout);
 
-/* Frees the fan-out. None of its deliveries may be under way. Accepts NULL. */
+/* Frees the fan-out. No delivery of the fan-out may be under way. Accepts NULL. */
 void br_fanout_free(struct br_fanout *fanout);

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-/* delay of the next offer; a timer that is due at once can run several times in one loop
- * iteration */
+/* milliseconds until the next offer; not 0, because a timer that is due at once can run several
+ * times in one loop iteration */
 #define NEXT_ITERATION_MS 1
 #define NODE_FIRST_MS 200
 #define NODE_MAX_MS 10000
@@ -16,9 +16,9 @@ struct held {
     /* the current attempt to deliver the item; NULL while the item waits */
     struct br_item *attempt;
     void *arg;
-    struct br_timer timer; /* BR_HOLD_APART: ends the waiting of the item */
+    struct br_timer timer; /* BR_HOLD_APART: fires when the item is offered again */
     uint64_t number, until_ms;
-    uint64_t delay_ms; /* policy with `hints`: milliseconds of the item's next delay */
+    uint64_t delay_ms; /* with policy.hints: milliseconds of the item's next delay */
     uint64_t bytes;
     uint32_t n_pending; /* number of pending records when the item was added */
 };
@@ -50,7 +50,7 @@ static void hold_stop_waiting(struct held *held)
     held->hold->n_waiting--;
 }
 
-/* Ends an item that is not in `waiting`. */
+/* Ends an item that was already removed from `waiting`. */
 static void hold_end(struct held *held, const struct br_outcome *outcome, const char *reason)
 {
     struct br_hold *hold = held->hold;
@@ -134,7 +134,7 @@ static void hold_wait(struct held *held)
     hold->n_waiting++;
 }
 
-/* Lets the item wait for the timer of the item. Returns false if it is not tried again. */
+/* Lets the item wait for its own timer. Returns false if the item is not tried again. */
 static bool hold_wait_apart(struct held *held, const struct br_outcome *outcome)
 {
     struct br_hold *hold = held->hold;
@@ -169,7 +169,7 @@ static void hold_refuse(struct held *held, const struct br_outcome *outcome)
 
 static void hold_offer_waiting(struct br_hold *hold);
 
-/* Continues after an item was refused or has ended. */
+/* Starts the next offers after an item was refused or has ended. */
 static void hold_continue(struct br_hold *hold)
 {
     if (hold->config.policy.group && !hold->progress && hold->n_offered == 0)
@@ -229,7 +229,8 @@ static void hold_offer_one(struct br_hold *hold)
     if (!held)
         return;
     hold_stop_waiting(held);
-    /* armed before the offer, because a refusal of the offer can postpone the timer */
+    /* armed before the offer, because br_hold_pause can postpone the timer if the offer is
+     * refused */
     if (hold->n_waiting)
         (void)br_host_timer(hold->config.host, &hold->timer, NEXT_ITERATION_MS, hold_on_timer);
     hold_offer(held);
@@ -359,7 +360,7 @@ void br_hold_init_for_node(struct br_hold *hold, struct br_node *node, struct br
                                           .end = hold_on_node_end,
                                           .on_end = on_end,
                                           .arg = arg};
-    /* this kind of hold has no timer, so the initialization cannot fail */
+    /* BR_HOLD_APART does not use the timer of the hold, so the initialization cannot fail */
     (void)br_hold_init(hold, &config);
     hold->node = node;
 }

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define PREFIX 2 /* bytes at the start of a key: signal, and whether the sender waits */
+/* number of bytes at the start of a key: the signal, and whether the sender waits */
+#define PREFIX 2
 
 struct br_partitions {
     struct br_node *node;
@@ -29,8 +30,8 @@ static bool partition_separates(const struct br_strings *keys, const char *name)
     return false;
 }
 
-/* Writes the key of the item's partition: its values of the configured metadata keys. Items may
- * contain more metadata, for other components. */
+/* Writes the key of the item's partition, which contains the item's values of the configured
+ * metadata keys. Items may contain more metadata, for other components. */
 static void partition_key_of(const struct br_partitions *partitions, const struct br_item *item,
                              struct br_str *out)
 {
@@ -46,7 +47,7 @@ static void partition_key_of(const struct br_partitions *partitions, const struc
     }
 }
 
-/* Frees an idle batcher. Returns false if no batcher is idle. */
+/* Frees one idle batcher. Returns false if no batcher is idle. */
 static bool partition_remove_idle(struct br_partitions *partitions)
 {
     struct br_batcher *batcher;

@@ -14,30 +14,33 @@ struct br_queue {
     struct br_node *node;
     const struct br_queue_config *config;
     struct br_consumer *next;
-    /* batchers of the key `batch`; NULL: the config has no `batch` */
+    /* batchers configured by the key `batch`; NULL if the config does not contain `batch` */
     struct br_partitions *batchers;
-    struct br_list waiting; /* items that no consumer has taken yet */
-    /* items that wait because the queue is full (block_on_overflow) */
+    struct br_list waiting; /* items that were not sent to `next` yet */
+    /* items that are not in the queue yet, because the queue is full (block_on_overflow) */
     struct br_list overflow;
-    struct br_list sent_items; /* items sent to `next` */
-    /* size of the waiting and sent items of each signal, in units of the sizer; with batchers,
-     * their br_item.weight */
+    struct br_list sent_items; /* items sent to `next` that have not ended */
+    /* by signal: size of the waiting and sent items, in units of the sizer; with batchers, the
+     * sum of br_item.weight */
     size_t sizes[BR_SIGNALS];
-    /* number of sent items that have not ended: of both signals together, and of each signal */
+    /* number of sent items that have not ended: in total, and by signal */
     unsigned in_flight, n_in_flight[BR_SIGNALS];
-    size_t capacity; /* this worker's share of queue_size, and in `consumers` of num_consumers */
+    /* this worker's share of queue_size; `consumers` is its share of num_consumers */
+    size_t capacity;
     unsigned consumers;
-    struct br_deferred room; /* runs after batches have ended */
-    struct br_timer again;   /* tries again to send after memory was short; parked otherwise */
+    struct br_deferred room; /* runs queue_on_room after batches have ended */
+    /* fires when sending is tried again after memory was short; parked otherwise */
+    struct br_timer again;
     bool draining, closing;
-    void (*watch)(void *arg, const struct br_item *item, bool begins); /* may be NULL */
+    /* function of br_queue_watch, or NULL */
+    void (*watch)(void *arg, const struct br_item *item, bool begins);
     void *watch_arg;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     struct br_log_limit log_limit;
     struct br_exporter_counts counts;
     double *refused[BR_SIGNALS];
-    /* histograms of the sizes of received requests: records, and bytes */
+    /* histograms of the sizes of received requests: one in records, one in bytes */
     struct br_histogram *enqueued, *enqueued_bytes;
     double *size_metrics[BR_SIGNALS], *flight_metrics[BR_SIGNALS];
 };
@@ -54,7 +57,8 @@ static size_t queue_size_of(const struct br_queue *queue, const struct br_item *
     }
 }
 
-/* Returns the size of all held data of a signal, including the data in batchers. */
+/* Returns the size of all data that the queue holds for a signal, including the data in
+ * batchers. */
 static size_t queue_signal_size(const struct br_queue *queue, enum br_signal signal)
 {
     return queue->batchers ? br_partitions_weight(queue->batchers, signal) : queue->sizes[signal];
@@ -71,7 +75,7 @@ static void queue_show_size(struct br_queue *queue, enum br_signal signal)
         *queue->size_metrics[signal] = (double)queue_signal_size(queue, signal);
 }
 
-/* Counts an item whose attempt at delivery begins or has ended. */
+/* Counts an item whose delivery attempt begins (`begins`) or has ended. */
 static void queue_count_flight(struct br_queue *queue, enum br_signal signal, bool begins)
 {
     queue->in_flight = begins ? queue->in_flight + 1 : queue->in_flight - 1;
@@ -101,7 +105,7 @@ static void queue_check_empty(struct br_queue *queue)
         fn(queue->on_empty_arg);
 }
 
-/* Drops an item whose delivery the exporter has given up, and whose sender was answered. */
+/* Drops an item that the exporter has given up and whose sender was answered. */
 static void queue_drop_item(struct br_queue *queue, struct br_item *item,
                             const struct br_outcome *outcome)
 {
@@ -221,7 +225,8 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item)
         queue_hold(queue, item);
         return;
     }
-    /* The sender is answered, and the queue is responsible for a copy of the item. */
+    /* The sender is answered now, and from then on the queue is responsible for a copy of the
+     * item. */
     struct br_item *copy = br_item_new(queue->node->host, item->signal);
     if (!copy || !br_item_keep_metadata(copy, item) || br_item_absorb(copy, item)) {
         br_item_free(copy);
@@ -260,7 +265,8 @@ static void queue_consume(struct br_consumer *self, struct br_item *item)
     }
 }
 
-/* Receives a batch. The batch only has to be queued, because its callback reports the result. */
+/* Receives a batch from the batchers. The batch only has to be queued, because its callback
+ * reports its result to the batcher. */
 static void queue_batched_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *queue = br_container_of(self, struct br_queue, batched);
@@ -276,7 +282,8 @@ static void queue_on_room(struct br_deferred *deferred)
     queue_check_empty(queue);
 }
 
-/* Deferred, because a batcher that has just become idle can be freed when other items arrive. */
+/* The work is deferred, because a batcher that has just become idle can be freed when queued
+ * items are processed. */
 static void queue_on_batch_end(void *arg)
 {
     struct br_queue *queue = arg;
@@ -342,8 +349,8 @@ static void queue_make_metrics(struct br_queue *queue)
         br_node_size_histogram(queue->node, "otelcol_exporter_enqueue_size_bytes", true);
 }
 
-/* The Collector has a queue for each signal, with the label data_type. Braid's signals share a
- * queue, so each label has the whole capacity. */
+/* The Collector has a queue for each signal; its gauges have the label data_type. In Braid the
+ * signals share a queue, so the gauge of each signal has the whole capacity. */
 static void queue_make_gauges(struct br_queue *queue)
 {
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {

@@ -6,7 +6,7 @@
 #include "pipeline/exporter.h"
 
 #define AGAIN_MS 1000
-/* milliseconds without an answer, after which the next answer wakes the waiting items */
+/* milliseconds without an answer from the server; the next answer then wakes the waiting items */
 #define SILENCE_MS 5000
 #define WAKE_OVER_MS 1000.0
 #define HINT_MIN_MS 100
@@ -18,24 +18,26 @@ struct br_retry {
     struct br_consumer *next;
     struct br_list held; /* list of struct attempt: all items that have not ended */
     struct br_log_limit log_limit, back_limit;
-    /* time of the first failure since the last answer, in monotonic milliseconds; 0: no failure */
+    /* time of the first failure since the last answer, in milliseconds of the monotonic clock;
+     * 0: no failure */
     uint64_t failing_since_ms;
     struct silence {
-        /* time of the signal's first failure since the last answer, in monotonic milliseconds;
-         * 0: no failure */
+        /* time of the signal's first failure since the last answer, in milliseconds of the
+         * monotonic clock; 0: no failure */
         uint64_t since_ms;
         bool reachable; /* a connection was opened since `since_ms` */
-        /* state of each signal, because the signals can have different servers */
+        /* by signal, because the two signals can have different servers */
     } silences[BR_SIGNALS];
-    bool logged;         /* the failure was logged */
-    bool stopped;        /* nothing is tried again (br_retry_stop) */
+    bool logged;         /* a failure since the last answer was logged */
+    bool stopped;        /* no item is tried again (br_retry_stop) */
     bool keeps;          /* items are tried until they are max_age_ms old (br_retry_keep) */
-    uint64_t max_age_ms; /* 0: without limit */
+    uint64_t max_age_ms; /* age at which an item is not tried again, in milliseconds; 0: no limit */
     bool closing;
 };
 
-/* An item that has not ended yet. An item that is too large is divided into pieces. They are
- * tried one after the other, because the result of each piece affects how the next one is tried. */
+/* An item that has not ended yet. An item that is too large is divided into pieces. The pieces
+ * are tried one after the other, because the result of each piece affects how the next one is
+ * tried. */
 struct attempt {
     struct br_list link;
     struct br_retry *retry;
@@ -44,10 +46,11 @@ struct attempt {
     struct br_timer timer;
     uint64_t started_ms;
     double interval_ms;
-    unsigned n_refused;    /* number of pieces that were refused in a row */
-    unsigned most_refused; /* limit of n_refused, above which each request waits */
-    bool tried_largest;    /* `item` is the largest piece and is tried out of order */
-    bool unreachable;      /* the item waits for a server that is unreachable */
+    unsigned n_refused; /* number of pieces that were refused in a row */
+    /* if n_refused is above this limit, each request waits for the retry delay */
+    unsigned most_refused;
+    bool tried_largest; /* `item` is the largest piece and is tried out of order */
+    bool unreachable;   /* the item waits because the server is unreachable */
 };
 
 static void retry_try_once(struct attempt *attempt);
@@ -86,7 +89,7 @@ static void retry_on_due(struct br_timer *timer)
 }
 
 /* Returns a delay with exponential back-off and jitter, as in the Collector. If the server sent
- * a delay, returns that (OTLP, "Failures"), but at least HINT_MIN_MS. */
+ * a delay, returns the server's delay (OTLP, "Failures"), but at least HINT_MIN_MS. */
 static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
 {
     const struct br_retry_config *retry_config = attempt->retry->config;
@@ -142,7 +145,7 @@ static void retry_wake_all(struct br_retry *retry, enum br_signal signal)
     }
 }
 
-/* Wakes one waiting item of the signal. The other items follow if it succeeds. */
+/* Wakes one waiting item of the signal. The other items are woken if that item succeeds. */
 static void retry_wake_one(struct br_retry *retry, enum br_signal signal)
 {
     struct attempt *attempt = retry_next_unreachable(retry, &retry->held, signal);
@@ -167,8 +170,8 @@ static void retry_note_silence(struct br_retry *retry, enum br_signal signal)
         silence->since_ms = br_host_mono_ms(retry->node->host);
 }
 
-/* Wakes the waiting items if an answer ends a silence. A server that accepts some items and refuses
- * others causes no silence, so each item keeps its delay. */
+/* Wakes the waiting items if the server answers after a silence. A server that accepts some
+ * items and refuses others causes no silence, so each item keeps its delay. */
 static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
 {
     struct silence was = retry->silences[signal];
@@ -194,8 +197,8 @@ static void retry_log_failure(struct br_retry *retry, const struct br_outcome *o
         retry->logged = true;
 }
 
-/* Notes an answer of the server. Ignores an answer right after a failure, because its request
- * can have been sent before the failure. */
+/* Notes an answer of the server. Ignores an answer right after a failure, because the answered
+ * request can have been sent before the failure. */
 static void retry_note_answer(struct br_retry *retry)
 {
     uint64_t now = br_host_mono_ms(retry->node->host);
@@ -225,7 +228,7 @@ static bool retry_is_over(const struct attempt *attempt, uint64_t now_ms, uint64
     return limit_ms && now_ms - since_ms + delay_ms > limit_ms;
 }
 
-/* Arms the timer for the next try, or ends the item if there is none. */
+/* Arms the timer for the next try, or ends the item if it is not tried again. */
 static void retry_again(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_host *host = attempt->retry->node->host;
@@ -294,8 +297,8 @@ static bool retry_divide(struct attempt *attempt)
 }
 
 /* Continues with the next piece. When too many pieces were refused in a row, the largest piece
- * is tried once out of order, because the bad records can be adjacent. If that piece is refused
- * too, the server is expected to refuse the others as well. */
+ * is tried once out of order, because the bad records can be adjacent. If the largest piece is
+ * refused too, the server is expected to refuse the others as well. */
 static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcome)
 {
     if (br_list_empty(&attempt->pieces)) {
@@ -433,8 +436,8 @@ void br_retry_free(struct br_retry *retry)
         return;
     retry->closing = true;
     retry->node->retry = NULL;
-    /* The exporter was destroyed before, and every attempt under way has completed since; the
-     * remaining items wait for a timer. */
+    /* The exporter was destroyed earlier, and all attempts that were under way have completed
+     * since. Therefore the items that remain are those that wait for a timer. */
     while (!br_list_empty(&retry->held)) {
         struct attempt *attempt = br_container_of(retry->held.next, struct attempt, link);
         struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");

@@ -41,7 +41,7 @@ static uint32_t identity_hash(const struct join_table *table, const uint8_t *any
     return reference ? join_texts_hash(texts, reference) : join_table_hash_value(table, any, len);
 }
 
-/* Returns true if the SDK's language has a runtime that assigns its own thread ids. */
+/* Returns true if programs in the SDK's language have a runtime that assigns its own thread ids. */
 static bool identity_is_managed(const struct join_table *table, uint32_t language)
 {
     static const char *const managed[] = {"java", "dotnet", "python", "nodejs",
@@ -81,13 +81,13 @@ void join_identity_read(const struct join_table *table, const uint8_t *p, const 
 
 /* --- Services --------------------------------------------------------------------------- */
 
-/* A text and its string index in the dictionary; 0: the text is not in the dictionary. */
+/* A text, and its string index if it is in the dictionary; otherwise the index is 0. */
 struct text {
     struct br_entry text;
     uint64_t index;
 };
 
-/* Returns the string in an AnyValue, or an empty one if it contains none. */
+/* Returns the string in an AnyValue, or an empty text if the AnyValue contains no string. */
 static struct text join_identity_service_text_of(struct br_value value,
                                                  const struct join_texts *texts)
 {
@@ -104,8 +104,8 @@ struct pair {
     struct text value;
 };
 
-/* Returns the key and the string of a KeyValue. A key in the message takes precedence over a
- * reference. */
+/* Returns the key and the string value of a KeyValue. If the key is in the message itself, that
+ * key takes precedence over a reference to the dictionary. */
 static struct pair join_identity_service_pair_of(const struct br_keyvalue *kv,
                                                  const struct join_texts *texts)
 {

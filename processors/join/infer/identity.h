@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads from attributes where a span or a sample ran: its thread, process and service, and the
- * places (host, container, pod and instance). Each is stored as the hash of its text with the
- * table's secret; a number is hashed as its decimal digits. The hash 0 means that the attribute is
- * absent.
+ * Reads from attributes where a span or a sample ran: its thread, process and service, and its
+ * places (host, container, pod and instance). The value of each attribute is stored as a hash of
+ * its text with the table's secret. A number is hashed as its decimal digits. The hash 0 means that
+ * the attribute is absent.
  *
  * Source: opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host,
  * container, k8s, service).
@@ -14,15 +14,15 @@
 
 struct join_texts;
 
-/* Returns the meaning of an attribute's key for enum join_where, or JOIN_WHERES if the key has
- * none of these meanings. */
+/* Returns the value of enum join_where that an attribute's key stands for, or JOIN_WHERES if the
+ * key does not stand for any. */
 enum join_where join_where_of(const void *key, size_t len);
 
 /* Returns the hash of an AnyValue that is a text or an integer. Returns 0 if the value has
  * another type or is empty. `where` is the meaning of the attribute's key. `texts` resolves
- * references to strings; it may be NULL without references. For JOIN_RUNTIME, whose value is an
- * SDK's language, returns 0 if the thread ids of that language are the operating system's.
- * Source: semantic conventions, thread.id. */
+ * references to strings; it may be NULL if there are none. The value of JOIN_RUNTIME is the
+ * language of an SDK. For JOIN_RUNTIME, the result is 0 if thread ids in that language are those
+ * of the operating system. Source: semantic conventions, thread.id. */
 uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
                           size_t len, struct join_texts *texts);
 
@@ -40,8 +40,9 @@ static inline bool join_same_thread(uint32_t a_id, uint32_t a_name, uint32_t b_i
     return !a_id || !b_id || a_id == b_id;
 }
 
-/* The service that a Resource describes: a hash without and a hash with its instance (0:
- * absent), and its name. `texts` resolves references to strings; it may be NULL. */
+/* The service that a Resource describes: its name, a hash of the service without its instance,
+ * and a hash that includes the instance (0: the Resource contains no instance). `texts` resolves
+ * references to strings; it may be NULL. */
 struct join_service {
     uint64_t service, instance;
     const uint8_t *name;

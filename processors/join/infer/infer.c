@@ -6,23 +6,25 @@
 #include "base/map.h"
 #include "wire/protobuf.h"
 
-#define KNOWN_MAX 65536u   /* most entries of each map of a struct join_infer */
-#define STEPS_PER_SLOT 16u /* steps that reading an empty slot counts as */
-/* most spans that are open at a time on one thread; if there are more, no span is selected */
+#define KNOWN_MAX 65536u   /* largest number of entries in each map of a struct join_infer */
+#define STEPS_PER_SLOT 16u /* number of steps that reading an empty slot counts as */
+/* largest number of spans that are open at a time on one thread; if there are more, no span is
+ * selected */
 #define OPEN_MAX 64u
 
-/* The spans of a set of threads in one level and one time slot (join_table_neighbours). */
+/* The spans of a set of threads that are in one level and one time slot (join_table_neighbours). */
 struct slot {
     struct join_neighbour *spans;
     unsigned count;
-    bool more; /* the slot contains more spans than were read */
+    bool more; /* true if the slot contains more spans than were read */
 };
 
 /* A span to which timestamps were assigned. */
 struct found {
     const struct join_neighbour *span;
     uint64_t number;
-    /* totals of the span's samples that name no span; NULL: the span has none */
+    /* totals of those samples of the span that do not name a span; NULL: the span has no such
+     * samples */
     struct join_totals *share;
 };
 
@@ -70,8 +72,8 @@ bool join_thread_is_stored_by(const struct join_identity *where, enum join_threa
            key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
 }
 
-/* Returns true if spans of the thread may be found by this key: by the thread's id, or by its
- * name if the ids of both sides have different origins. */
+/* Returns true if spans of the thread may be found by `key`. The key is the thread's id, or its
+ * name if the thread ids of span and sample have different origins. */
 static bool infer_is_sought_by(const struct join_identity *where, enum join_thread_key key)
 {
     return infer_threads(where, key).thread &&
@@ -128,7 +130,7 @@ static bool infer_slot(struct join_infer *infer, const struct join_threads *thre
         ret->count || ret->more ? br_arena_alloc(infer->arena, sizeof *stored) : NULL;
     if (stored) {
         *stored = *ret;
-        /* if the map is full, the slot is read from the table again the next time */
+        /* if the map is full, the slot is not stored and will be read from the table again */
         (void)br_map_put(infer->slots, key, sizeof key, stored, NULL);
     }
     return true;
@@ -161,9 +163,9 @@ static bool infer_is_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Returns true if the span and the sample ran in the same process: no attribute that both sides
- * have differs, and at least one place is the same. A service alone does not identify a process,
- * because its replicas often have the same process and thread ids. */
+/* Returns true if the span and the sample ran in the same process. Attributes that both have
+ * must be equal, and at least one place must be the same. A service alone does not identify a
+ * process, because its replicas often have the same process and thread ids. */
 static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
                                   const struct join_identity *where)
 {
@@ -195,18 +197,19 @@ static bool infer_is_same_span(const struct join_neighbour *neighbour, const uin
 struct open {
     const struct join_neighbour *spans[OPEN_MAX];
     unsigned count;
-    bool unknown; /* further spans may have been open that have been evicted */
+    bool unknown; /* true if further spans, which have been evicted, may have been open */
 };
 
-/* The two spans of a timestamp: `span`, in which the timestamp was taken, and `linked`, to which
- * the exported sample is linked. They differ if a span arrived after the sample was released.
- * NULL: no such span. */
+/* The two spans of a timestamp. The timestamp was taken in `span`; the exported sample is linked
+ * to `linked`. The two differ if a span arrived after the sample was released. NULL: there is no
+ * such span. */
 struct owners {
     const struct join_neighbour *span, *linked;
 };
 
-/* Adds the open spans of one time slot. If the key is a thread name, skips spans that have a
- * thread id of the same origin as the sample's, because these spans are found by their id. */
+/* Adds the open spans of one time slot. If spans are sought by thread name, skips spans whose
+ * thread id has the same origin as the sample's, because these spans are found by their thread
+ * id. */
 static void infer_add_open(struct join_infer *infer, const struct join_threads *threads,
                            unsigned level, uint64_t number, const struct join_identity *where,
                            uint64_t time_ns, struct open *open)
@@ -254,8 +257,8 @@ static void infer_open_at(struct join_infer *infer, const struct join_identity *
     }
 }
 
-/* Returns the index in `open` of the parent of span `index`, or open->count if the parent is not
- * in `open`. */
+/* Returns the index in `open` of the parent of span `index`. Returns open->count if the parent
+ * is not in `open`. */
 static unsigned infer_parent_of(const struct open *open, unsigned index)
 {
     const struct join_neighbour *span = open->spans[index];
@@ -266,9 +269,9 @@ static unsigned infer_parent_of(const struct open *open, unsigned index)
     return k;
 }
 
-/* Returns the span that is below all other open spans, or NULL if such a span does not exist.
- * This span is the only one that is not the parent of another open span, and the chain of its
- * parents contains all others. */
+/* Returns the span that is below all other open spans, or NULL if there is no such span. The
+ * returned span is the only open span that is not the parent of another open span, and all other
+ * open spans are its ancestors. */
 static const struct join_neighbour *infer_deepest(const struct open *open)
 {
     const unsigned count = open->count;
@@ -291,8 +294,8 @@ static const struct join_neighbour *infer_deepest(const struct open *open)
     return n_above == count - 1 ? span : NULL;
 }
 
-/* Removes the spans that arrived too late for a sample to be linked to them. Returns true if at
- * least one span was removed. */
+/* Removes the spans that arrived too late for a link from the sample. Returns true if at least
+ * one span was removed. */
 static bool infer_drop_late(struct open *open, struct join_release_time release_time)
 {
     unsigned n = 0, count = open->count;
@@ -303,10 +306,10 @@ static bool infer_drop_late(struct open *open, struct join_release_time release_
     return n < count;
 }
 
-/* Returns the spans of a timestamp. `deferred` is the record of the timestamp when totals are
- * computed, or NULL when a sample is linked. When totals are computed, spans that were evicted
- * after the window do not make the result unknown, because their timestamps were assigned
- * before. */
+/* Returns the spans of a timestamp. When totals are computed, `deferred` is the record that
+ * contains the timestamp. When a sample is linked, `deferred` is NULL. When totals are computed,
+ * spans that were evicted after the window do not make the result unknown, because their
+ * timestamps were assigned before. */
 static struct owners infer_owners_at(struct join_infer *infer, const struct join_identity *where,
                                      uint64_t time_ns, const struct join_deferred *deferred)
 {
@@ -326,8 +329,8 @@ static bool infer_is_same(const struct join_neighbour *first, const struct join_
     return first && second && infer_is_same_span(first, second->trace_id, second->span_id);
 }
 
-/* Returns the spans that all these timestamps have in common. Both spans are NULL after too many
- * steps. */
+/* Returns the spans that all these timestamps have in common. If too many steps were taken, both
+ * spans are NULL. */
 static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
                                      const uint64_t *times, uint64_t n_times,
                                      const struct join_deferred *deferred)
@@ -369,8 +372,8 @@ static void infer_found_key(const uint8_t *trace_id, uint64_t span_id, uint8_t r
     memcpy(ret + 16, &span_id, sizeof span_id);
 }
 
-/* Returns the entry of a span and creates the entry if necessary. Returns NULL if `span` is NULL
- * or memory is short. */
+/* Returns the entry of a span, which is created if it does not exist. Returns NULL if `span` is
+ * NULL or memory is short. */
 static struct found *infer_find(struct join_infer *infer, const struct join_neighbour *span)
 {
     uint8_t key[FOUND_KEY];
@@ -408,7 +411,7 @@ bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *v
     return true;
 }
 
-/* --- Figures --- */
+/* --- Totals --- */
 
 bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key key,
                         struct join_thread_ids *ret)
@@ -421,7 +424,7 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
     return thread && process;
 }
 
-/* The current deferred record of a thread, whose timestamps are being assigned to spans. */
+/* A deferred record of a thread, while its timestamps are being assigned to spans. */
 struct infer_sharing {
     struct join_infer *infer;
     const struct join_identity *where; /* where the samples were taken */
@@ -429,8 +432,8 @@ struct infer_sharing {
     const struct join_deferred_cursor *cursor;
 };
 
-/* Adds timestamps to the totals of the span in which they were taken. With `linked`, counts the
- * timestamps for the span to which their sample is linked instead. */
+/* Adds timestamps to the totals of the span in which they were taken. If `linked` is true, only
+ * adds to the number of samples that are linked to the span. */
 static void infer_add_share(const struct infer_sharing *sharing, const struct join_neighbour *span,
                             bool linked, uint64_t value, uint64_t n_times)
 {
@@ -452,8 +455,8 @@ static void infer_add_share(const struct infer_sharing *sharing, const struct jo
         join_totals_add_sample(infer->table, found->share, &sample, false);
 }
 
-/* Assigns a record that has a single value for all its timestamps, which cannot be divided among
- * several spans. */
+/* Assigns the timestamps of a record that has a single value for all of them. A value for
+ * several timestamps cannot be divided among several spans. */
 static void infer_share_whole(const struct infer_sharing *sharing)
 {
     const struct join_deferred *deferred = &sharing->cursor->deferred;
@@ -489,7 +492,7 @@ static void infer_share_each(const struct infer_sharing *sharing)
 }
 
 /* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at
- * the end or after too many steps. */
+ * the end, or if too many steps were taken. */
 static bool infer_next_deferred(struct join_infer *infer, const struct join_thread_ids *ids,
                                 struct join_deferred_cursor *cursor)
 {
@@ -502,7 +505,7 @@ static bool infer_next_deferred(struct join_infer *infer, const struct join_thre
     return found;
 }
 
-/* Returns true if the key is seen for the first time in this item. Returns false if memory is
+/* Returns true if the key occurs for the first time in this item. Returns false if memory is
  * short. */
 static bool infer_is_first(struct join_infer *infer, const void *key, size_t len)
 {
@@ -526,8 +529,8 @@ static struct join_identity infer_deferred_identity(const struct join_deferred *
     return where;
 }
 
-/* Assigns the deferred timestamps of the threads that this key finds and that may be the same
- * thread as the span's. */
+/* Assigns the deferred timestamps that are stored under this key of the span's thread. The
+ * threads of these timestamps may be the same thread as the span's. */
 static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
                                 enum join_thread_key key)
 {
@@ -542,7 +545,7 @@ static void infer_share_threads(struct join_infer *infer, const struct join_iden
             infer_deferred_identity(deferred, where->hashes[JOIN_PROCESS]);
         const uint64_t record[] = {br_load64(ids.span), cursor.found};
         if (key != JOIN_BY_THREAD_ID && id && deferred->thread == id)
-            continue; /* the record is found by its thread id */
+            continue; /* a record whose thread has an id is found under that id */
         if (!infer_is_same_process(deferred->service, deferred->places, where) ||
             !infer_is_first(infer, record, sizeof record))
             continue;

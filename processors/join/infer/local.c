@@ -12,7 +12,7 @@
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
-#define UNKNOWN UINT16_MAX /* a depth that is not computed yet */
+#define UNKNOWN UINT16_MAX /* value of a depth that is not computed yet */
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
@@ -59,8 +59,8 @@ static uint16_t local_parent_of(const struct join_local *local,
     return i == JOIN_NO_SPAN ? 0 : (uint16_t)(i + 1);
 }
 
-/* Computes the depth of each span by walking up to an ancestor whose depth is known, and back. A
- * span that is an ancestor of itself becomes a root. */
+/* Computes the depth of each span by walking up to an ancestor whose depth is known, and back
+ * down. A span that is its own ancestor becomes a root. */
 static void local_measure_depths(struct join_local *local)
 {
     uint16_t path[JOIN_FAMILY_MAX];
@@ -103,9 +103,9 @@ static void local_order_by_depth(struct join_local *local, uint16_t *ret)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Assigns each span a place such that its descendants have the places directly after it. Before
- * a span is placed, its `first` is the size of its subtree. The `end` of a placed span is the
- * place of its next child; once all children are placed, it is the end of the subtree. */
+/* Assigns each span a place such that the places of its descendants directly follow. Before a
+ * span is placed, its `first` is the size of its subtree. The `end` of a placed span is the
+ * place of its next child. Once all children are placed, `end` is the end of the subtree. */
 static void local_place_spans(struct join_local *local)
 {
     uint16_t order[JOIN_FAMILY_MAX], next_root = 0;
@@ -257,8 +257,8 @@ static bool local_is_open(const struct join_relative *relative, uint64_t time_ns
            join_same_thread(relative->thread, relative->thread_name, thread, thread_name);
 }
 
-/* Returns true if, when a sample was released, the span was known to be below `root`: the span,
- * all its ancestors up to the root, and the root had arrived. */
+/* Returns true if the span was known to be below `root` when a sample was released: the span,
+ * the root and all spans between them had arrived. */
 static bool local_was_below(const struct join_local *local, uint32_t span, uint32_t root,
                             struct join_release_time release_time)
 {
@@ -269,8 +269,8 @@ static bool local_was_below(const struct join_local *local, uint32_t span, uint3
 
 /* Returns the deepest span at or below `root` that was open at `time_ns` on this thread.
  * `thread` and `thread_name` are hashes; a span or a sample without a thread matches every
- * thread. If several spans are deepest, returns their lowest common ancestor, which is the
- * lowest common ancestor of the first and the last of them in tree order.
+ * thread. If several spans are deepest, returns their lowest common ancestor. It is computed as
+ * the lowest common ancestor of the first and the last of the deepest spans in tree order.
  *
  * Returns `root` if samples of the service name exactly their spans, or if spans of that time
  * may have been evicted. If `release_time` is not NULL, ignores spans that arrived too late for
@@ -302,7 +302,7 @@ static uint32_t local_open(const struct join_local *local, uint32_t root, uint64
 
 /* --- Reading ---------------------------------------------------------------------------- */
 
-/* Reads the tree of the span and returns the span's number in it, or JOIN_NO_SPAN. */
+/* Reads the tree of the span and returns the span's index in the tree, or JOIN_NO_SPAN. */
 static uint32_t join_local_credit_read_tree(struct join_credit *credit,
                                             const struct join_found *named)
 {
@@ -390,12 +390,12 @@ bool join_credit_defer(struct join_credit *credit, const struct join_value_type 
     return true;
 }
 
-/* --- Sharing out --- */
+/* --- Assigning timestamps --- */
 
-/* Called for a sequence of consecutive timestamps that belong to one span. */
+/* Called for consecutive timestamps that belong to one span. `value` is the sum of their values. */
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
-/* Reserves the steps that `n_times` timestamps need. Returns false if not enough are left. */
+/* Counts the steps that `n_times` timestamps need. Returns false if not enough steps are left. */
 static bool locals_spend_steps(struct join_locals *locals, const struct join_local *local,
                                uint64_t n_times)
 {
@@ -408,10 +408,10 @@ static bool locals_spend_steps(struct join_locals *locals, const struct join_loc
     return true;
 }
 
-/* Assigns each timestamp to the span at or below `root` that was open at that time, and calls
- * `fn` for each sequence of timestamps of one span. Overwrites `times` with the numbers of the
- * spans. A single value for timestamps of several spans is assigned to the root. For
- * `release_time` see local_open. */
+/* Assigns each timestamp to the span at or below `root` that was open at that time. Calls `fn`
+ * for each sequence of timestamps of one span. Overwrites `times` with the indices of the spans.
+ * If there is a single value for timestamps of several spans, it is assigned to the root.
+ * `release_time` has the same meaning as in local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
                             const struct join_deferred *deferred,
                             const struct join_release_time *release_time, uint64_t *times,
@@ -444,8 +444,8 @@ struct sharing {
     uint32_t named;
 };
 
-/* Returns the totals of a span's deferred samples, creating them if necessary. Returns NULL if
- * there is not enough memory. */
+/* Returns the totals of a span's deferred samples, which are created if they do not exist.
+ * Returns NULL if there is not enough memory. */
 static struct join_totals *local_share_of(struct sharing *sharing, uint32_t span)
 {
     struct join_totals **share = &sharing->local->shares[span];
@@ -466,8 +466,8 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
     if (!share)
         return;
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
-    /* With link_spans, samples are split by span and name the span itself. A single value for
-     * timestamps of several spans is assigned to the root in this case, too. */
+    /* With link_spans, samples are split by span, so each piece names its own span. But a single
+     * value for timestamps of several spans stays with the root. */
     bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
@@ -483,8 +483,8 @@ static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, u
         join_totals_add_linked(share, &sample);
 }
 
-/* Assigns the timestamps of the current deferred record to spans: adds to the totals of the
- * spans, and counts the links of their exported samples. */
+/* Assigns the timestamps of the current deferred record to spans. Adds them to the totals of the
+ * spans, and counts the links of exported samples to the spans. */
 static void locals_share_one(struct sharing *sharing, struct join_deferred_cursor *cursor)
 {
     const struct join_locals *locals = sharing->locals;
@@ -508,7 +508,7 @@ static void locals_share_one(struct sharing *sharing, struct join_deferred_curso
 }
 
 /* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at
- * the end or after too many steps. */
+ * the end, or if too many steps were taken. */
 static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trace_id,
                                  const uint8_t *span_id, struct join_deferred_cursor *cursor)
 {
@@ -522,7 +522,7 @@ static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trac
     return found;
 }
 
-/* Assigns the deferred timestamps of samples that name the span with the number `named`. */
+/* Assigns the deferred timestamps of samples that name the span with the index `named`. */
 static void locals_share_named(struct join_locals *locals, struct join_local *local, uint32_t named)
 {
     struct join_deferred_cursor cursor = {0};
@@ -556,12 +556,12 @@ void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, cons
         struct join_sample sample =
             join_deferred_sample(&cursor.deferred, cursor.deferred.value, cursor.deferred.n_times);
         sample.span_id = span_id;
-        sample.function = 0; /* the totals have no function counters */
+        sample.function = 0; /* 0, because these totals have no function counters */
         join_totals_add_sample(locals->table, totals, &sample, false);
     }
 }
 
-/* --- Counters by span name --- */
+/* --- Metrics by span name --- */
 
 struct crediting {
     struct join_credit *credit;

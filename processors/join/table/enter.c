@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entering spans in the join's table. */
+/* Enters spans in the join's table. */
 #include <stddef.h>
 
 #include "base/str.h"
 #include "processors/join/table/ring.h"
 
-/* inlined separately for shared and unshared tables */
+/* functions that the compiler inlines separately for shared and for unshared tables */
 #define IN_LINE static inline __attribute__((always_inline))
 
 /* --- The index -------------------------------------------------------------------------- */
 
 /*
- * Records are found through slots by span id and through chains of families and threads. Spans are
- * entered in groups. While one group is entered, the cache lines that the next group needs are
- * prefetched, so that they have arrived by then.
+ * Records are found through slots by span id, and through the chains of families and threads. Spans
+ * are entered in groups. While one group is entered, the cache lines that the next group needs are
+ * prefetched.
  */
 
 /* A span that is about to be entered. */
@@ -21,38 +21,41 @@ struct join_prepared {
     const struct br_span *span;
     const struct join_origin *origin;
     struct home home;
-    _Atomic uint64_t *family; /* head of its family's chain; NULL: the span belongs to no family */
-    uint64_t word;            /* words[1] of the record, without kind and status */
-    uint32_t size;            /* size of the record, in bytes */
+    /* start of the chain of the span's family; NULL: the span does not belong to a family */
+    _Atomic uint64_t *family;
+    /* words[1] of the record, in which kind and status are still missing */
+    uint64_t word;
+    uint32_t size; /* size of the record, in bytes */
 };
 
-/* The spans of one shard: those that `order` lists, or all. */
+/* Spans that are entered in one shard: those in `order`, or all in `spans` if `order` is NULL. */
 struct join_batch {
     const struct join_entries *entries;
     const struct br_span *spans;
     /* indices in `spans` of the spans to enter; NULL: all spans are entered */
     const uint16_t *order;
     size_t next, end;
-    bool has_extra; /* records may have attributes or a location */
-    /* The fields below depend only on trace and part. They are computed for the last span and
-     * reused for the next one, which most likely has the same trace and part. */
+    bool has_extra; /* true if records may have attributes or a location */
+    /* The fields below depend only on the span's trace and part. These fields are computed for
+     * one span and reused for the next, which most likely has the same trace and part. */
     uint64_t trace[2];
     uint32_t part;
-    uint32_t size; /* size of the record without its name, in bytes, plus 7 for rounding up */
+    uint32_t size; /* size of the record without its name, in bytes, plus 7 in order to round up */
     const struct join_origin *origin;
     _Atomic uint64_t *family;
     uint64_t word;
 };
 
-/* Spans that are entered in one contiguous piece of the ring. */
+/* Spans that are entered together, in one contiguous piece of the ring. */
 struct join_group {
-    uint32_t size; /* size of all records of the group, in bytes */
+    uint32_t size; /* total size of the records of the group, in bytes */
     struct join_prepared *end;
     struct join_prepared spans[JOIN_GROUP_MAX];
 };
 
-/* Returns the totals of an older record of the same span (0: it has none) and marks that record
- * dead. The older record is pending, or the same span was received twice. */
+/* Marks an older record of the same span dead and returns its totals (0: the record has none).
+ * An older record exists if samples arrived before the span (the record is pending), or if the
+ * span was received twice. */
 static uint32_t enter_take_over(struct join_table *table, struct shard *shard, struct record *old,
                                 const struct record *record, uint32_t now, struct join_tally *out)
 {
@@ -79,7 +82,7 @@ static uint32_t enter_take_over(struct join_table *table, struct shard *shard, s
 }
 
 /* Puts the record into the slot of an older record of the same span. Returns false if the table
- * has no older record. */
+ * has no older record of the span. */
 __attribute__((noinline)) static bool enter_replace(struct join_table *table, struct shard *shard,
                                                     struct home home, struct record *record,
                                                     uint64_t position, uint32_t now,
@@ -97,8 +100,8 @@ __attribute__((noinline)) static bool enter_replace(struct join_table *table, st
     return true;
 }
 
-/* Puts the record into the slot of an older record of the same span, or else into a free slot,
- * or else into the oldest slot, whose record is evicted. */
+/* Puts the record into the slot of an older record of the same span. If there is none, uses a
+ * free slot. If there is no free slot, uses the oldest slot and evicts its record. */
 __attribute__((noinline)) static void enter_search(struct join_table *table, struct shard *shard,
                                                    struct home home, struct record *record,
                                                    uint64_t position, uint32_t now,
@@ -113,11 +116,13 @@ __attribute__((noinline)) static void enter_search(struct join_table *table, str
     join_slots_fill(home, &place, position);
 }
 
-/* The part of the ring that is in use; it is constant while a group is entered. */
+/* The part of the ring that is in use. The extent does not change between the first and the last
+ * span of a group. */
 struct ring_extent {
-    /* positions of the ring's head, and the length in use, in the units of slots */
+    /* position of the ring's head, and length in use, in the units of slots (8 bytes) */
     uint32_t head, used;
-    uint32_t spilled_head, spilled_used; /* the same quantities in the units of bucket.spilled */
+    /* position of the ring's head, and length in use, in the units of bucket.spilled */
+    uint32_t spilled_head, spilled_used;
 };
 
 static inline struct ring_extent enter_extent(const struct shard *shard)
@@ -129,8 +134,8 @@ static inline struct ring_extent enter_extent(const struct shard *shard)
         .spilled_used = (uint32_t)(shard->head / SPILLED_UNIT - shard->tail / SPILLED_UNIT)};
 }
 
-/* Returns true if the span id is new and the next slot is free, which holds for nearly every
- * span. */
+/* Returns true if the span id is new and the next slot is free. The result is true for nearly
+ * every span. */
 IN_LINE bool enter_slot_is_free(const struct ring_extent *ring_extent, struct home home,
                                 uint32_t word)
 {
@@ -153,7 +158,7 @@ IN_LINE void enter_index(struct join_table *table, struct shard *shard,
     join_slots_set(home.bucket, slot, home.tag, position);
 }
 
-/* Makes the record the newest of its family and of its thread. */
+/* Makes the record the newest record of its family and of its thread. */
 IN_LINE void enter_chain(struct join_table *table, const struct shard *shard,
                          const struct join_prepared *prepared, struct record *record,
                          uint64_t position, bool shared)
@@ -190,10 +195,11 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
                "the status is behind the kind, as in the word");
 #define WORD_HAS_TRACE (1ull << 49)
 #define WORD_LOCATED (1ull << 51)
-#define WORD_EXTRA (WORD_LOCATED | UINT16_MAX) /* the record has attributes or a location */
+/* set in the word of a record that has attributes or a location */
+#define WORD_EXTRA (WORD_LOCATED | UINT16_MAX)
 
-/* Computes the fields that spans of this trace and part have in common, and prefetches the head
- * of their family's chain. */
+/* Computes the fields that all spans of this trace and part have in common, and prefetches the
+ * start of their family's chain. */
 static inline void enter_prepare_run(const struct join_table *table, struct join_batch *batch,
                                      const uint64_t *trace, uint32_t part)
 {
@@ -211,8 +217,8 @@ static inline void enter_prepare_run(const struct join_table *table, struct join
     __builtin_prefetch(batch->family, 1);
 }
 
-/* Adds attributes and location, which most tables do not have, to the size and the word of the
- * record. */
+/* Adds the attributes and the location to the size and the word of the record. Most tables have
+ * neither. */
 static void enter_prepare_extra(const struct join_table *table, const struct join_batch *batch,
                                 struct join_prepared *prepared)
 {
@@ -251,7 +257,7 @@ IN_LINE void enter_prepare_span(const struct join_table *table, struct join_batc
 }
 
 /* Fills the group with the next spans that have a span id. Buckets are prefetched in a separate
- * loop, so that several page-table lookups run at the same time. */
+ * loop, so that the processor translates several of their addresses at the same time. */
 IN_LINE void enter_prepare_group(const struct join_table *table, const struct shard *shard,
                                  struct join_batch *batch, struct join_group *ret)
 {
@@ -272,7 +278,7 @@ IN_LINE void enter_prepare_group(const struct join_table *table, const struct sh
     }
 }
 
-/* The common data of all records of one resource. */
+/* The data that all records of one resource have in common. */
 struct join_staged {
     const struct join_origin *origin;
     uint8_t service[TEXT_CHUNK]; /* first bytes of the service name, padded with zeros */
@@ -285,14 +291,14 @@ static inline void enter_stage(struct join_staged *staged, const struct join_ori
     br_put_bytes(staged->service, origin->service, len < TEXT_CHUNK ? len : TEXT_CHUNK);
 }
 
-/* Returns true if TEXT_CHUNK bytes can be read from the beginning of the name without leaving
- * the span. */
+/* Returns true if TEXT_CHUNK bytes from the beginning of the name belong to the span's message,
+ * so that they can be read. */
 static inline bool enter_name_is_padded(const struct br_span *span)
 {
     return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
 }
 
-/* Copies a text. `whole`: TEXT_CHUNK bytes of it can be read. */
+/* Copies a text. `whole` means that TEXT_CHUNK bytes can be read from its beginning. */
 IN_LINE uint8_t *enter_put_text(uint8_t *p, const uint8_t *text, size_t len, bool whole)
 {
     if (__builtin_expect(len > TEXT_CHUNK || !whole, 0))
@@ -319,7 +325,7 @@ static void enter_put_extra(struct record *record, uint8_t *text,
     memcpy(location->places, &origin->where->hashes[JOIN_HOST], sizeof location->places);
 }
 
-/* Writes the texts that follow the record's head. */
+/* Writes the texts after the record's head. */
 IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *prepared,
                              const struct join_entries *entries, const struct join_staged *staged)
 {
@@ -336,15 +342,16 @@ IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *
         enter_put_extra(record, text, prepared, entries);
 }
 
-/* Writes the record word by word. Assigning a whole struct would build it elsewhere first, and
- * assigning bit fields one by one would wait for memory and for each other. */
+/* Writes the record word by word. If a whole struct were assigned, the compiler would build it
+ * elsewhere first. If bit fields were assigned one by one, they would wait for memory and for
+ * each other. */
 IN_LINE void enter_write_record(const struct join_table *table, struct record *record,
                                 const struct join_prepared *prepared,
                                 const struct join_entries *entries,
                                 const struct join_staged *staged, uint32_t now)
 {
     const struct br_span *span = prepared->span;
-    uint16_t kind_and_status; /* adjacent in both structs */
+    uint16_t kind_and_status; /* kind and status are adjacent in both structs */
     record->head = span->head;
     record->thread = join_table_thread_of(table, span->thread_id, span->thread_id_len);
     record->thread_name = join_table_thread_of(table, span->thread_name, span->thread_name_len);
@@ -356,22 +363,22 @@ IN_LINE void enter_write_record(const struct join_table *table, struct record *r
     enter_put_texts(record, prepared, entries, staged);
 }
 
-/* distance from the record being written to the memory that is prefetched */
+/* distance in bytes from the record that is being written to the memory that is prefetched */
 #define WARM_BYTES 2048u
 
-/* Prefetches the memory that will be overwritten soon: in a full ring, the records to be
- * evicted. */
+/* Prefetches the memory that will be overwritten soon. In a full ring, this memory contains the
+ * records to be evicted. */
 static inline void enter_prefetch_ring(const struct record *record)
 {
-    /* may be slightly behind the ring; prefetching is harmless there */
+    /* may be slightly after the end of the ring, where prefetching is harmless */
     const uint8_t *p = (const uint8_t *)record + WARM_BYTES;
     __builtin_prefetch(p, 1);
     __builtin_prefetch(p + 64, 1);
 }
 
-/* Writes the records of a group. In a shared table they are chained afterwards, all together: an
- * atomic exchange waits for all earlier writes, so only the first exchange of a group has to
- * wait. */
+/* Writes the records of a group. In a shared table they are added to their chains afterwards,
+ * all together. An atomic exchange waits for all earlier writes, so only the first exchange of a
+ * group has to wait. */
 IN_LINE void enter_group(struct join_table *table, struct shard *shard,
                          const struct join_group *group, const struct join_entries *entries,
                          struct join_staged *staged, bool shared, uint32_t now,

@@ -39,7 +39,7 @@ static bool lookup_make_pending(struct join_table *table, struct shard *shard, s
                               .has_trace = sample->trace_id != NULL};
     struct place place = join_slots_spare(shard, home);
     if (join_slots_live(shard, place.bucket, (unsigned)place.slot)) {
-        /* A pending record must not displace the record of a span. */
+        /* no slot was free for the pending record, and it must not displace the record of a span */
         record->dead = true;
         return false;
     }
@@ -52,7 +52,7 @@ static bool lookup_make_pending(struct join_table *table, struct shard *shard, s
     return true;
 }
 
-/* Adds a sample to the totals of its span, or of a pending record. */
+/* Adds a sample to the totals of its span or, if the span has not arrived, of a pending record. */
 static void lookup_add_sample(struct join_table *table, struct shard *shard, struct home home,
                               const struct place *place, const struct join_sample *sample,
                               uint32_t now, struct join_tally *out)
@@ -62,17 +62,18 @@ static void lookup_add_sample(struct join_table *table, struct shard *shard, str
     bool waits = !sample->held && (!record || record->pending);
     if (record && record->pending && !record->has_trace && sample->trace_id) {
         memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
-        record->has_trace = true; /* from now on only a span of this trace takes it over */
+        /* from now on, only a span of this trace takes over the pending record */
+        record->has_trace = true;
     }
     if (totals) {
         if (record->pending)
-            record->seen = now; /* the span is still open, so wait for it longer */
+            record->seen = now; /* the span is still open, so the record waits longer for it */
         join_totals_add_sample(table, totals, sample, waits);
     } else if (!record && !place->ambiguous &&
                lookup_make_pending(table, shard, home, sample, now, out)) {
         return;
     } else if (waits) {
-        out->unknown[sample->type]++; /* the sample is not stored, so count it now */
+        out->unknown[sample->type]++; /* the sample is not stored, so it is counted now */
         out->any = true;
     }
     if (!totals)

@@ -27,11 +27,11 @@ bool join_table_lost_below(struct join_table *table, const uint8_t *span_id)
     return losses_has_span(table, table->lost_below, span_id);
 }
 
-#define ANCESTORS_MAX 64u /* most ancestors of an evicted record that are noted */
+#define ANCESTORS_MAX 64u /* largest number of ancestors of an evicted record that are noted */
 
-/* The parent of a record, whose totals become incomplete. */
+/* The parent of a record, whose inclusive sums become incomplete. */
 struct ancestor {
-    /* span id of the parent; 0: the span has no parent, or the parent belongs to another service */
+    /* span id of the parent; 0: the span has no parent, or its parent belongs to another service */
     uint64_t parent_id;
     uint8_t trace_id[16];
     bool has_trace;
@@ -46,10 +46,10 @@ static struct ancestor losses_ancestor_of(const struct record *record)
     return ancestor;
 }
 
-/* Notes `*ancestor` as incomplete and replaces it by its own parent. `shard` is locked. The walk
- * ends (parent_id 0) if the ancestor's record is not in the table or is already marked. The walk
- * also ends if another thread has locked the ancestor's shard, because waiting for that lock
- * could deadlock. */
+/* Notes the sums of `*ancestor` as incomplete and replaces `*ancestor` by its own parent.
+ * `shard` is locked. The walk ends (parent_id 0) if the ancestor's record is not in the table or
+ * is already marked. The walk also ends if another thread has locked the ancestor's shard,
+ * because waiting for that lock could deadlock. */
 static void losses_mark_parent(struct join_table *table, const struct shard *shard,
                                struct ancestor *ancestor, uint32_t now)
 {
@@ -68,7 +68,8 @@ static void losses_mark_parent(struct join_table *table, const struct shard *sha
         *ancestor = losses_ancestor_of(parent);
     if (known)
         parent->ancestors_marked = true;
-    /* items with an expired span are no longer held, so its totals are not read again */
+    /* if the span has expired, items with it are no longer held, so its totals are not read
+     * again */
     if (!known || !join_record_expired(table, parent, now))
         join_losses_note_span(table, table->lost_below, id);
     if (other != shard)

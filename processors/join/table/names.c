@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names that the table stores once for all workers, and hashes of texts. */
+/* Names that the table stores once for all workers, and hashes of texts. */
 #include "base/decimal.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -49,8 +49,8 @@ bool join_table_value(struct join_table *table, unsigned key, const void *value,
     return ok;
 }
 
-/* A function's number is its position in the map, from 1. It is stable because nothing is
- * removed. */
+/* The number of a function is its position in the map, beginning with 1. The number does not
+ * change, because nothing is removed from the map. */
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len)
 {
     uint32_t number = 0;
@@ -120,7 +120,7 @@ uint32_t join_table_hash(const struct join_table *table, const void *data, size_
 uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len)
 {
     if (!any)
-        return 0; /* `len` is undefined for a NULL value */
+        return 0; /* `len` may be uninitialized if `any` is NULL */
     struct br_any value = br_any_read((struct br_value){any, len});
     if (value.type == BR_VALUE_INT)
         return join_table_hash_number(table, (uint64_t)value.number);

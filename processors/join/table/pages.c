@@ -6,30 +6,31 @@
 #include "processors/join/table/internal.h"
 
 /* Large pages are made ahead of the records, in another thread, because making one may take
- * milliseconds. If that thread is late, records are written to small pages, which stay. Small
- * pages of buckets are collapsed into large ones: buckets are accessed in random order, and
- * nearly every access would wait for an address translation. */
+ * milliseconds. If that thread is late, records are written to small pages, which stay small.
+ * Small pages of buckets are collapsed into large pages: buckets are accessed in random order,
+ * so with small pages nearly every access would wait for an address translation. */
 
-#define AHEAD_SHARE 4u /* pages are made for 1/4 of a ring ahead of its head */
+#define AHEAD_SHARE 4u /* pages are made ahead of a ring's head, for 1/4 of the ring */
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; older kernels make no pages ahead */
+/* available since Linux 5.14; with older kernels no pages are made ahead */
+#define MADV_POPULATE_WRITE 23
 #endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* since Linux 6.1; older kernels keep small pages */
 #endif
 
-/* Returns how many bytes of the shard's ring should have pages. */
+/* Returns for how many bytes of the shard's ring pages should be made. */
 static uint64_t pages_wanted(const struct shard *shard)
 {
     uint64_t filled = shard->head < shard->ring_size ? shard->head : shard->ring_size;
     uint64_t wanted = filled + shard->ring_size / AHEAD_SHARE;
-    /* up to the end of a large page */
+    /* rounds up to the end of a large page */
     wanted += -((uintptr_t)shard->ring + wanted) & (LARGE_PAGE - 1);
     return wanted < shard->ring_size ? wanted : shard->ring_size;
 }
 
-/* Selects the buckets of a shard that has records, and then the next part of its ring. */
+/* Selects memory of a shard that has records: first its buckets, then the next part of its ring. */
 static bool pages_next_of_shard(struct shard *shard, struct join_pages *ret)
 {
     uint64_t wanted = pages_wanted(shard);

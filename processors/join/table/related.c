@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds spans through others: by trace and service, or by thread and time. */
+/* Finds spans that are related to other spans: by trace and service, or by thread and time. */
 #include <stdbool.h>
 
 #include "processors/join/table/table.h"
@@ -9,23 +9,23 @@
 /* --- Families --------------------------------------------------------------------------- */
 
 /*
- * A family is the set of spans of one trace and one service. Its spans are in all shards. Therefore
- * each record stores the place of the record that was entered before it with the same family hash,
- * and `families` stores the newest place for each hash; one atomic exchange of eight bytes updates
- * it.
+ * A family is the set of spans of one trace and one service. The spans of a family are in all
+ * shards. Therefore each record stores the place of the record that was entered before it with the
+ * same family hash. For each hash, `families` stores the place of the newest record; one atomic
+ * exchange of eight bytes updates it.
  *
- * Chains are not updated when a record is evicted. A walk ends at the first place that has left its
- * ring, because everything after it is older. Families with the same hash share a chain, so a walk
- * skips records of other families and has a maximum number of steps.
+ * Chains are not updated when a record is evicted. A walk along a chain ends at the first place
+ * whose record has been evicted, because all further records are older. Families with the same hash
+ * share a chain, so a walk skips records of other families and has a maximum number of steps.
  */
 
 #define STEPS_PER_RELATIVE 4u
 
-/* A walk along a chain from its newest record. It locks one shard at a time. */
+/* A walk along a chain from its newest record. The walk locks one shard at a time. */
 struct walk {
     struct join_table *table;
     struct shard *locked;
-    uint64_t place; /* place of the next record */
+    uint64_t place; /* place of the record that the walk reaches next */
 };
 
 static void related_walk_begin(struct walk *walk, struct join_table *table,
@@ -35,7 +35,8 @@ static void related_walk_begin(struct walk *walk, struct join_table *table,
         (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
 }
 
-/* Returns the next record, whose shard stays locked until the next call, or NULL at the end. */
+/* Returns the next record, or NULL at the end. The shard of the record stays locked until the
+ * next call. */
 static const struct record *related_walk_next(struct walk *walk)
 {
     struct shard *shard =
@@ -89,8 +90,8 @@ static struct join_relative related_relative(const struct join_table *table,
                                   .deferred = related_has_deferred(table, shard, record)};
 }
 
-/* The secret is constant. A client that chooses colliding names only affects spans of its own
- * services. */
+/* The secret of this hash is constant. A client that chooses colliding names can only affect
+ * spans of the services that it names. */
 uint64_t join_service_hash(const uint8_t *name, size_t len)
 {
     static const uint8_t secret[16];
@@ -137,8 +138,8 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 /* --- Threads ---------------------------------------------------------------------------- */
 
 /* An eBPF profile and an SDK may report different places for the same process. Therefore the
- * hash of a thread contains no place, and replicas with the same process and thread ids share a
- * chain. */
+ * hash of a thread does not contain a place. Replicas with the same process and thread ids share
+ * a chain. */
 
 uint32_t join_table_levels(const struct join_table *table)
 {
@@ -173,7 +174,7 @@ static unsigned related_level(const struct record *record)
     return level;
 }
 
-/* Returns the keys under which a record is chained: its thread id and its thread name. */
+/* Returns the keys of the chains to which a record belongs: its thread id and its thread name. */
 static unsigned related_threads(const struct record *record, struct join_threads ret[2])
 {
     const struct location *location = join_record_location(record);
@@ -264,7 +265,7 @@ unsigned join_table_neighbours(struct join_table *table, const struct join_threa
 /* --- Evicted spans --------------------------------------------------------- */
 
 /* The latest ends of evicted spans are stored by a hash of thread and place. If two threads have
- * the same hash, more spans are reported as unknown than are, which is safe. */
+ * the same hash, a span is sometimes reported as unknown although it is not, which is safe. */
 
 static uint64_t related_end_at(const struct join_table *table, const struct join_threads *threads,
                                unsigned place, uint32_t value)
@@ -287,8 +288,8 @@ static void related_evict_family(struct join_table *table, const struct record *
     const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
     if (!record->has_trace || !record->service_len)
         return;
-    /* Tables that receive no profiles also evict spans early. One end for all families is enough
-     * until samples arrive. */
+    /* Tables that receive no profiles also evict spans early. For them, one latest end for all
+     * families is enough until samples arrive. */
     if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed)) {
         related_raise(&table->end_before_use, record->head.end_ns);
         return;

@@ -48,7 +48,8 @@ void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now
     join_shard_forward(shard, &shard->tail, &shard->tail_at, join_record_size(record));
 }
 
-#define EVICT_AHEAD 512u /* bytes of old records that are evicted before their room is needed */
+/* number of bytes of old records that are evicted before their room is needed */
+#define EVICT_AHEAD 512u
 
 void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t size, uint32_t now,
                          struct join_tally *out)
@@ -61,8 +62,8 @@ void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t
     while (shard->head + wanted - shard->tail > shard->ring_size)
         join_ring_evict(table, shard, now, out);
     if (pad) {
-        /* A record never wraps around the end. The rest of the ring becomes a dead record, whose
-         * header may extend into the slack after the ring. */
+        /* A record never wraps around the end of the ring. The rest of the ring becomes a dead
+         * record, whose header may extend into the spare bytes after the ring. */
         *join_shard_record(shard, shard->head) =
             (struct record){.size8 = (uint16_t)(pad / 8), .dead = true};
         join_shard_forward(shard, &shard->head, &shard->head_at, pad);

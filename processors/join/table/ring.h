@@ -9,10 +9,10 @@
 
 /* --- Slots ------------------------------------------------------------------------------------ */
 
-/* The slots of the join's table map span ids to records. All functions are called under the
- * shard's lock. */
+/* The slots of the join's table map span ids to records. All functions for slots are called
+ * under the shard's lock. */
 
-/* The bucket and the tag of a span id. */
+/* The bucket and the tag that belong to a span id. */
 struct home {
     struct bucket *bucket;
     uint16_t tag;
@@ -38,14 +38,14 @@ static inline uint32_t join_slots_distance(const struct shard *shard, const stru
     return (uint32_t)(shard->head / 8) - bucket->positions[slot];
 }
 
-/* Returns true if the slot's record is in the ring. */
+/* Returns true if the slot is live: its record has not been evicted from the ring. */
 static inline bool join_slots_live(const struct shard *shard, const struct bucket *bucket,
                                    unsigned slot)
 {
     return join_slots_distance(shard, bucket, slot) <= (shard->head - shard->tail) / 8;
 }
 
-/* Returns the record of a live slot. */
+/* Returns the record of a slot, which must be live. */
 static inline struct record *join_slots_record_in(const struct shard *shard,
                                                   const struct bucket *bucket, unsigned slot)
 {
@@ -59,7 +59,7 @@ static inline void join_slots_set(struct bucket *bucket, unsigned slot, uint16_t
     bucket->positions[slot] = (uint32_t)(position / 8);
 }
 
-/* Frees a slot by giving it the position of an evicted record. */
+/* Frees a slot by storing the position of an evicted record in it. */
 static inline void join_slots_clear(const struct shard *shard, struct bucket *bucket, unsigned slot)
 {
     bucket->positions[slot] = (uint32_t)(shard->tail / 8 - 1);
@@ -69,7 +69,7 @@ static inline void join_slots_clear(const struct shard *shard, struct bucket *bu
 #define SPILLED_BITS 28u
 #define SPILLED_MASK ((1u << SPILLED_BITS) - 1)
 
-/* Returns true if a record of this bucket may be in the neighbour. */
+/* Returns true if a record that belongs to this bucket may be in its neighbour. */
 static inline bool join_slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
 {
     uint64_t head = shard->head / SPILLED_UNIT, back = (head - bucket->spilled) & SPILLED_MASK;
@@ -85,12 +85,12 @@ static inline void join_slots_set_spilled(struct bucket *bucket, uint64_t positi
 struct place {
     struct bucket *bucket;
     int slot; /* index of the slot in its bucket; -1: no record was found */
-    /* no record was found because several match. An int, because the compiler would store a bool
-     * and its padding in memory and wait for it */
+    /* true if no record was found because several match. The type is int, because the compiler
+     * would store a bool and its padding in memory and wait for it */
     int ambiguous;
 };
 
-/* A vector of eight tags. Two of them, which overlap, contain the ten tags of a bucket. */
+/* A vector of eight tags. Two overlapping vectors contain the ten tags of a bucket. */
 typedef uint16_t join_tags __attribute__((vector_size(16)));
 
 static inline bool join_slots_any_tagged(const struct bucket *bucket, uint16_t tag)
@@ -104,7 +104,8 @@ static inline bool join_slots_any_tagged(const struct bucket *bucket, uint16_t t
     return same[0] | same[1];
 }
 
-/* Returns true if join_slots_find would find nothing. For a new span id it seldom returns false. */
+/* Returns true if join_slots_find would find nothing. Returns false for a known span id, and
+ * seldom for a new one. */
 static inline bool join_slots_is_new(const struct shard *shard, struct home home)
 {
     if (__builtin_expect(join_slots_any_tagged(home.bucket, home.tag), 0))
@@ -120,16 +121,17 @@ static inline struct record *join_slots_record(const struct shard *shard, const 
                            : join_slots_record_in(shard, place->bucket, (unsigned)place->slot);
 }
 
-/* Finds the record of a span. If the trace id is unknown (NULL, or in the record), the span id
- * alone matches, unless several records have it. */
+/* Finds the record of a span by its trace id and span id. If the trace id is unknown (`trace_id`
+ * is NULL, or the record has none), a record with the same span id is found, unless there are
+ * several. */
 struct place join_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
                              const uint8_t *trace_id);
 
-/* Returns the place for a new record if the next slot of its bucket is not free. */
+/* Returns the place for a new record. Called if the next slot of its bucket is not free. */
 struct place join_slots_spare_among(const struct shard *shard, struct home home);
 
-/* Returns the place for a new record: a free slot in its bucket or the neighbour, or else the
- * oldest slot. */
+/* Returns the place for a new record: a free slot in its bucket or in the neighbour. If both are
+ * full, returns the oldest slot. */
 static inline struct place join_slots_spare(const struct shard *shard, struct home home)
 {
     unsigned slot = home.bucket->next;
@@ -164,8 +166,8 @@ static inline uint32_t join_record_size_for(size_t texts)
     return (uint32_t)((sizeof(struct record) + texts + 7) & ~(size_t)7);
 }
 
-/* Spans entered at a time. About this many can be entered while one cache line is loaded from
- * memory; more outstanding loads would wait for each other. */
+/* Largest number of spans that are entered together. About this many can be entered while one
+ * cache line is loaded from memory; more outstanding loads would wait for each other. */
 #define JOIN_GROUP_MAX 8u
 
 /* Evicts a record that is not the oldest. The record stays in the ring, marked dead, until it is
@@ -177,7 +179,8 @@ void join_record_evict(struct join_table *table, struct shard *shard, struct rec
 void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now,
                      struct join_tally *out);
 
-/* Evicts records until `size` contiguous bytes are free, and updates the shard's `room`. */
+/* Evicts records until `size` contiguous bytes are free after the head, and updates the shard's
+ * `room`. */
 void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t size, uint32_t now,
                          struct join_tally *out);
 

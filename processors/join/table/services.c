@@ -2,7 +2,7 @@
 /* Services that are being profiled, or that have spans. */
 #include "processors/join/table/internal.h"
 
-#define SERVICE_PROBES 256u /* most consecutive slots that are tried for a service */
+#define SERVICE_PROBES 256u /* largest number of consecutive slots that are tried for a service */
 #define SERVICE_INTERVAL_MAX_S                                                                     \
     1800u /* longest interval between profiles; after a longer one it is unknown */
 
@@ -16,8 +16,8 @@ static struct service *service_slot(struct service *services, uint64_t key, unsi
     return &services[((key >> 32) + probe) % SERVICE_SLOTS];
 }
 
-/* Returns the seconds since `seen`. Clocks of workers differ slightly; a time in the future
- * counts as now. */
+/* Returns the number of seconds since `seen`. The clocks of workers differ slightly; a time in
+ * the future counts as now. */
 static uint32_t service_passed_s(uint64_t seen, uint32_t now_s)
 {
     int32_t passed = (int32_t)(now_s - (uint32_t)seen);
@@ -39,7 +39,7 @@ static uint32_t service_with_spans_life(const struct join_table *table, uint64_t
     return table->window / 10;
 }
 
-/* Returns the new value of `seen` after a profile at `now_s`: the time, and the interval since
+/* Returns the new value of `seen` after a profile at `now_s`: that time, and the interval since
  * the previous profile. Profiles of several types arrive in the same second, so intervals below
  * two seconds are ignored. */
 static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
@@ -49,8 +49,8 @@ static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
     return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
 }
 
-/* Returns the slot of the service, or else a slot that is free or whose service has expired.
- * Returns NULL if all slots that are tried are in use. */
+/* Returns the slot of the service. If it has none, returns a slot that is free or whose service
+ * has expired. Returns NULL if all slots that are tried are in use. */
 static struct service *service_claim(const struct join_table *table, struct service *services,
                                      service_life_fn *life, uint64_t key, uint32_t now_s)
 {
@@ -101,8 +101,8 @@ bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t
     return false;
 }
 
-/* Returns the hash under which a service is noted as exact, in the same table as profiled
- * services. */
+/* Returns the hash under which a service is noted as exact (join_table_note_exact). Exact
+ * services are in the same hash table as the profiled services. */
 static uint64_t service_exact(uint64_t service)
 {
     return ~service | 1;
@@ -121,7 +121,7 @@ bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t no
 bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
                             uint64_t for_ms)
 {
-    /* the added 1 avoids 0, which means that the service was never seen */
+    /* 1 is added because the time 0 means that the service was never seen */
     uint32_t now_s = join_table_tenths(now_ms) / 10 + 1;
     struct service *slot = service_claim(table, table->with_spans, service_with_spans_life,
                                          service_key(table, service), now_s);

@@ -24,7 +24,7 @@ static enum match slots_match(const struct record *record, uint64_t span_id,
 }
 
 /* Searches one bucket. Returns true if it contains a record with this trace id and span id. Sets
- * `*half` to a record that matches by span id alone. */
+ * `*half` to a record that matches only by its span id. */
 static bool slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
                           uint64_t span_id, const uint8_t *trace_id, struct place *half)
 {
@@ -61,7 +61,7 @@ struct place join_slots_find(const struct shard *shard, struct home home, uint64
     return place;
 }
 
-/* Returns the next free slot or, in a full bucket, the oldest slot. */
+/* Returns the next free slot or, if the bucket is full, the oldest slot. */
 static unsigned slots_spare_in(const struct shard *shard, const struct bucket *bucket)
 {
     unsigned slot = bucket->next;

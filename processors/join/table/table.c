@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creation, expiry and statistics of the join's table. */
+/* Creates the join's table, expires its records and computes its statistics. */
 #include "processors/join/table/table.h"
 
 #include <sys/mman.h>
@@ -7,18 +7,19 @@
 #include "base/mem.h"
 #include "processors/join/table/ring.h"
 
-/* Shares of the table's bytes, in sixteenths; records get the rest. With records of 110 bytes,
- * two of five slots are in use when the ring is full. Then one bucket in 200 is full, and one in
- * 8,000 together with its neighbour. */
+/* Shares of the table's bytes, in sixteenths; the remaining bytes are for records. With records
+ * of 110 bytes, two of five slots are in use when the ring is full. At this load, one bucket in
+ * 200 is full, and one in 8,000 is full together with its neighbour. */
 #define SLOTS_SHARE 2u
 #define TOTALS_SHARE 2u
-/* share of the totals, in sixteenths, if there are function counters */
+/* share of the totals, in sixteenths, if spans have function counters */
 #define TOTALS_AND_TOP_SHARE 5u
-/* longest window, in ms: a year; the clock of records wraps around after six years */
+/* longest window in milliseconds: about a year; the clock of records wraps around after six
+ * years */
 #define WINDOW_MAX_MS (1ull << 35)
-/* most records that one call expires; this takes up to a millisecond */
+/* largest number of records that one call expires, which takes up to a millisecond */
 #define EXPIRED_AT_ONCE 8192u
-/* bytes of the table per family chain: one chain for about five spans */
+/* bytes of the table per chain of families, so that there is one chain for about five spans */
 #define BYTES_PER_FAMILY 1024u
 
 /* --- Life ------------------------------------------------------------------------------- */
@@ -35,11 +36,12 @@ static void join_table_shard_init(const struct join_table *table, struct shard *
     shard->buckets = (struct bucket *)(void *)memory;
     shard->totals = memory + slots;
     shard->ring = memory + slots + totals;
-    /* After the ring there is room for the header of a record that begins in its last eight
-     * bytes. */
+    /* The ring is followed by room for the header of a record, because a record can begin in the
+     * ring's last eight bytes. */
     shard->ring_size = (bytes - slots - totals - sizeof(struct record)) & ~(size_t)63;
     shard->head = shard->tail = shard->head_at = shard->tail_at = RESERVED;
-    uint64_t n_max = shard->ring_size / RECORD_MAX / 4; /* more than 1 even in the smallest table */
+    /* n_max is more than 1 even in the smallest table */
+    uint64_t n_max = shard->ring_size / RECORD_MAX / 4;
     shard->group = n_max < JOIN_GROUP_MAX ? (uint32_t)n_max : JOIN_GROUP_MAX;
     shard->sweep_at = RESERVED + SWEEP_BYTES / shard->n_buckets;
 }
@@ -53,7 +55,7 @@ static size_t table_families_in(size_t max_bytes)
     return n;
 }
 
-/* Counts the whole table from the start, because clients control its contents. */
+/* Counts the memory of the whole table when it is created, because clients control its contents. */
 static void table_count_memory(int64_t bytes)
 {
     br_mem_count(bytes);
@@ -115,7 +117,7 @@ void join_table_free(struct join_table *table)
 
 /* --- Expiry ----------------------------------------------------------------------------- */
 
-/* Moves the pending record at the tail to the head of the ring, so that records after it can
+/* Moves the pending record at the tail to the head of the ring, so that the records after it can
  * expire. */
 static void table_renew(struct join_table *table, struct shard *shard, uint32_t now,
                         struct join_tally *out)
@@ -125,7 +127,8 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
     struct place place = join_slots_find(shard, join_slots_home(shard, hash), old.head.span_id,
                                          old.has_trace ? old.head.trace_id : NULL);
     if (join_slots_record(shard, &place) != join_shard_record(shard, shard->tail)) {
-        join_ring_evict(table, shard, now, out); /* no slot refers to it */
+        /* the record is dropped, because no slot refers to it */
+        join_ring_evict(table, shard, now, out);
         return;
     }
     join_shard_record(shard, shard->tail)->dead = true;
@@ -140,8 +143,8 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
                                shard->head - join_record_size(&old));
 }
 
-/* Notes the ancestors of the records that expire next as incomplete, while all of the ancestors
- * are still in the table. */
+/* Notes the sums of the ancestors of records that are about to expire as incomplete, while all
+ * of the ancestors are still in the table. */
 static void table_mark_expired_ancestors(struct join_table *table, uint64_t keep, uint32_t now)
 {
     uint32_t remaining = EXPIRED_AT_ONCE;
@@ -163,8 +166,8 @@ static void table_mark_expired_ancestors(struct join_table *table, uint64_t keep
 
 bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *out)
 {
-    /* An item is held for at most one window and then looks its spans up again; one second is
-     * added because a timer may be late. */
+    /* An item is held for at most one window, and its spans are looked up again when it is
+     * released. One second is added because a timer may be late. */
     uint64_t keep = 2ull * table->window + 10;
     uint32_t now = join_table_tenths(now_ms), remaining = EXPIRED_AT_ONCE;
     table_mark_expired_ancestors(table, keep, now);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deferred timestamps of samples. */
+/* Stores, reads and retains the deferred timestamps of samples. */
 #include "base/str.h"
 #include "processors/join/table/ring.h"
 
-/* Returns the head of the chain for this hash. Deferred records are in the shard of the span
- * that their sample names. */
+/* Returns the start of the chain for this hash. A deferred record is in the same shard as the
+ * span that its sample names. */
 static _Atomic uint64_t *timestamps_newest(struct join_table *table, uint64_t hash)
 {
     return &table->deferred[hash & table->families_mask];
@@ -15,15 +15,15 @@ static const struct join_deferred *timestamps_of(const struct record *record)
     return (const struct join_deferred *)(const void *)(record + 1);
 }
 
-/* Returns the position that a link of a chain refers to; 0: none. */
+/* Returns the position to which a link of a chain refers; 0: there is no record. */
 static uint64_t timestamps_position(const struct join_table *table, const struct shard *shard,
                                     uint64_t place)
 {
     return join_shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
 }
 
-/* Bit of a thread's timestamp that is assigned to a span. Real timestamps do not have this bit
- * before the year 2262. */
+/* Bit that is set in a thread's timestamp once it is assigned to a span. Real timestamps do not
+ * have this bit before the year 2262. */
 #define TIME_ASSIGNED (1ull << 63)
 
 static uint64_t timestamps_until(const struct record *record)
@@ -38,8 +38,8 @@ static uint64_t timestamps_until(const struct record *record)
     return until_ns;
 }
 
-/* Returns true if the record arrived more than a window before the totals of the span were
- * created, so that it belongs to an earlier span with the same id. */
+/* Returns true if the record belongs to an earlier span with the same id: it arrived more than a
+ * window before the totals of the span were created. */
 static bool timestamps_precede(const struct join_table *table, const struct record *record,
                                uint32_t since)
 {
@@ -73,8 +73,8 @@ void join_timestamps_evict(struct join_table *table, struct shard *shard,
     join_totals_add_sample(table, totals, &sample, false);
 }
 
-/* Enters deferred timestamps as the newest record of their chain. `ids` contains the ids and the
- * flags of the record. */
+/* Enters deferred timestamps as the newest record of their chain. The ids and flags of the
+ * record are copied from `ids`. */
 static void timestamps_enter(struct join_table *table, struct shard *shard,
                              const struct record *ids, const struct join_deferred *deferred,
                              const uint64_t *times, const uint64_t *values, uint32_t now,
@@ -181,11 +181,11 @@ void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
     join_shard_unlock(table, shard);
 }
 
-/* --- Timestamps that wait for longer --- */
+/* --- Retained timestamps --- */
 
-/* links of a chain that are followed to find the thread's newest record */
+/* largest number of links of a chain that are followed to find the thread's newest record */
 #define LAST_STEPS 64u
-#define STEPS_PER_EXPIRED 8u /* so many followed links take as long as expiring one record */
+#define STEPS_PER_EXPIRED 8u /* following this many links takes as long as expiring one record */
 
 /* Returns true if samples of the record's thread keep arriving. `*ret_last` is the arrival time
  * of the thread's last sample. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Totals of samples. */
+/* Adds samples to the totals of spans, and totals to other totals. */
 #include "base/sum.h"
 #include "processors/join/table/internal.h"
 
@@ -66,8 +66,8 @@ static void totals_add_amount(uint64_t *sum, uint64_t count)
 /* --- Functions -------------------------------------------------------------------------- */
 
 /* Returns true if values of this measure and type are to be added to the function counters.
- * Seconds and bytes cannot be added to each other, so values of a better measure replace the
- * values that were counted before. */
+ * Values of different measures, such as seconds and bytes, cannot be added to each other.
+ * Therefore values of a better measure replace the values that were counted before. */
 static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
                                   uint16_t type)
 {
@@ -81,11 +81,11 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
     return true;
 }
 
-/* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, in "Efficient computation of
- * frequent and top-k elements in data streams". If no counter is free, a new function takes over
- * the smallest counter with its value. */
+/* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, in "Efficient computation
+ * of frequent and top-k elements in data streams". If no counter is free, a new function takes
+ * over the counter with the smallest value, and keeps that value. */
 /* Adds to the counter of a function. `*count` is the number of counters in use, at most `max`,
- * which is at least 1. The values are exact while there are no more functions than counters. */
+ * which is at least 1. The values are exact as long as there are at most `max` functions. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
                            uint64_t value)
 {
@@ -108,7 +108,7 @@ static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, u
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
-/* Returns true if samples that name the span itself were added before. */
+/* Returns true if samples that name the span itself were added to the totals before. */
 static bool totals_is_own(const struct join_totals *totals, const struct join_sample *sample)
 {
     return memcmp(totals->under, sample->span_id, sizeof totals->under) == 0;
@@ -124,7 +124,8 @@ static void totals_add_deferred(struct join_totals *totals, const struct join_sa
     totals_add_amount(&totals->deferred_allocated_bytes, sample->allocated_bytes);
 }
 
-/* Subtracts a deferred sample, which the caller then adds as the span's own. */
+/* Subtracts a deferred sample from the sums of deferred samples. The caller then adds the sample
+ * to the span's own sums. */
 void join_totals_subtract_deferred(struct join_totals *totals, const struct join_sample *sample)
 {
     if (sample->measure < JOIN_WALL_TIME)
