@@ -7,8 +7,8 @@
 #include "storage/samples.h"
 #include "storage/stacks.h"
 
-/* States of a node. States from ON_PATH on mean that the node's stack matches the first state -
- * ON_PATH names of the call site. */
+/* States of a node. A state ON_PATH + n means that the node's stack begins with the first n
+ * names of the call site. */
 enum { UNKNOWN, OUTSIDE, ON_PATH };
 
 _Static_assert(ON_PATH + BR_CALL_SITE_MAX <= UINT16_MAX, "states hold each depth");

@@ -207,8 +207,8 @@ static void folder_sort(struct br_store_file_name *names, uint32_t count,
         names[i] = scratch[(first + i) % count];
 }
 
-/* Returns true for the temporary file of a slice that an earlier process was making (mkstemp),
- * or for its journal. */
+/* Returns true for a temporary file of an earlier process: the file in which it made a slice
+ * (mkstemp), or the journal of that file. */
 static bool folder_is_scratch(const char *name)
 {
     static const char before[] = BR_SLICE_SCRATCH ".";

@@ -157,7 +157,8 @@ static const struct br_stored_series *matching_add_series(struct br_store_matchi
     return series;
 }
 
-/* Looks up the series of the current row. `*ret` is NULL if the filter does not select it. */
+/* Finds the series of the current row. Sets `*ret` to NULL if the filter does not select the
+ * series. */
 static int matching_look_up(struct br_store_matching *matching, sqlite3_stmt *statement,
                             const struct br_stored_series **ret)
 {

@@ -7,8 +7,8 @@
 
 #define LEVEL 1 /* zstd compression level */
 
-/* The maximum number of parts (chunks, and sums of the level below) in a window. Unmerged parts
- * move up, so a window may contain all parts of all windows below it. */
+/* Most parts (chunks, and sums of the level below) in a window. Parts of a series with few parts
+ * move up unmerged, so a window may contain all parts of all windows below it. */
 #define PARTS_MAX (BR_SUMS_CHUNKS * BR_SUMS_WINDOWS * BR_SUMS_WINDOWS)
 
 struct br_sums {
@@ -32,7 +32,7 @@ static int sums_no_memory(struct br_err *err)
 static int sums_add_part(struct br_sums *sums, const struct br_sums_part *part,
                          struct br_sample_packer *packer, struct br_err *err)
 {
-    int rc = 0, blob = 4; /* the totals are the same column in the tables of chunks and sums */
+    int rc = 0, blob = 4; /* the totals are in this column both for chunks and for sums */
     sqlite3_stmt *statement = br_sql_statement(sums->sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, part->id);
