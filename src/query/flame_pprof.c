@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a flame graph as pprof. Field numbers are those of proto/pprof/profile.proto. Each name
- * of the flame graph becomes a location and a function; both have the id (index of the name) +
+ * of the flame graph becomes a location and a function, whose id is the index of the name plus
  * 1. The string table contains the name at index 2 * id - 1 and the file at index 2 * id. */
 #include <stdlib.h>
 #include <string.h>
