@@ -50,7 +50,7 @@ static int slice_begin(struct query_job *job, struct br_err *err)
     return 0;
 }
 
-/* Each call appends one piece of the file to the response. */
+/* Appends the next piece of the file to the response. Called once for each piece. */
 void query_braid_slice(struct query_job *job)
 {
     struct br_err err = {0};

@@ -429,7 +429,8 @@ static void *traceql_eval_alloc(struct evaluation *eval, size_t count, size_t si
     return items;
 }
 
-/* Makes one set that contains all spans i with in[i]. Makes no set if there are no such spans. */
+/* Makes one set that contains all spans i with in[i]. Makes no set if in[i] is false for all spans.
+ */
 static void traceql_eval_begin_sets(struct evaluation *eval, const bool *in)
 {
     struct br_traceql_trace *trace = eval->trace;

@@ -144,8 +144,8 @@ static int traceql_filter_selectivity(const struct br_traceql *query,
 }
 
 /* Chooses a condition that at least one span of every trace found must fulfil: the expression of
- * one of the query's filters. If there are several, returns the most selective one. Returns NULL
- * if there is no such filter. */
+ * one of the query's filters. If several filters must match, returns the most selective one.
+ * Returns NULL if none must match. */
 static const struct br_traceql_expr *traceql_filter_choose(const struct br_traceql *query,
                                                            const struct br_traceql_spanset *spanset)
 {

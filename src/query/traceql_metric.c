@@ -9,8 +9,9 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-#define KEY_MAX 4096 /* most bytes of a series' key, which consists of the series' values of by()  \
-                      */
+#define KEY_MAX                                                                                    \
+    4096 /* most bytes of a series' key, which consists of the series' values of by()              \
+          */
 #define NS_PER_S 1e9
 /* most exemplars of a series in one part of the time range, as in Tempo */
 #define EXEMPLARS_IN_PART 2u
