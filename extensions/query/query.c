@@ -132,7 +132,8 @@ static void query_begin(struct br_handler *self, struct br_request *request)
 {
     struct query *query = br_container_of(self, struct query, service.handler);
     const struct query_config *config = query->node->config;
-    enum br_encoding encoding; /* the encoding is parsed again when the body is complete */
+    /* not used here, because the encoding is parsed again when the body is complete */
+    enum br_encoding encoding;
     request->user = NULL;
     request->max_body = 0;
     request->leaves_at_eof = true;
