@@ -26,7 +26,7 @@ struct call {
     /* The next fields are for ending overrides. */
     uint64_t ids[BR_OVERRIDES_MAX];
     size_t n_ids;
-    /* The next fields are for listing. */
+    /* The next fields are for listing the active profiling. */
     struct br_map *rows; /* set of JSON rows; several workers may report the same row */
     bool cut;
     unsigned step;

@@ -58,7 +58,7 @@ static const struct br_option body_options[] = {
     BR_OPT_END,
 };
 
-/* Keys of confighttp servers that have no effect on requests without a body. */
+/* Keys of the Collector's HTTP servers (confighttp) that are accepted but have no effect. */
 #define SERVER_ROWS                                                                                \
     BR_IGNORED("cors", "web pages of other origins cannot read the response"),                     \
         BR_IGNORED("dialer", "a server does not open connections"),                                \

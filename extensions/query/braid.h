@@ -12,9 +12,10 @@
  * - braid_privacy.c: possibly private data, and counts of redacted values
  * - braid_slice.c: the data of a time range as a file
  *
- * The figures of spans are computed for each query from the span ids in samples (braid_figures.c).
- * The local subtree of a span consists of its descendants down to spans of other services, which is
- * the work done for it in its own process.
+ * The figures of a span are the numbers and values of its samples. They are computed for each query
+ * from the span ids in samples (braid_figures.c). The local subtree of a span consists of the span
+ * and those descendants that are reached through spans of the same service. It is the work done for
+ * the span in its own process.
  */
 #pragma once
 
@@ -26,8 +27,8 @@
 #define BRAID_TRACE_SPANS_MAX 100000 /* most spans of one trace that are read */
 #define BRAID_TYPES_MAX 64           /* most profile types in one response */
 #define BRAID_SPANS_MAX 1000         /* most spans in one response */
-#define BRAID_VALUE_DEPTH_MAX                                                                      \
-    64 /* nested lists and maps in an attribute value; deeper values are null */
+/* most levels of nested lists and maps in an attribute value; deeper values are null */
+#define BRAID_VALUE_DEPTH_MAX 64
 #define BRAID_SECOND_NS UINT64_C(1000000000)
 
 /* --- Parameters and JSON (braid.c) ----------------------------------------------------------- */

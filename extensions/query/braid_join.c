@@ -13,8 +13,8 @@
 #define SPANS_MAX (4u << 20)
 #define SERVICES_MAX 1000
 #define SKEWS_MAX 100000 /* most pairs of client and server spans whose clocks are compared */
-#define SLACK_NS                                                                                   \
-    (60 * BRAID_SECOND_NS) /* extension of the range in which the spans of samples are searched */
+/* nanoseconds by which the range is extended on both sides to find the spans of samples */
+#define SLACK_NS (60 * BRAID_SECOND_NS)
 #define SKEW_LARGE_NS 50000000u
 /* five sampling intervals, in nanoseconds: a span that uses the CPU for this time has samples */
 #define CHILD_LONG_NS 50000000u
@@ -30,7 +30,8 @@ struct join_service {
     const char *name;
     uint64_t n_spans, n_spans_with_samples;
     struct query_braid_types types;
-    struct query_braid_figures samples; /* figures of the samples, by profile type */
+    /* numbers and values of the service's samples, by profile type */
+    struct query_braid_figures samples;
     /* counts by index of the profile type; BRAID_TYPES_MAX entries */
     struct join_tally *tallies;
     /* number of child spans of at least CHILD_LONG_NS, and number of those that have samples */

@@ -130,7 +130,7 @@ static bool slow_on_span(const struct br_stored_span *span, void *arg)
     return query_job_may_continue(report->job);
 }
 
-/* Selects the samples of the spans that are read of a side, and of their local subtrees. */
+/* Selects the samples of the spans in side->read, and of their local subtrees. */
 static int slow_select_side(struct slow_report *report, struct slow_side *side, struct br_err *err)
 {
     int rc = 0;

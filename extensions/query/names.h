@@ -13,7 +13,7 @@ struct query_names_params {
     /* for QUERY_LABEL_VALUES: name of the label; it may also be __name__, __type__ or another
      * part of a profile type */
     const char *label;
-    bool plain_only; /* for QUERY_LABEL_NAMES: omit names that need quotes in a selector */
+    bool plain_only; /* for QUERY_LABEL_NAMES: names that need quotes in a selector are omitted */
     uint64_t from_ns, until_ns;
     char *const *selectors; /* label selectors; a series must match all of them */
     size_t n_selectors;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The query extension: its configuration, listener and access control. Requests from web pages of
- * other origins are rejected unless `cors` lists the origin. Requests under a foreign host name are
- * rejected too (net/hosts.h).
+ * other origins are rejected unless `cors` lists the origin. Requests with a host name that is not
+ * allowed are rejected too (net/hosts.h).
  */
 #include "extensions/query/query.h"
 

@@ -51,7 +51,7 @@
 #define QUERY_DOWNLOAD_MIN_MS 10000
 
 struct query_config {
-    struct br_http_config http; /* must be first */
+    struct br_http_config http; /* must be the first member */
     struct br_strings allowed_hosts;
     const char *store;
     uint64_t query_timeout;
@@ -248,7 +248,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
                                 const struct query_route *route, const struct query_part *parts,
                                 size_t n_parts, int *ret_rc);
 
-/* Runs a job whose body is complete. */
+/* Runs a job whose request body has arrived completely. */
 void query_job_start(struct query_job *job);
 
 /* Must be called when the client of a job has disconnected. */
@@ -300,8 +300,8 @@ void query_respond_error(struct query *query, struct br_request *request, unsign
 /* Sends the response of a job, or the next piece of its stream. Called on the loop. */
 void query_job_reply(struct query_job *job);
 
-/* Sends a comment of an event stream. Returns false if the client has not yet read earlier
- * pieces. */
+/* Sends a comment on an event stream, so that the connection stays open. Returns false if the
+ * client has not yet read earlier pieces. */
 bool query_job_send_keepalive(struct query_job *job);
 
 /* Ends a stream whose head was sent. If it is an incomplete download, closes the connection. */

@@ -13,8 +13,7 @@
  *
  * - QUERY_FLAME_NODES_MAX: most nodes of the flame graph that a query builds in memory
  * - QUERY_FLAMEBEARER_NODES_MAX: default number of nodes in a response, as in Pyroscope
- * - QUERY_BRAID_NODES_MAX: default in Braid's own API; larger, because the web page adds up
- * functions
+ * - QUERY_BRAID_NODES_MAX: default in Braid's own API, whose page adds up functions
  * - QUERY_FLAMEBEARER_NODES_TOP: most nodes that a client may request, as in Pyroscope */
 #define QUERY_FLAME_NODES_MAX 262144
 #define QUERY_FLAMEBEARER_NODES_MAX 8192
@@ -105,9 +104,8 @@ bool query_selection_is_average(const struct query_selection *selection);
 int query_selection_flame(struct query_job *job, const struct query_selection *selection,
                           struct br_flame *flame, struct br_err *err);
 
-/* Adds the selected stacks to the flame's current side, as Pyroscope does (as_pyroscope):
- * functions with equal names are one function. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or
- * BR_ENOMEM. */
+/* Adds the selected stacks to the side flame->side, as Pyroscope does (as_pyroscope): functions
+ * with equal names are one function. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_selection_flame_by_name(struct query_job *job, const struct query_selection *selection,
                                   struct br_flame *flame, struct br_err *err);
 
@@ -123,8 +121,8 @@ int query_selection_samples(struct query_job *job, const struct query_selection 
  * Its values are averaged over the profiles of one process and added up over processes.
  */
 
-/* Adds the stacks that the filter selects to the current side of `flame`. Values are averaged
- * over the profiles of each process in the range; profiles are distinguished by their times.
- * Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the stacks that the filter selects to the side flame->side. Values are averaged over the
+ * profiles of each process in the range; profiles are distinguished by their times. Returns 0,
+ * BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_average_flame(struct query_job *job, const struct br_sample_filter *filter,
                         struct br_flame *flame, struct br_err *err);

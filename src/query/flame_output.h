@@ -61,7 +61,8 @@ int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
  * consists of four numbers: `offset, total, self, name`. The offset counts from the end of the
  * previous bar in the row. The children of a bar begin after its self value. In a difference of two
  * profiles a bar consists of seven numbers: offset, total and self of the left profile, the same
- * three of the right profile, and the name. Row 0 is a single bar "total" with name 0.
+ * three of the right profile, and the name. Row 0 is a single bar "total", whose name has the index
+ * 0.
  *
  * If the tree has more than `max_nodes` nodes, the `max_nodes` nodes with the largest totals are
  * kept. Further nodes are kept if their totals equal the smallest total that is kept. The root
@@ -71,7 +72,7 @@ int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
  * Source: grafana/pyroscope pkg/model/flamegraph.go, flamegraph_diff.go; JSON: pkg/og/structs.
  */
 
-#define BR_FLAMEBEARER_SINGLE 4 /* number of numbers in a bar of a single profile */
+#define BR_FLAMEBEARER_SINGLE 4 /* how many numbers describe a bar of a single profile */
 #define BR_FLAMEBEARER_DIFF 7
 
 struct br_flamebearer_level {
@@ -85,7 +86,8 @@ struct br_flamebearer {
     uint32_t n_names;
     struct br_flamebearer_level *levels;
     uint32_t n_levels;
-    unsigned width; /* number of numbers in a bar: BR_FLAMEBEARER_SINGLE or BR_FLAMEBEARER_DIFF */
+    /* how many numbers describe a bar: BR_FLAMEBEARER_SINGLE or BR_FLAMEBEARER_DIFF */
+    unsigned width;
     int64_t ticks[BR_FLAME_SIDES];
     int64_t max_self;
 };

@@ -32,8 +32,8 @@ static void flame_pprof_number(struct small *small, uint32_t field, uint64_t val
     small->len = (size_t)(br_put_varint(end, value) - small->bytes);
 }
 
-/* Writes the tag and length of a length-delimited field. The caller then appends its `len`
- * bytes. */
+/* Writes the tag and length of a length-delimited field. The caller then appends the `len` bytes
+ * of the field. */
 static void flame_pprof_head(struct br_str *out, uint32_t field, size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];

@@ -51,7 +51,7 @@ int br_selector_parse(const char *text, size_t len, struct br_arena *arena, stru
 struct br_profile_type {
     /* the id without the part "delta" */
     const char *id;
-    bool whole; /* the id has all five parts */
+    bool whole; /* true: the id has all five parts */
     /* the parts of the id, in their order; "" for a missing part */
     const char *name, *type, *unit, *period_type, *period_unit;
 };

@@ -88,7 +88,8 @@ struct br_traceql_value {
 };
 
 enum br_traceql_scope {
-    BR_TRACEQL_UNSCOPED, /* attribute of the span or, if it has none, of the resource */
+    /* attribute of the span or, if the span does not have it, of the resource */
+    BR_TRACEQL_UNSCOPED,
     BR_TRACEQL_SPAN,
     BR_TRACEQL_RESOURCE,
     BR_TRACEQL_EVENT,
@@ -334,11 +335,12 @@ struct br_traceql_trace {
     struct br_traceql_set *sets; /* sets of spans that br_traceql_match_trace found */
     uint32_t n_sets;
     uint32_t (*nested)[2]; /* nestedSetLeft and nestedSetRight of each span; NULL: not computed */
-    struct br_traceql_span *spans; /* sorted by start time */
+    struct br_traceql_span *spans; /* spans of the trace, sorted by start time */
     uint32_t n_spans, cap_spans;
-    const struct br_stored_span *root; /* first span without a parent; NULL: none is in the store */
+    /* first span without a parent; NULL: the store contains no such span */
+    const struct br_stored_span *root;
     uint64_t start_ns, end_ns;
-    bool is_partial; /* the trace has more spans than were read */
+    bool is_partial; /* true: the trace has more spans than were read */
 };
 
 /* Reads a trace into `ret`, with memory from the store's arena. Reads at most `max_spans` spans

@@ -385,7 +385,7 @@ static enum br_traceql_relation traceql_eval_inverse(enum br_traceql_relation re
     }
 }
 
-/* Returns the spans that a spanset finds, or NULL after an error. */
+/* Returns an array that is true for the spans that a spanset finds, or NULL after an error. */
 static bool *traceql_eval_spanset(struct evaluation *eval, const struct br_traceql_spanset *spanset)
 {
     uint32_t n_spans = eval->trace->n_spans;
@@ -429,8 +429,8 @@ static void *traceql_eval_alloc(struct evaluation *eval, size_t count, size_t si
     return items;
 }
 
-/* Makes one set that contains all spans i with in[i]. Makes no set if in[i] is false for all spans.
- */
+/* Makes one set of all spans i for which in[i] is true. Makes no set if in[i] is false for all
+ * spans. */
 static void traceql_eval_begin_sets(struct evaluation *eval, const bool *in)
 {
     struct br_traceql_trace *trace = eval->trace;

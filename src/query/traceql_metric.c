@@ -9,9 +9,8 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-#define KEY_MAX                                                                                    \
-    4096 /* most bytes of a series' key, which consists of the series' values of by()              \
-          */
+/* most bytes of a series' key, which consists of the series' values of by() */
+#define KEY_MAX 4096
 #define NS_PER_S 1e9
 /* most exemplars of a series in one part of the time range, as in Tempo */
 #define EXEMPLARS_IN_PART 2u
@@ -36,8 +35,8 @@ static struct br_traceql_value traceql_metric_single(const struct br_traceql_val
     return value->type == BR_TRACEQL_LIST ? value->items[0] : *value;
 }
 
-/* Returns the value of an attribute of by(), as it distinguishes series. As in Tempo, an array
- * counts as nil, and a missing text of an intrinsic counts as an empty text. */
+/* Returns a span's value of an attribute of by(), which distinguishes series. As in Tempo, an
+ * array counts as nil, and a missing text of an intrinsic counts as an empty text. */
 static struct br_traceql_value traceql_metric_by(const struct br_traceql_attribute *attribute,
                                                  const struct br_traceql_value *value)
 {
@@ -456,7 +455,7 @@ static void traceql_metric_apply(struct br_traceql_lines *lines, struct candidat
             lines->values[i] = NAN;
 }
 
-/* Removes lines without values. */
+/* Removes the lines that have no value at any step. */
 static void traceql_metric_drop(struct br_traceql_lines *lines)
 {
     uint32_t n = 0;

@@ -424,7 +424,7 @@ static int traceql_parse_check(struct parser *parser, const struct br_traceql_to
     return 0;
 }
 
-/* Parses an expression of operators whose precedence is at least `least`. */
+/* Parses an expression in which all operators have at least the precedence `least`. */
 static int traceql_parse_expr(struct parser *parser, int least, const struct br_traceql_expr **ret)
 {
     const struct br_traceql_expr *left;

@@ -337,8 +337,7 @@ static void blocks_attribute(struct br_blocks *blocks, bool resource, const stru
 }
 
 /* Returns a resource or scope without the fields that do not fit within BR_HEAD_BYTES. Each
- * block contains a copy, so a long resource or scope would be written as often as there are
- * blocks. */
+ * block contains copies of its resources and scopes, so a long one would be written many times. */
 static struct br_entry blocks_cut_head(struct br_blocks *blocks, struct br_pack *into,
                                        const uint8_t *data, size_t len)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks of spans: writes spans into a partition, in blocks of columns with a filter. For
- * src/storage only. */
+/* Writes spans into a partition, in blocks. A block consists of columns, a body and a Bloom
+ * filter. For src/storage only. */
 #pragma once
 
 #include <stdbool.h>
@@ -95,14 +95,14 @@ bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len
 /* --- Filters (bloom.c) ------------------------------------------------------------------------ */
 
 /*
- * Bloom filters over the attributes of a block of spans. The filter uses keyed hashes, with ten
- * bits and seven probes for each distinct hash, so about one in a hundred blocks is read
- * unnecessarily. Its size is proportional to the number of distinct hashes.
+ * Bloom filters over the attributes of a block of spans. A filter uses keyed hashes, with ten bits
+ * and seven probes for each distinct hash. A query therefore reads about one block in a hundred
+ * unnecessarily. The size of a filter is proportional to the number of distinct hashes.
  */
 
-/* The distinct hashes of one block while it is built. A zeroed struct is empty. */
+/* The distinct hashes of a block that is being built. A zeroed struct is an empty set. */
 struct br_hashes {
-    uint64_t *slots; /* hash table, allocated by the set; a slot of 0 is empty */
+    uint64_t *slots; /* hash table, allocated by br_hashes_add; an empty slot is 0 */
     size_t n_slots, count;
     bool failed; /* true: memory ran out, so some hashes are missing */
 };

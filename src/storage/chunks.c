@@ -39,7 +39,7 @@ enum { UNKNOWN, NO_LABEL, LABEL };
 struct memo {
     struct br_arena arena;
     const struct br_dictionary_view *view;
-    uint32_t *functions; /* number in the partition of each function, plus 1; 0: not read yet */
+    uint32_t *functions; /* number of each function in the partition, plus 1; 0: not read yet */
     uint32_t *stacks;    /* number of each stack's node, plus 1; 0: not read yet */
     struct link {
         bool read;
@@ -94,7 +94,7 @@ struct br_chunks {
     /* bytes of labels, names and lines of locations that the item may still expand to */
     size_t budget;
     size_t memory_budget; /* bytes of the budget that may be used for data kept in memory */
-    /* the item lost labels, parts of names, or frames because the budgets were used up */
+    /* true: the item lost labels, parts of names, or frames because the budgets were used up */
     bool shortened;
     /* State of the current sample. */
     int64_t *values;

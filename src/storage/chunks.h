@@ -34,9 +34,10 @@
 #define BR_CHUNKS_HELD 3u
 #define BR_CHUNKS_HELD_FREE (512u << 10)
 
-/* Limit on the stack nodes that an item may add: one node for this many bytes of the item, plus
- * a fixed number of nodes. Beyond the limit, a stack keeps only its outermost frames that
- * already exist as nodes. Real programs have about 25 bytes per node, except for small profiles. */
+/* Limit on the stack nodes that an item may add: one node for each BR_CHUNKS_NODE_BYTES bytes of
+ * the item, plus a fixed number of nodes. Beyond the limit, a stack keeps only its outermost
+ * frames that already exist as nodes. Profiles of real programs have about 25 bytes per node,
+ * unless they are small. */
 #define BR_CHUNKS_NODE_BYTES 12u
 #define BR_CHUNKS_NODES_FREE 16384u
 
@@ -45,8 +46,8 @@
 
 struct br_chunks;
 
-/* Creates a writer of chunks. Borrows `sql`, `totals` and `codec`, which outlive the result.
- * Returns NULL if memory runs out. */
+/* Creates a writer of chunks. Borrows `sql`, `totals` and `codec`, which must outlive the
+ * writer. Returns NULL if memory runs out. */
 struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *totals,
                                 struct br_pack_codec *codec);
 void br_chunks_free(struct br_chunks *chunks);
@@ -55,9 +56,10 @@ void br_chunks_free(struct br_chunks *chunks);
  * Returns 0, BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
 int br_chunks_load(struct br_chunks *chunks, struct br_err *err);
 
-/* Adds the samples of a profiles item without references (br_item_inline_references). The item must
- * stay valid until br_chunks_flush. Returns 0, BR_EINVAL if the partition has no room for its
- * series or stacks, BR_ENOMEM, or a code of br_sql_fail. */
+/* Adds the samples of a profiles item. The item must not contain references
+ * (br_item_inline_references), and must stay valid until br_chunks_flush. Returns 0, BR_EINVAL
+ * if the partition has no room for the item's series or stacks, BR_ENOMEM, or a code of
+ * br_sql_fail. */
 int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err);
 
 /* Returns how many of the items added since the last call lost labels, parts of names, or frames
@@ -81,7 +83,7 @@ bool br_chunks_full(const struct br_chunks *chunks);
  * The chunks of a partition, of all series together, are divided into windows. BR_SUMS_CHUNKS
  * chunks are a window, and BR_SUMS_WINDOWS windows are a window of the next level. A window
  * contains chunks, or sums of the level below. When a window is complete, each series with at least
- * BR_SUMS_LEAST of these in the window gets a sum: a row that covers the chunks from `first` to
+ * BR_SUMS_LEAST of these chunks or sums gets a sum: a row that covers the chunks from `first` to
  * `last`. Two sums of a series are nested or disjoint. If a process ends before a window is
  * complete, the contents of that window are never summed.
  */

@@ -60,8 +60,8 @@ static uint64_t flame_hash_node(const void *entries, uint32_t place)
     return flame_hash_edge(&lookup->children, (struct flame_edge){node->parent, node->name});
 }
 
-/* Returns true if the node with the number `place` is the child that is searched. The root is
- * not a child, although its parent and name may equal those of a child. */
+/* Returns true if the node with the number `place` is the child that is searched for. The root
+ * is not a child, although its parent and name may equal those of a child. */
 static bool flame_equal_node(const void *entries, uint32_t place, const void *key)
 {
     const struct br_flame *flame = entries;
@@ -283,7 +283,7 @@ struct flame_pruning {
     const struct br_flame *from;
     struct br_flame to;
     uint32_t *map;
-    bool *folded; /* by node: true if the node is merged into another node */
+    bool *folded; /* folded[i] is true if node i is merged into another node */
     uint64_t threshold;
     uint32_t other; /* index of the name BR_FLAME_OTHER */
 };

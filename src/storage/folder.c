@@ -77,7 +77,8 @@ static int folder_in_use(const struct br_store *store, const char *path, struct 
 }
 
 /* Locks the directory itself, in addition to the file `lock`, because a lock file can be
- * deleted. Some file systems cannot lock directories, so other errors of flock are ignored. */
+ * deleted. Only EWOULDBLOCK is an error of flock here, because some file systems cannot lock
+ * directories. */
 static int folder_lock(struct br_store *store, const char *lock_path, struct br_err *err)
 {
     struct br_store_dir *dir = &store->dir;

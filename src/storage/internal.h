@@ -28,7 +28,7 @@
  * nanoseconds. If the earliest time exceeds the latest, the partition has no spans or samples. */
 struct br_store_totals {
     int64_t created_ns, written_ns;
-    uint64_t secret[2]; /* key of the trace and attribute hashes in the partition */
+    uint64_t secret[2]; /* secret key of the hashes of traces and attributes in the partition */
     uint64_t n_spans, n_samples;
     int64_t span_from, span_until, sample_from, sample_until;
 };
@@ -56,7 +56,7 @@ static inline void br_store_totals_any(struct br_store_totals *totals)
 struct br_file_id {
     dev_t dev;
     ino_t ino;
-    bool unknown; /* stat failed, so the identity is not known */
+    bool unknown; /* true: stat failed, so the identity is not known */
 };
 
 /* Returns false only if the two files are known to be different. */
@@ -97,8 +97,9 @@ struct br_store_partition {
     uint64_t bytes;
     /* list of struct br_store_reader, each an idle connection to the partition */
     struct br_list idle;
-    bool gone;    /* the partition's file was deleted or renamed */
-    bool expired; /* `gone` is true because the partition exceeded the retention */
+    bool gone; /* the partition's file was deleted or renamed */
+    /* true: the file was deleted because the partition exceeded the size or age limit */
+    bool expired;
     /* no more data is written to the partition, because it is full or has an older version */
     bool sealed;
 };
@@ -186,7 +187,7 @@ int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct
 int br_store_partition_new(struct br_store *store, struct br_sql *sql,
                            struct br_store_partition **ret, struct br_err *err);
 
-/* Adds a partition file of an earlier process to the store's list, also if the file is damaged
+/* Adds a partition file of an earlier process to the store's list, even if the file is damaged
  * or unreadable. Deletes the file instead if nothing was committed to it. Returns 0 or
  * BR_ENOMEM. */
 int br_store_partition_load(struct br_store *store, const struct br_store_file_name *name,
@@ -205,9 +206,9 @@ bool br_store_partition_check_damage(struct br_store *store, struct br_store_par
 /* Removes a partition from the list if its file was deleted or replaced by another program. */
 void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition);
 
-/* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if it is
- * behind the newest partition, or ahead of it by more than the retention. Ages are then counted
- * from the earlier of the two times, and a warning is logged. */
+/* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if its time
+ * is before the last write to the newest partition, or later by more than the retention. Ages
+ * are then counted from the earlier of these two times, and a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
 /* Removes all partitions from the list. Must be called when no thread reads or writes any more. */
@@ -220,7 +221,8 @@ void br_store_partition_close_idle(struct br_store *store, struct br_store_parti
  * log. */
 void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition);
 
-/* Records the totals of a partition after a commit that shortened `n_shortened` items. */
+/* Records the totals of a partition after a commit. The commit shortened `n_shortened` items
+ * because of the limits in storage/chunks.h. */
 void br_store_partition_committed(struct br_store *store, struct br_store_partition *partition,
                                   const struct br_store_totals *totals, uint64_t n_shortened);
 
@@ -238,7 +240,8 @@ bool br_store_partition_is_expired(struct br_store *store,
 /* Releases a reference to a partition. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 
-/* Returns the most connections that queries may have open, given the limit on file descriptors. */
+/* Returns how many connections queries may have open at most. The number follows from the
+ * process's limit on file descriptors. */
 unsigned br_store_readers_max(void);
 
 /* Returns true if the number of readers in use has reached its limit, so that a query must close

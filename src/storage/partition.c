@@ -392,7 +392,7 @@ bool br_store_partition_check_damage(struct br_store *store, struct br_store_par
     bool gone = partition->gone,
          recent = partition->checked_ns && now - partition->checked_ns < CHECK_VALID_NS;
     if (!recent)
-        partition->checked_ns = now; /* so that other queries do not check it as well */
+        partition->checked_ns = now; /* other queries then do not check the partition as well */
     (void)pthread_mutex_unlock(&store->lock);
     if (gone || recent)
         return gone;
@@ -583,7 +583,7 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
 {
     struct br_store_partition *oldest;
     while ((oldest = store_unlist_expired(store, spare))) {
-        /* If another file replaced the partition's file, it belongs to another program, and is
+        /* If the partition's file was replaced, the new file belongs to another program, and is
          * not deleted. */
         if (br_file_id_equal(oldest->file, br_file_id_at(oldest->path, "")))
             store_partition_unlink(oldest->path);

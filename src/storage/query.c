@@ -6,9 +6,8 @@
 #include "base/mem.h"
 #include "storage/view.h"
 
-#define STEPS_BETWEEN_LOOKS                                                                        \
-    2000 /* virtual machine steps of SQLite between checks of the limits                           \
-          */
+/* virtual machine steps of SQLite between two checks of the query's limits */
+#define STEPS_BETWEEN_LOOKS 2000
 
 static uint64_t query_now_ms(void)
 {

@@ -85,7 +85,7 @@ static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 
 enum share { NONE, PART, ALL };
 
-/* Counts the spans of each service or operation in one partition. */
+/* State of counting the spans of each service or operation in one partition. */
 struct counting {
     struct names *names;
     struct br_store_view *view;

@@ -595,7 +595,7 @@ static int flame_query_name(struct flame_query *flame_query, const struct br_sto
 }
 
 /* Finds or adds the node of the flame that corresponds to a node of the tree. The parent of the
- * node must have been placed before. */
+ * node must be in the flame already. */
 static int flame_query_place(struct flame_query *flame_query, const struct br_store_tree *tree,
                              uint32_t number)
 {
@@ -792,7 +792,7 @@ static bool sum_query_add(struct sum_query *sum_query, const struct group_key *k
     return true;
 }
 
-/* Passes a sum to the caller's function. If the series has per_sample, derives the count from
+/* Passes a sum to the caller's function. If series->per_sample is known, derives the count from
  * the value. */
 static bool sum_query_call(const struct sum_query *sum_query, struct br_stored_samples *samples)
 {

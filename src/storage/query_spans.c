@@ -409,7 +409,7 @@ static bool spans_match(const struct spans_query *spans, const struct selected *
                               br_sql_time(filter->order == BR_SPANS_SLOWEST ? duration : start));
 }
 
-/* Returns false if the block's Bloom filter excludes one of the needles. */
+/* Returns false if the block's Bloom filter excludes one of the attributes in filter->needles. */
 static bool spans_may_have(struct spans_query *spans, const struct candidate *candidate, int *rc)
 {
     const struct br_span_filter *filter = spans->filter;

@@ -186,8 +186,8 @@ static int slice_on_steps(void *arg)
     return slice->is_stopped(slice->stopped_arg);
 }
 
-/* Copies an open database to an unlinked file, which disappears even after a crash. Other
- * processes may write to the database during the copy. */
+/* Copies an open database to a temporary file, and unlinks the file, which is then read through
+ * slice->fd. Other processes may write to the database during the copy. */
 static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];

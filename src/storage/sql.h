@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 
-/* PRAGMA user_version of new partitions; partitions of older versions are read but not written */
+/* version of new partitions (PRAGMA user_version); older partitions are read but not written */
 #define BR_SQL_VERSION 2
 #define BR_SQL_SUMS 2 /* first version of a partition that has the table `sums` */
 
@@ -70,7 +70,7 @@ enum br_sql_id {
 
 struct br_sql {
     sqlite3 *db;
-    int version; /* PRAGMA user_version of the open partition */
+    int version; /* version of the open partition (PRAGMA user_version) */
     /* largest size of the -shm file so far, in bytes; 0: unknown */
     int64_t index_bytes;
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];

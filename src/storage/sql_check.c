@@ -28,7 +28,7 @@ void br_sql_confine(sqlite3 *db)
     (void)sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     (void)sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     (void)sqlite3_limit(db, SQLITE_LIMIT_LENGTH, LENGTH_MAX);
-    (void)sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); /* needed for VACUUM INTO */
+    (void)sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); /* VACUUM INTO attaches a database */
 }
 
 /* Returns true if `text` equals a statement of br_sql_schema. SQLite stores the statements

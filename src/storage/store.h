@@ -8,8 +8,8 @@
  * Readers and the writer never wait for each other (SQLite's WAL).
  *
  * Spans and samples are stored independently and joined when they are read: a sample names its span
- * by trace id and span id (Sample.link_index). The `join` processor has set these to the deepest
- * span in which the sample was taken.
+ * by trace id and span id (Sample.link_index). The `join` processor has set these ids to the
+ * deepest span in which the sample was taken.
  *
  * Span ids are the eight bytes on the wire, read as in br_span_head; trace ids are 16 bytes. Times
  * are Unix nanoseconds.
@@ -82,8 +82,8 @@ bool br_store_is_open(const struct br_store *store);
 int br_store_write(struct br_store *store, const struct br_item *const *items, size_t n_items,
                    struct br_err *err);
 
-/* A range of Unix times in nanoseconds, from the oldest to the newest stored time. Both are 0 if
- * the store is empty. */
+/* A range of Unix times in nanoseconds, from the oldest to the newest stored time. Both times
+ * are 0 if the store is empty. */
 struct br_store_range {
     uint64_t oldest_ns, newest_ns;
 };
@@ -181,7 +181,7 @@ enum br_span_order { BR_SPANS_NEWEST, BR_SPANS_SLOWEST };
 struct br_span_filter {
     /* the span starts in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no end */
     uint64_t from_ns, until_ns;
-    const char *service, *name; /* exact service and span name; NULL: any */
+    const char *service, *name; /* exact service name and exact span name; NULL: any name */
     uint64_t min_duration_ns;
     uint64_t max_duration_ns; /* longest duration in nanoseconds; 0: unlimited */
     bool roots;               /* selects only spans without a parent */
@@ -225,7 +225,8 @@ int br_store_services(struct br_store_query *query, uint64_t from_ns, uint64_t u
 int br_store_operations(struct br_store_query *query, const char *service, uint64_t from_ns,
                         uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 
-/* Kinds of objects that own attributes. The database contains these numbers. */
+/* Kinds of objects that own attributes. The database contains these numbers, so they must not
+ * change. */
 enum br_key_scope {
     BR_KEYS_OF_SPANS,
     BR_KEYS_OF_RESOURCES,
@@ -254,8 +255,8 @@ struct br_matcher {
     enum br_matcher_type type;
 };
 
-/* The labels of a series are sorted by name, and include Pyroscope's service_name and
- * __profile_type__. */
+/* A label of a series. The labels of a series are sorted by name, and include Pyroscope's
+ * service_name and __profile_type__. */
 struct br_series_label {
     const char *name, *value;
 };
@@ -270,7 +271,8 @@ struct br_stored_series {
     /* hash of the labels that all samples of a profile share; the hash identifies the process;
      * 0: unknown */
     uint64_t source;
-    uint64_t per_sample; /* value of one sample according to the profile's period; 0: unknown */
+    /* value that one sample stands for, according to the profile's period; 0: unknown */
+    uint64_t per_sample;
 };
 
 /* Receives a series. Returns false to stop the iteration. A function used as `select_series`
@@ -284,7 +286,7 @@ struct br_sample_filter {
     /* the sample's time is in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no
      * end */
     uint64_t from_ns, until_ns;
-    const char *type; /* profile type in five parts; NULL: any */
+    const char *type; /* profile type in five parts; NULL: any type */
     const struct br_matcher *matchers;
     size_t n_matchers;
     /* the sample belongs to one of these spans; ignored if the list is empty */
@@ -293,7 +295,8 @@ struct br_sample_filter {
     /* the sample belongs to one of these traces; ignored if the list is empty */
     const uint8_t (*trace_ids)[16];
     size_t n_trace_ids;
-    /* selects among the series that fulfil the other conditions; NULL: all of them */
+    /* selects some of the series that fulfil the other conditions; NULL: all of them are
+     * selected */
     br_series_fn *select_series;
     void *select_arg;
     /* the sample's stack begins with functions of these names, the outermost first; at most
