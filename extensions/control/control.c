@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The control extension: an HTTP API that lists the active profiling, and increases it for a
- * limited time. Anyone with access can have programs profiled. Therefore it listens on loopback
- * unless the configuration allows remote access, and the token is checked before the rest of a
- * request.
+ * limited time. Anyone with access can have programs profiled. Therefore the extension listens on
+ * loopback unless the configuration allows remote access, and the token is checked before the rest
+ * of a request.
  */
 #include "extensions/control/control.h"
 

@@ -12,10 +12,10 @@
  * - braid_privacy.c: possibly private data, and counts of redacted values
  * - braid_slice.c: the data of a time range as a file
  *
- * The figures of a span are the numbers and values of its samples. They are computed for each query
- * from the span ids in samples (braid_figures.c). The local subtree of a span consists of the span
- * and those descendants that are reached through spans of the same service. It is the work done for
- * the span in its own process.
+ * The figures of a span are the numbers and values of its samples. Figures are computed for each
+ * query from the span ids in samples (braid_figures.c). The local subtree of a span consists of the
+ * span and those descendants that are reached through spans of the same service. The local subtree
+ * is the work done for the span in its own process.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET join: how many samples and spans of each service are linked. */
+/* Implements GET join, which returns how many samples and spans of each service are linked. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET privacy: stored data that may be personal or secret, and the values removed by redaction,
- * counted by rule. The kinds correspond to options of the `redaction` processor, so a finding shows
- * how to remove it.
+ * Implements GET privacy, which returns stored data that may be personal or secret. It also returns
+ * how many values each rule of the redaction has removed. The kinds correspond to options of the
+ * `redaction` processor, so a finding shows how to remove it.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -75,8 +75,8 @@ static bool profile_read_ids(struct query_job *job, const char *trace, const cha
     return false;
 }
 
-/* Returns the topmost ancestor of a row that is reached through rows of the same service. This
- * may be the row itself. */
+/* Returns the topmost ancestor of a row that is reached through rows of the same service.
+ * Returns the row itself if its parent belongs to another service or is missing. */
 static const struct query_braid_row *profile_local_root(const struct query_braid_rows *rows,
                                                         const struct query_braid_row *row)
 {

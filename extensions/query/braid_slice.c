@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET slice: the stored data of a time range, as a file for `braid open`. */
+/* Implements GET slice, which returns the stored data of a time range as a file for `braid
+ * open`. */
 #include <stdio.h>
 #include <time.h>
 

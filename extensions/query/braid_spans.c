@@ -161,8 +161,9 @@ static int spans_read_query(struct query_job *job, struct spans_request *request
     rc = br_traceql_filter(&request->query, &narrowed);
     if (rc)
         return rc;
-    /* A span must fulfil the conditions of the request and those of the query. If both have a
-     * service or name, the filter uses that of the request, and the query is checked later. */
+    /* A span must fulfil the conditions of the request and those of the query. If the request
+     * and the query both have a service or name, the filter uses that of the request, and the
+     * query is evaluated later. */
     request->filter.needles = narrowed.needles;
     request->filter.n_needles = narrowed.n_needles;
     request->filter.service = request->filter.service ? request->filter.service : narrowed.service;
@@ -382,8 +383,8 @@ static int spans_scan(struct spans_request *request, struct br_err *err)
     return scan.rc;
 }
 
-/* Searches all spans for the best ones. These are the spans with the most CPU time, or spans
- * that match a query. */
+/* Searches all spans for the best ones in the request's order: of all spans by CPU time, or of
+ * the spans that match the query. */
 static int spans_search(struct spans_request *request, struct br_err *err)
 {
     struct query_braid_rows *rows = request->rows;

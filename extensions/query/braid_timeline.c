@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET timeline: numbers of spans and errors, durations, and CPU time, in equal time steps. */
+/* Implements GET timeline, which returns the number of spans and errors, durations, and CPU time
+ * for equal time steps. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

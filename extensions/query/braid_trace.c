@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET traces/{trace}: all spans of a trace with their figures. */
+/* Implements GET traces/{trace}, which returns all spans of a trace with their figures
+ * (braid.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a query: the request is copied, because the client may disconnect while a thread
- * reads it; a thread makes the whole response and compresses it; the loop sends it.
+ * Runs queries. The request is copied, because the client may disconnect while a thread reads the
+ * request. A thread makes the whole response and compresses it, and the loop sends it.
  */
 #include <string.h>
 #include <strings.h>
@@ -389,7 +389,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     return job;
 }
 
-/* Reads the content coding of the body. Returns false if it is not supported. */
+/* Reads the content coding of the body. Returns false if the coding is not supported. */
 static bool job_read_encoding(struct query_job *job, const struct br_request *request)
 {
     if (!request->grpc)

@@ -33,8 +33,8 @@ bool query_job_number(struct query_job *job, const char *name, uint64_t fallback
     return false;
 }
 
-/* Reads a Unix time. Its unit follows from its size: seconds below 10^11 (the year 5138),
- * milliseconds below 10^14, microseconds below 10^17, and nanoseconds otherwise. */
+/* Reads a Unix time. The unit of a time follows from its size: seconds below 10^11 (the year
+ * 5138), milliseconds below 10^14, microseconds below 10^17, and nanoseconds otherwise. */
 static bool params_read_number(const char *text, uint64_t *ret)
 {
     uint64_t whole, fraction = 0;

@@ -23,8 +23,8 @@ bool query_pyroscope_select(struct query_job *job, const char *type, const char 
 bool query_pyroscope_stacks(struct query_job *job, const Querier__V1__StackTraceSelector *selector,
                             struct query_selection *selection);
 
-/* Returns true if the response omits label names that need quotes in a selector. This is the
- * default. Returns false if the header Accept contains `allow-utf8-labelnames=true`. */
+/* Returns true if the response omits label names that need quotes in a selector. Returns false
+ * if the header Accept contains `allow-utf8-labelnames=true`. */
 bool query_pyroscope_plain_labels_only(const struct query_job *job);
 
 /* Handlers that pyroscope_series.c implements. */

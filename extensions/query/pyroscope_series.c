@@ -278,8 +278,8 @@ static char *pyroscope_exemplar_profile(struct br_arena *arena,
     return br_arena_strndup(arena, text, sizeof text - 1);
 }
 
-/* Makes the message of an exemplar. Its labels are those of the exemplar's series that the set
- * does not have. */
+/* Makes the message of an exemplar. The message has the labels of the exemplar's series that the
+ * set does not have. */
 static int pyroscope_exemplar_make(const struct pyroscope_sets *sets,
                                    const struct pyroscope_exemplar *exemplar,
                                    MESSAGE(Exemplar) * *ret)
@@ -617,8 +617,8 @@ static bool pyroscope_heatmap_on_range(const struct br_stored_samples *samples, 
     return query_job_may_continue(heatmap->sets.job);
 }
 
-/* Divides the range of values into HEATMAP_ROWS rows of equal height. Their lower bounds are
- * rounded down to whole numbers. */
+/* Divides the range of values into HEATMAP_ROWS rows of equal height. The lower bounds of the
+ * rows are rounded down to whole numbers. */
 static void pyroscope_heatmap_rows(struct pyroscope_heatmap *heatmap)
 {
     if (heatmap->max < 0)

@@ -4,11 +4,12 @@
  * data. query.c contains the configuration, listener and access control, route.c finds the route of
  * a path, and job.c runs the route's handler. Each API has its own files and a table of routes.
  *
- * A query never runs on the loop of a worker. Its handler runs in a thread of the pool, in a scope
- * (base/mem.h) of `max_query_memory` bytes within the memory budget of the process. The scope
- * covers the body, parameters, returned data, the response and its compression. If the scope or the
- * budget is full, br_malloc fails, and query_job_fail_rc reports which one. A query is cut
- * `query_timeout` after its head arrived, and stops when its client disconnects.
+ * A query never runs on the loop of a worker. The handler of a query runs in a thread of the pool.
+ * The memory of the query is limited by a scope (base/mem.h) of `max_query_memory` bytes within the
+ * memory budget of the process. The scope covers the body, parameters, returned data, the response
+ * and its compression. If the scope or the budget is full, br_malloc fails, and query_job_fail_rc
+ * reports which of them is full. A query is cut `query_timeout` after its head arrived, and stops
+ * when its client disconnects.
  *
  * To add an API, write a table of routes whose last route is zeroed, and list it in query_tables
  * (route.c).
@@ -304,7 +305,8 @@ void query_job_reply(struct query_job *job);
  * client has not yet read earlier pieces. */
 bool query_job_send_keepalive(struct query_job *job);
 
-/* Ends a stream whose head was sent. If it is an incomplete download, closes the connection. */
+/* Ends a stream whose head was sent. Closes the connection if the stream is an incomplete
+ * download. */
 void query_job_end_stream(struct query_job *job);
 
 /* --- Tables of routes ------------------------------------------------------------------------- */

@@ -166,7 +166,8 @@ static void render_put_line(const struct render_lines *lines, const struct rende
 }
 
 /* Appends a main timeline, and then the timelines of the groups. If there is one group, the main
- * timeline has its values. Otherwise all values are 0, as in Pyroscope. */
+ * timeline has its values. If there are several groups, all values of the main timeline are 0,
+ * as in Pyroscope. */
 static void render_put_lines(const struct render_lines *lines)
 {
     struct br_str *out = &lines->job->out;

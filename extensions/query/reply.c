@@ -204,8 +204,8 @@ static void reply_whole(struct query_job *job)
         br_http_reply(&job->config->http, request, &answer);
 }
 
-/* Logs the error of a stream. The client cannot receive it, because the head with status 200 has
- * already been sent. */
+/* Logs the error of a stream. The client cannot receive the error, because the head with status
+ * 200 has already been sent. */
 static void reply_drop_error(struct query_job *job)
 {
     if (job->packed)

@@ -34,7 +34,7 @@ struct query_profile {
 struct query_selection {
     /* range of times in Unix nanoseconds; an `until_ns` of 0 means no end */
     uint64_t from_ns, until_ns;
-    /* for query_selection_samples: the field of the same name in struct br_sample_filter */
+    /* for query_selection_samples: value of `spans_together` in struct br_sample_filter */
     bool spans_together;
     /* for query_selection_flame: leaves out samples without a stack, and adds up gauges instead
      * of averaging them over time */
@@ -118,7 +118,8 @@ int query_selection_samples(struct query_job *job, const struct query_selection 
 
 /*
  * Averages gauges over time. A gauge is an amount at the time of a profile, such as memory in use.
- * Its values are averaged over the profiles of one process and added up over processes.
+ * The values of a gauge are averaged over the profiles of one process, and these averages are added
+ * up over processes.
  */
 
 /* Adds the stacks that the filter selects to the side flame->side. Values are averaged over the

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "otlp/json/number.h"
 
-/* Version of Tempo whose API is implemented. Clients use it to decide which requests to send. */
+/* Version of Tempo whose API is implemented. Clients use the version to decide which requests to
+ * send. */
 #define TEMPO_VERSION "2.9.0"
 
 #define NAMES_DEFAULT 5000

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /api/metrics/query_range and /api/metrics/query: TraceQL metrics. */
+/* Implements GET /api/metrics/query_range and /api/metrics/query, which return TraceQL metrics. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -139,9 +139,9 @@ static bool tempo_scan_may_continue(struct query_tempo_scan *scan)
 
 /* --- Scans without pages --------------------------------------------------------------------- */
 
-/* Evaluates each span when the store returns it. This is possible if the spans' rows contain all
- * data that the query needs. Attribute values are allocated in a separate arena, because the
- * store's arena is not released before the end. */
+/* Evaluates each span when the store returns it. Used only if the spans' rows contain all data
+ * that the query needs. Attribute values are allocated in a separate arena, because the store's
+ * arena is not released before the end. */
 struct direct {
     struct query_tempo_scan *scan;
     struct br_arena scratch;

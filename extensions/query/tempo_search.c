@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /api/search: finds traces by TraceQL, or by tags (logfmt) and durations, which are
- * converted to TraceQL. */
+/* Implements GET /api/search, which finds traces by TraceQL, or by tags (logfmt) and durations,
+ * which are converted to TraceQL. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -144,8 +144,8 @@ static void tempo_search_put_trace_id(struct br_str *out, const uint8_t trace_id
     br_str_puts(out, zeros < 32 ? buffer + zeros : "0");
 }
 
-/* Returns true if the response lists this attribute among the attributes of a span. The others
- * have separate fields in the span or trace. */
+/* Returns true if the response lists this attribute among the attributes of a span. The response
+ * lists other attributes in separate fields of the span or trace. */
 static bool tempo_search_is_shown(const struct br_traceql_attribute *attribute)
 {
     if (!attribute->shown || attribute->scope != BR_TRACEQL_INTRINSIC)
@@ -224,8 +224,9 @@ struct service {
     uint64_t spans, errors;
 };
 
-/* Appends the statistics of each service. If `entries` is false, they are fields of an object.
- * Otherwise they are a list of keys and values, which is how protobuf encodes a map. */
+/* Appends the statistics of each service. If `entries` is false, the services are fields of an
+ * object. If `entries` is true, the services are a list of keys and values, which is how
+ * protobuf encodes a map. */
 static void tempo_search_put_services(struct br_str *out, const struct br_traceql_trace *trace,
                                       struct service *services, bool entries)
 {
@@ -312,8 +313,8 @@ static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t
     br_str_putc(out, '"');
 }
 
-/* Returns true if the text of a value is a number or boolean. Such a value is compared as a
- * number or boolean, and not only as text. */
+/* Returns true if the text of a value is a number or boolean. The value of a tag is then
+ * compared as a number or boolean, and not only as text. */
 static bool tempo_search_is_literal(const char *text, size_t len)
 {
     if (br_bytes_are(text, len, "true") || br_bytes_are(text, len, "false"))
@@ -399,7 +400,7 @@ static bool tempo_search_put_duration(struct query_job *job, const char *name, c
 }
 
 /* Returns the TraceQL query of the request. If the request has no query, its tags and durations
- * are converted to one, which is allocated in job->head. Returns NULL after query_job_fail. */
+ * are converted to a query, which is allocated in job->head. Returns NULL after query_job_fail. */
 static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
 {
     const char *text = query_job_param(job, "q"), *tags = query_job_param(job, "tags");

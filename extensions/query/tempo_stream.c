@@ -2,7 +2,7 @@
 /*
  * Tempo's gRPC API, tempopb.StreamingQuerier (pkg/tempopb/tempo.proto), which Grafana's Tempo data
  * source uses if streaming is on. A stream of Tempo may contain any number of messages. A stream of
- * Braid contains one, which is converted from the JSON response of the HTTP API.
+ * Braid contains one message, which is converted from the JSON response of the HTTP API.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 
 /* --- Parameters ------------------------------------------------------------------------------ */
 
-/* The parameters of the HTTP request that corresponds to a gRPC request. They are allocated in
- * job->head, because a handler may empty job->arena. */
+/* The parameters of the HTTP request that corresponds to a gRPC request. The parameters are
+ * allocated in job->head, because a handler may empty job->arena. */
 struct tempo_params {
     struct query_job *job;
     struct query_param *list;

@@ -228,7 +228,8 @@ struct br_traceql_stage {
 
 enum br_traceql_after_kind { BR_TRACEQL_TOPK, BR_TRACEQL_BOTTOMK, BR_TRACEQL_COMPARE };
 
-/* A function or comparison after a metric. It keeps some of the metric's lines at each step. */
+/* A function or comparison after a metric. The function or comparison keeps some of the metric's
+ * lines at each step. */
 struct br_traceql_after {
     enum br_traceql_after_kind kind;
     uint32_t count;             /* for TOPK and BOTTOMK: number of lines kept at each step */

@@ -131,7 +131,7 @@ static bool traceql_eval_pair(struct evaluation *eval, const struct br_traceql_e
 }
 
 /* Compares two values that may be lists. The comparison is true if it holds for one element of a
- * list. With `!=` and `!~` it must hold for all elements. */
+ * list. With `!=` and `!~` the comparison must hold for all elements. */
 static bool traceql_eval_lists(struct evaluation *eval, const struct br_traceql_expr *expr,
                                const struct br_traceql_value *left,
                                const struct br_traceql_value *right)

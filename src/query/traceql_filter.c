@@ -120,8 +120,7 @@ static void traceql_filter_compare(struct needles *needles, const struct br_trac
     }
 }
 
-/* Adds the conditions of an expression to the filter. These are the comparisons that are
- * combined by &&. */
+/* Adds the conditions of an expression to the filter: the comparisons that are combined by &&. */
 static void traceql_filter_expr(struct needles *needles, const struct br_traceql_expr *expr,
                                 struct br_span_filter *filter)
 {

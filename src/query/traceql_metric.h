@@ -65,8 +65,8 @@ void br_traceql_metrics_release(struct br_traceql_metrics *metrics);
  * span. */
 int br_traceql_metrics_add(struct br_traceql_metrics *metrics, const struct br_traceql_span *span);
 
-/* A line of the response. It is one quantile or one bucket of a series if the metric calculates
- * quantiles or a histogram; otherwise it is the series itself. */
+/* A line of the response. A line is one quantile or one bucket of a series if the metric
+ * calculates quantiles or a histogram; otherwise a line is the series itself. */
 struct br_traceql_line {
     const struct br_traceql_series *series;
     double number; /* the line's quantile, or the upper bound of its bucket */
@@ -118,7 +118,7 @@ enum br_traceql_side { BR_TRACEQL_BASELINE, BR_TRACEQL_SELECTION, BR_TRACEQL_SID
 struct br_traceql_compared {
     enum br_traceql_side side;
     bool is_total;
-    const char *name; /* name of the attribute: "resource.service.name" */
+    const char *name; /* name of the attribute with its scope, such as "resource.service.name" */
     struct br_traceql_value value;
     uint32_t *counts; /* number of spans in each step */
     uint64_t count;

@@ -307,7 +307,7 @@ static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t h
         blocks->resource_hashes[blocks->n_resource_hashes++] = hash;
 }
 
-/* Adds an attribute value to the block's filter, and lists it. */
+/* Adds an attribute value to the block's filter, and to the partition's list of values. */
 static void blocks_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     size_t len;

@@ -112,8 +112,8 @@ struct br_hashes {
 void br_hashes_release(struct br_hashes *hashes);
 void br_hashes_clear(struct br_hashes *hashes);
 
-/* Adds a hash. Returns true if the set did not contain the hash. Returns false if it did. If
- * memory runs out, sets `failed` and returns false. */
+/* Adds a hash. Returns true if the set did not contain the hash. Returns false if the set
+ * contained the hash already. If memory runs out, sets `failed` and returns false. */
 bool br_hashes_add(struct br_hashes *hashes, uint64_t hash);
 
 /* Appends the filter of all added hashes to `into`. */

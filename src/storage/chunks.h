@@ -29,8 +29,8 @@
 #define BR_CHUNKS_ROOM (4u << 20)
 
 /* The part of the limit BR_CHUNKS_GROWTH that covers data kept in memory while the partition is
- * open: function names, and labels of new series. This part is BR_CHUNKS_HELD times the item's
- * size, plus a fixed number of bytes. */
+ * open: function names, and labels of new series. The limit on this data is BR_CHUNKS_HELD times
+ * the item's size, plus a fixed number of bytes. */
 #define BR_CHUNKS_HELD 3u
 #define BR_CHUNKS_HELD_FREE (512u << 10)
 

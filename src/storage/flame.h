@@ -2,7 +2,7 @@
 /*
  * A tree of stacks with values, from which a flame graph is drawn. Node 0 is the root, and each
  * child has a higher number than its parent. Two frames are equal if their function names and files
- * are equal, so trees of different partitions and profiles can be added.
+ * are equal, so trees of different partitions and profiles can be added together.
  */
 #pragma once
 

@@ -208,7 +208,7 @@ void br_store_partition_drop_lost(struct br_store *store, struct br_store_partit
 
 /* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if its time
  * is before the last write to the newest partition, or later by more than the retention. Ages
- * are then counted from the earlier of these two times, and a warning is logged. */
+ * are then counted from the earlier of the clock's time and that write, and a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
 /* Removes all partitions from the list. Must be called when no thread reads or writes any more. */

@@ -105,7 +105,7 @@ static bool matching_matches(struct br_store_matching *matching,
     return true;
 }
 
-/* Splits labels that are encoded as name\0value\0. Returns false if they are malformed. */
+/* Splits labels that are encoded as name\0value\0. Returns false if the labels are malformed. */
 static bool matching_split(const char *data, size_t len, struct br_series_label *labels,
                            size_t *ret_count)
 {

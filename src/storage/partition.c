@@ -426,7 +426,7 @@ void br_store_partition_drop_lost(struct br_store *store, struct br_store_partit
 }
 
 /* Takes a reference to the partition at index `at` of the list and returns the partition. Copies
- * its fields to `*ret`. Returns NULL if `at` is beyond the end of the list. */
+ * the fields of the partition to `*ret`. Returns NULL if `at` is beyond the end of the list. */
 static struct br_store_partition *store_partition_at(struct br_store *store, uint32_t at,
                                                      struct br_store_partition *ret)
 {
@@ -651,8 +651,8 @@ static struct br_store_reader *store_reader_oldest(struct br_store *store, bool 
     return NULL;
 }
 
-/* If the limits on idle readers are exceeded, removes an idle reader and returns it. Otherwise
- * returns NULL. Called with the lock held. */
+/* If the limits on idle readers are exceeded, removes an idle reader and returns it. Returns
+ * NULL if they are not exceeded. Called with the lock held. */
 static struct br_store_reader *store_reader_spare(struct br_store *store)
 {
     struct br_store_reader *reader = NULL;

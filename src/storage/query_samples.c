@@ -53,8 +53,8 @@ struct samples_query {
      * view. */
     int (*on_chunk)(struct samples_query *samples, const struct chunk *chunk);
     int (*on_view)(struct samples_query *samples, struct br_store_view *view);
-    /* Returns true if a sum may be read instead of its chunks. Its samples are between
-     * `min_time` and `max_time`, which are in the range. NULL: sums are not used. */
+    /* Returns true if a sum may be read instead of its chunks. The samples of the sum are
+     * between `min_time` and `max_time`, which are in the range. NULL: sums are not used. */
     bool (*accepts_sum)(const struct samples_query *samples, int64_t min_time, int64_t max_time);
     void *arg;
 };
@@ -451,7 +451,7 @@ static struct flame_query_node *flame_query_at(const struct flame_query *flame_q
     return &flame_query->blocks[node / FLAME_QUERY_BLOCK][node % FLAME_QUERY_BLOCK];
 }
 
-/* Allocates the block that contains a node's entry. Does not allocate the blocks of its
+/* Allocates the block that contains a node's entry. Does not allocate the blocks of the node's
  * ancestors. */
 static bool flame_query_make_block(struct flame_query *flame_query, uint32_t node)
 {

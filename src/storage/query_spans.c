@@ -117,8 +117,9 @@ static bool spans_grow_operations(struct br_store_query *query, struct br_store_
     return true;
 }
 
-/* Sets the service and name of a span's operation, and reads them at their first use. If reading
- * fails, returns false, and either cuts the query or marks the partition as failed. */
+/* Sets the service and name of a span's operation, and reads them from the partition at their
+ * first use. If reading fails, returns false, and either cuts the query or marks the partition
+ * as failed. */
 static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
                             uint32_t operation, const char **ret_service, const char **ret_name)
 {
@@ -730,7 +731,8 @@ static uint8_t *spans_put_time(uint8_t *out, uint32_t field, uint64_t time_ns)
     return out + 8;
 }
 
-/* Rebuilds the message of a span. Only the order of its fields may differ from the original. */
+/* Rebuilds the message of a span. Only the order of the message's fields may differ from the
+ * original. */
 static bool spans_assemble(struct br_store_query *query, const struct br_stored_span *span,
                            struct br_store_body *body, uint64_t end_ns, struct br_span_bytes *ret)
 {

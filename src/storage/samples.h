@@ -8,7 +8,7 @@
 
 #include "storage/pack.h"
 
-/* A sample to be stored. Its trace id is borrowed until the chunk is made. */
+/* A sample to be stored. The trace id of the sample is borrowed until the chunk is made. */
 struct br_sample_row {
     uint32_t series, node;
     int64_t value, time_ns;

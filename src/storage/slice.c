@@ -224,8 +224,8 @@ static void slice_leave_out(struct br_slice_reader *slice, const char *name, con
     slice->n_unread++;
 }
 
-/* Returns true if reading continues with the next partition after a failure. This is the case if
- * the failed partition cannot be read, or was deleted in the meantime. */
+/* Returns true if reading continues with the next partition after a failure. Reading continues
+ * if the failed partition cannot be read, or was deleted in the meantime. */
 static bool slice_may_continue(const struct br_slice_reader *slice, int rc, const char *path)
 {
     bool stopped = slice->is_stopped && slice->is_stopped(slice->stopped_arg);

@@ -58,8 +58,8 @@ int br_stack_tree_function(struct br_stack_tree *stacks, const void *name, size_
  * Before the first call, the limit is BR_STACK_NODES_MAX. */
 void br_stack_tree_allow(struct br_stack_tree *stacks, size_t count);
 
-/* Finds or adds the child of `parent` whose function is `function`, and stores its number in
- * `*ret`. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Finds or adds the child of `parent` whose function is `function`, and stores the child's
+ * number in `*ret`. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t function,
                        uint32_t *ret);
 

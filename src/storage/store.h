@@ -71,10 +71,11 @@ bool br_store_is_open(const struct br_store *store);
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Writes items of either signal in one transaction. The items must not contain references
- * (br_item_inline_references), and are not changed. If `n_items` is 0, only checks for
- * partitions that are too old. May be called in any thread; waits for other writers. Returns 0
- * if everything is committed. Otherwise nothing is committed, and the code has a message:
+/* Writes items of both signals (traces and profiles) in one transaction. The items must not
+ * contain references (br_item_inline_references), and are not changed. If `n_items` is 0, only
+ * checks for partitions that are too old. May be called in any thread; waits for other writers.
+ * Returns 0 if everything is committed. Otherwise nothing is committed, and the code has a
+ * message:
  *
  * - BR_EFULL: the disk is full; a retry may succeed
  * - BR_EINVAL: an item cannot be stored
@@ -113,8 +114,8 @@ uint64_t br_store_generation(const struct br_store *store);
 
 /* --- Reading --------------------------------------------------------------------------------- */
 
-/* One query, in one thread. The arguments of a callback are valid during the call. Their texts,
- * labels and series are in `arena`, as are returned values, and stay valid until
+/* One query, in one thread. The arguments of a callback are valid during the call. Returned
+ * values, and the texts, labels and series of arguments, are in `arena` and stay valid until
  * br_store_query_end. */
 struct br_store_query {
     struct br_store *store;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Caches the parts of a partition's stacks that a reader has read. The stacks are stored in packs.
- * A query needs few of them, so only the packs that contain those stacks are read, and are kept for
- * the next query. For src/storage only.
+ * A query needs few stacks, so only the packs that contain these stacks are read, and they are kept
+ * for the next query. For src/storage only.
  */
 #pragma once
 

@@ -72,8 +72,8 @@ bool br_store_view_open(struct br_store_query *query, struct br_store_view *view
                         struct br_err *err);
 void br_store_view_close(struct br_store_view *view);
 
-/* Handles a failure to read a partition. Returns 0 if the query was cut, or if it continues
- * without the partition. Otherwise returns an error code. */
+/* Handles a failure to read a partition. Returns 0 if the query was cut, or if the query
+ * continues without the partition. Returns an error code if the query must fail. */
 int br_store_view_failed(struct br_store_query *query, struct br_store_view *view, int code,
                          struct br_err *err);
 
