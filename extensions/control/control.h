@@ -85,8 +85,8 @@ void control_overrides_discard(struct control_overrides *overrides,
 /* Returns the active override with this id, or NULL. */
 struct control_override *control_overrides_find(struct control_overrides *overrides, uint64_t id);
 
-/* Lists the ids of the active overrides that have the id `id` (0: any) and the service `service`
- * (NULL: any). Returns the number of these overrides. */
+/* Lists the ids of the active overrides that have the id `id` (0: any id) and the service
+ * `service` (NULL: any service). Returns the number of these overrides. */
 size_t control_overrides_match(struct control_overrides *overrides, uint64_t id,
                                const char *service, uint64_t ret[BR_OVERRIDES_MAX]);
 

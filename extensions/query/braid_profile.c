@@ -38,7 +38,7 @@ struct profile_request {
     /* topmost ancestor of the span that is reached through spans of the same service; its
      * span_id is 0 if the span itself is the topmost */
     struct br_stored_span root;
-    /* span whose samples, or lack of them, explain the empty result; NULL: none */
+    /* span whose samples explain why the requested span has none; NULL: no span explains it */
     const struct br_stored_span *why;
     struct query_braid_types types;
     struct query_braid_figures sums;

@@ -219,7 +219,7 @@ enum br_traceql_stage_kind {
 struct br_traceql_stage {
     enum br_traceql_stage_kind kind;
     const char *text; /* for AGGREGATE and BY: name of the stage's result in responses */
-    /* The condition of a filter, or the argument of by() or of an aggregate (NULL for count). */
+    /* The condition of a filter, or the argument of by() or of an aggregate (NULL for count()). */
     const struct br_traceql_expr *expr;
     enum br_traceql_aggregate aggregate;
     enum br_traceql_op compare;
@@ -320,7 +320,7 @@ struct br_traceql_span {
 struct br_traceql_label {
     const char *name;
     struct br_traceql_value value;
-    /* result of the previous stage that has one; NULL: none */
+    /* result of the previous stage that has one; NULL: no earlier stage has a result */
     const struct br_traceql_label *before;
 };
 
@@ -328,7 +328,8 @@ struct br_traceql_label {
 struct br_traceql_set {
     uint32_t *spans; /* ascending indices of the set's spans in the trace */
     uint32_t n_spans;
-    const struct br_traceql_label *labels; /* result of the last stage that has one; NULL: none */
+    /* result of the last stage that has one; NULL: no stage has a result */
+    const struct br_traceql_label *labels;
 };
 
 /* The spans of a trace that are in the store. */

@@ -34,7 +34,7 @@ struct br_traceql_series {
     uint64_t *counts; /* number of spans per step */
     /* BR_TRACEQL_BUCKETS counts per step; NULL: the metric does not use buckets */
     uint32_t **buckets;
-    /* exemplars of the series, n_exemplars of them; NULL: none yet */
+    /* array of the series' n_exemplars exemplars; NULL: no exemplar has been stored */
     struct br_traceql_exemplar *exemplars;
     uint8_t *n_exemplars_in; /* number of exemplars in each part of the time range */
     uint32_t n_exemplars;
