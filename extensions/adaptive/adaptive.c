@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The adaptive extension: sheds load according to the CPU usage of the process (core/shed.h). Each
- * check at or above cpu_percentage raises the step by one. After `recovery` below
- * resume_percentage, the step is lowered by one. Between cpu_percentage and resume_percentage the
- * step does not change, so that the CPU saved by a step does not undo the step.
+ * check at or above cpu_percentage raises the step of load shedding by one. When the usage has been
+ * below resume_percentage for the time `recovery`, the step is lowered by one. Between the two
+ * percentages the step does not change, so that the CPU saved by a step does not undo the step.
  */
 #include <stdio.h>
 
@@ -28,12 +28,14 @@ struct state {
     struct br_node *node;
     struct br_timer check_timer;
     struct br_broadcast broadcast;
-    bool sending; /* a broadcast of `sent_step` is in progress */
+    bool sending; /* true: a broadcast of `sent_step` is in progress */
     unsigned sent_step, step;
     double cpus;
-    /* CPU time of the process, and the monotonic time, at the previous check */
+    /* values at the previous check: CPU time of the process in nanoseconds, and milliseconds of
+     * the monotonic clock */
     uint64_t cpu_ns, checked_ms;
-    /* monotonic time since which CPU usage is below resume_percentage, if `calm` */
+    /* if `calm` is true: time since when the CPU usage has been below resume_percentage, in
+     * milliseconds of the monotonic clock */
     uint64_t calm_ms;
     bool calm;
     double *step_metric, *cpu_metric;
@@ -97,7 +99,7 @@ static void adaptive_done(struct br_broadcast *broadcast, struct br_host *home)
         adaptive_send_step(state);
 }
 
-/* Sends the step to all workers. If sending fails, the next check sends the step again. */
+/* Sends the step to all workers. If sending fails, the next check tries again. */
 static void adaptive_send_step(struct state *state)
 {
     if (state->sending)
@@ -197,7 +199,7 @@ static int adaptive_start(struct br_node *node, struct br_err *err)
                : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-/* If the host runs without loops, the broadcast may still be deferred. */
+/* If the host runs without loops, the broadcast may not have ended yet. */
 static void adaptive_destroy(struct br_node *node)
 {
     struct state *state = node->state;

@@ -13,7 +13,7 @@
 #define DIGEST_SIZE 16
 #define ROUNDS 1000
 
-/* The parts of one hash. */
+/* Inputs of one hash, and the digest context that it uses. */
 struct input {
     EVP_MD_CTX *ctx;
     const char *password, *salt;
@@ -75,7 +75,8 @@ static void apr1_round(struct input *input, unsigned index, uint8_t digest[DIGES
     apr1_end(input, digest);
 }
 
-/* Appends `n_letters` letters of the alphabet of crypt(3), lowest six bits first. */
+/* Appends `n_letters` letters of crypt(3)'s alphabet. Each letter encodes six bits of `value`,
+ * the lowest bits first. */
 static char *apr1_put(char *out, uint32_t value, unsigned n_letters)
 {
     static const char letters[] =

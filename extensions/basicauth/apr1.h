@@ -4,9 +4,10 @@
 
 #include <stdbool.h>
 
-#define APR1_SIZE 40 /* bytes of "$apr1$", a salt of 8, "$", 22 letters and the terminator */
+/* bytes of a hash: "$apr1$", a salt of 8 letters, "$", 22 letters and the terminator */
+#define APR1_SIZE 40
 
-/* Hashes a password with the salt of `setting`, which begins with $apr1$, and writes the text
- * $apr1$SALT$HASH to `out`. Returns false if OpenSSL fails, for instance because MD5 is disabled.
- */
+/* Hashes a password. The salt is that of `setting`, which begins with $apr1$. Writes the text
+ * $apr1$SALT$HASH to `out`. Returns false if OpenSSL fails, for instance because MD5 is
+ * disabled. */
 bool basicauth_apr1_hash(const char *password, const char *setting, char out[APR1_SIZE]);

@@ -25,10 +25,13 @@
 #include "net/signing.h"
 #include "pipeline/component.h"
 
-#define VALID_SETS 256        /* sets of two credentials that were valid */
-#define CREDENTIALS_MAX 1024  /* longest decoded `user:password` of a request, in bytes */
-#define HASH_FAILURES_MAX 20  /* failed checks of password hashes in one burst */
-#define HASH_FORGIVE_MS 250   /* time after which one of them is forgiven, in milliseconds */
+/* number of sets in the cache of valid credentials; each set has two entries */
+#define VALID_SETS 256
+#define CREDENTIALS_MAX 1024 /* longest decoded `user:password` of a request, in bytes */
+/* number of failed checks of password hashes after which further checks are rejected */
+#define HASH_FAILURES_MAX 20
+/* milliseconds after which the number of counted failures decreases by one */
+#define HASH_FORGIVE_MS 250
 #define CLIENT_VALUE_MAX 4096 /* longest header that a client sends, in bytes */
 
 struct htpasswd_config {
@@ -49,22 +52,27 @@ struct config {
 /* Credentials that were valid: the HMAC of the header's value, and the attributes of the user. */
 struct valid {
     uint8_t digest[BR_DIGEST_SIZE];
-    const char *context; /* NULL: the entry is empty */
+    const char *context; /* attributes of the user; NULL: the entry is empty */
 };
 
 struct state {
     struct br_authenticator base;
     struct br_node *node;
     struct htpasswd *users;
-    struct br_map *contexts; /* attributes of users by name; they stay until the end */
+    /* map from user name to the user's attributes, which are kept until the extension is
+     * destroyed */
+    struct br_map *contexts;
     struct br_cache valid;
     struct valid *valid_entries;
     uint8_t key[BR_DIGEST_SIZE]; /* key of the HMAC */
-    unsigned hash_failures;      /* recent failed checks of password hashes */
-    uint64_t forgiven_ms;        /* time up to which `hash_failures` was decreased */
+    unsigned hash_failures;      /* number of recent failed checks of password hashes */
+    /* time up to which `hash_failures` has been decreased, in milliseconds of the monotonic
+     * clock */
+    uint64_t forgiven_ms;
     struct br_watched *htpasswd_file, *username_file, *password_file;
-    struct br_str username, password; /* contents of the files of a client */
-    char *value;                      /* header that clients send */
+    /* user name and password that clients send; they may be read from files */
+    struct br_str username, password;
+    char *value; /* value of the header that clients send */
 };
 
 static const struct br_option htpasswd_options[] = {
@@ -158,7 +166,8 @@ static unsigned basicauth_sides(const void *config)
 /* --- Servers -----------------------------------------------------------------------------------
  */
 
-/* Returns the attributes of a user: username\0NAME\0\0. */
+/* Returns the attributes of a user, encoded as username\0NAME\0\0. Returns NULL if memory runs
+ * out. */
 static const char *basicauth_context(struct state *state, const char *name)
 {
     static const char key[] = "username";
@@ -183,7 +192,7 @@ static void basicauth_forget_valid(struct state *state)
     OPENSSL_cleanse(state->valid_entries, (size_t)2 * VALID_SETS * sizeof *state->valid_entries);
 }
 
-/* Replaces the users by those of the file and the inline lines. */
+/* Replaces the users by those of the file and of the option `inline`. */
 static void basicauth_on_htpasswd(void *arg, const char *text, size_t len)
 {
     struct state *state = arg;
@@ -234,7 +243,7 @@ static bool basicauth_is_busy(struct state *state)
     return state->hash_failures >= HASH_FAILURES_MAX;
 }
 
-/* Checks the decoded `user:password`. Returns the user's attributes, or NULL. */
+/* Checks the decoded `user:password`. Returns the user's attributes, or NULL if the check fails. */
 static const char *basicauth_check_password(struct state *state, char *credentials)
 {
     char *colon = strchr(credentials, ':');
@@ -248,8 +257,8 @@ static const char *basicauth_check_password(struct state *state, char *credentia
     return NULL;
 }
 
-/* Decodes the value of the header into `out` of CREDENTIALS_MAX + 4 bytes. Returns false if it is
- * malformed. */
+/* Decodes the value of the header into `out`, which has CREDENTIALS_MAX + 4 bytes. Returns false
+ * if the value is malformed. */
 static bool basicauth_decode(const char *value, char *out)
 {
     if (!br_text_starts_nocase(value, "Basic "))
@@ -307,7 +316,7 @@ static void basicauth_forget_value(struct state *state)
     state->value = NULL;
 }
 
-/* Makes the header of a user name and a password. */
+/* Makes the header value from the user name and the password. */
 static void basicauth_make_value(struct state *state)
 {
     struct br_str both = {.max = CLIENT_VALUE_MAX}, value = {.max = CLIENT_VALUE_MAX};
@@ -327,7 +336,7 @@ static void basicauth_make_value(struct state *state)
     br_str_release(&value);
 }
 
-/* Keeps a text without the line break at its end. */
+/* Copies a text without the line breaks at its end to `into`, and makes the header value again. */
 static void basicauth_keep(struct state *state, struct br_str *into, const char *text)
 {
     size_t len = strlen(text);

@@ -24,10 +24,10 @@ struct user {
 };
 
 struct htpasswd {
-    struct br_map *users; /* struct user, by name */
+    struct br_map *users; /* map from user name to struct user */
     struct crypt_data *crypt;
-    /* hash that is checked for unknown users: that of the first user with a costly hash; `kind` is
-     * KIND_PLAIN without such users */
+    /* user whose hash is checked if a name is unknown: the first user with a costly hash; `kind`
+     * is KIND_PLAIN if no user has a costly hash */
     struct user decoy;
 };
 
@@ -62,7 +62,7 @@ void basicauth_htpasswd_free(struct htpasswd *htpasswd)
     br_free(htpasswd);
 }
 
-/* Finds the type of a hash. Returns NULL, or the reason why it cannot be used. */
+/* Determines the type of a hash. Returns NULL, or the reason why the hash cannot be used. */
 static const char *htpasswd_classify(const char *hash, enum kind *ret)
 {
     *ret = KIND_PLAIN;
@@ -82,8 +82,8 @@ static const char *htpasswd_classify(const char *hash, enum kind *ret)
     return NULL;
 }
 
-/* Adds the user of one line of `len` bytes. Returns NULL, "" if memory is short, or the fault of
- * the line. */
+/* Adds the user of one line of `len` bytes. Returns NULL if the line is valid, "" if memory runs
+ * out, or the fault of the line. */
 static const char *htpasswd_read_line(struct htpasswd *htpasswd, const char *line, size_t len)
 {
     const char *colon = memchr(line, ':', len);
@@ -143,7 +143,8 @@ bool basicauth_htpasswd_is_costly(const struct htpasswd *htpasswd)
     return htpasswd->decoy.kind != KIND_PLAIN;
 }
 
-/* Checks {SHA}BASE64(SHA1(password)), or {SSHA}BASE64(SHA1(password + salt) + salt). */
+/* Checks a password against a hash of the form {SHA}BASE64(SHA1(password)) or
+ * {SSHA}BASE64(SHA1(password + salt) + salt). */
 static bool htpasswd_check_sha(const struct user *user, const char *password)
 {
     uint8_t stored[HTPASSWD_HASH_MAX + 4], digest[EVP_MAX_MD_SIZE];

@@ -28,17 +28,17 @@ struct htpasswd *basicauth_htpasswd_new(void);
 /* Overwrites and frees the users. Accepts NULL. */
 void basicauth_htpasswd_free(struct htpasswd *htpasswd);
 
-/* Adds the users of a text. A user that exists already gets the new hash. Lines that are empty or
- * begin with `#` are skipped. Other lines that cannot be used are skipped too, and their numbers
- * and faults are appended to `faults`, one per line. Returns 0 or BR_ENOMEM. */
+/* Adds the users of a text. If a user exists already, replaces the user's hash. Lines that are
+ * empty or begin with `#` are skipped. Other lines that cannot be used are skipped too, and
+ * their numbers and faults are appended to `faults`, one per line. Returns 0 or BR_ENOMEM. */
 int basicauth_htpasswd_read(struct htpasswd *htpasswd, const char *text, struct br_str *faults);
 
 /* Returns the number of users. */
 size_t basicauth_htpasswd_count(const struct htpasswd *htpasswd);
 
-/* Returns true if the password of the user is right. The duration for an unknown user is about that
- * for a known one. */
+/* Returns true if `password` is the password of the user. The check takes about the same time
+ * for an unknown user as for a known one. */
 bool basicauth_htpasswd_check(struct htpasswd *htpasswd, const char *name, const char *password);
 
-/* Returns true if checks take milliseconds. */
+/* Returns true if checking a password takes milliseconds. */
 bool basicauth_htpasswd_is_costly(const struct htpasswd *htpasswd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The extension bearertokenauth: servers accept requests that contain one of its tokens, and
- * clients send the first one.
+ * The extension bearertokenauth: servers accept requests that contain one of the extension's
+ * tokens, and clients send the first token.
  */
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static const struct br_option options[] = {
 /* --- Config ------------------------------------------------------------------------------------
  */
 
-/* Returns true if a token is printable ASCII without spaces, as a header needs it. */
+/* Returns true if a token can be sent in a header: it is printable ASCII without spaces. */
 static bool bearertokenauth_is_token(const char *token, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -137,7 +137,7 @@ static void bearertokenauth_forget(struct state *state)
     state->n_digests = 0;
 }
 
-/* Adds a token. The first one becomes the value that clients send. */
+/* Adds a token. The first token becomes the value that clients send. */
 static void bearertokenauth_add(struct state *state, const char *token, size_t len)
 {
     const struct config *config = state->node->config;
@@ -152,7 +152,7 @@ static void bearertokenauth_add(struct state *state, const char *token, size_t l
                        (int)len, token);
 }
 
-/* Reads tokens, the first word of each line, from the file. */
+/* Reads tokens from the file: the first word of each line is a token. */
 static void bearertokenauth_on_text(void *arg, const char *text, size_t len)
 {
     static const char blanks[] = " \t\r";
@@ -199,7 +199,7 @@ static enum br_auth_verdict bearertokenauth_check_request(struct br_authenticato
     }
     if (!br_digest(value, strlen(value), digest))
         return BR_AUTH_DENIED;
-    /* All tokens are compared, so that the duration does not depend on which one is equal. */
+    /* compare with all tokens, so that the duration does not depend on the token that is equal */
     for (size_t i = 0; i < state->n_digests; i++)
         n_equal += br_digest_equal(digest, state->digests[i]);
     return n_equal ? BR_AUTH_ALLOWED : BR_AUTH_DENIED;

@@ -9,23 +9,25 @@
 
 #define ROW_MAX 8192
 
-/* A request that is broadcast to the workers. Only one worker at a time accesses it, so it needs
- * no lock. */
+/* A request that is broadcast to the workers. Only one worker at a time accesses the call, so it
+ * needs no lock. */
 struct call {
     struct br_list link; /* link in control->calls */
     struct br_broadcast broadcast;
     struct control *control;
-    /* the client's request; NULL: the client disconnected, or was answered */
+    /* the client's request; NULL: the client has disconnected or has received its response */
     struct br_request *request;
-    /* Used by a call that adds an override. */
+    /* The next fields are for adding an override. */
     struct control_override *override;
-    int applies; /* number of things that the override applies to, or the code of `err` */
+    /* sum of the results of br_override_apply on the workers, or the error code that `err`
+     * explains */
+    int applies;
     struct br_err err;
-    /* Used by a call that ends overrides. */
+    /* The next fields are for ending overrides. */
     uint64_t ids[BR_OVERRIDES_MAX];
     size_t n_ids;
-    /* For listing. */
-    struct br_map *rows; /* set of JSON rows, in which several workers may report the same row */
+    /* The next fields are for listing the active profiling. */
+    struct br_map *rows; /* set of JSON rows; several workers may report the same row */
     bool cut;
     unsigned step;
 };
@@ -67,7 +69,8 @@ static struct call *call_new(struct control *control, struct br_request *request
     return call;
 }
 
-/* Sends a call to the workers. On failure, answers its request with 503 and frees the call. */
+/* Sends a call to the workers. On failure, answers the client's request with 503 and frees the
+ * call. */
 static void control_call_send(struct call *call)
 {
     struct br_request *request = call->request;
@@ -86,7 +89,8 @@ void control_call_gone(struct br_request *request)
     request->user = NULL;
 }
 
-/* Broadcasts return before nodes are destroyed, except when the host runs without loops. */
+/* Calls can be in progress here only if the host runs without loops: otherwise all broadcasts
+ * end before nodes are destroyed. */
 void control_calls_release(struct control *control)
 {
     if (!control->node)
@@ -141,12 +145,12 @@ void control_call_end(struct control *control, struct br_request *request, uint6
     control_reply_error(request, 404, NULL, NULL, "no override has this id; it may have ended");
 }
 
-/* Withdraws an override that some workers accepted and others could not. */
+/* Ends an override on the workers that accepted it, because other workers could not accept it. */
 static void control_call_withdraw(struct control *control, uint64_t id)
 {
     struct call *call = call_new(control, NULL);
     if (!call)
-        return; /* the override remains until it expires */
+        return; /* if the request to end it cannot be sent, the override remains until it expires */
     call->broadcast.visit = control_call_visit_end;
     call->broadcast.done = control_call_done_end;
     call->ids[call->n_ids++] = id;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The control extension: an HTTP API that lists the active profiling, and increases it for a
- * limited time. Anyone with access can have programs profiled. Therefore it listens on loopback
- * unless the configuration allows remote access, and the token is checked before the rest of a
- * request.
+ * limited time. Anyone with access can have programs profiled. Therefore the extension listens on
+ * loopback unless the configuration allows remote access, and the token is checked before the rest
+ * of a request.
  */
 #include "extensions/control/control.h"
 
@@ -149,7 +149,8 @@ static enum method control_method_of(const struct br_request *request)
     return strcmp(request->method, "DELETE") == 0 ? DELETE : OTHER;
 }
 
-/* Reads the id in the path, or 0 for the list. Returns false for any other path. */
+/* Reads the id in the path of an override, or stores 0 for the path of the list. Returns false
+ * for any other path. */
 static bool control_read_path(const char *path, uint64_t *ret_id)
 {
     size_t len = sizeof CONTROL_PATH - 1;
@@ -217,8 +218,8 @@ static void control_post(struct control *control, struct br_request *request)
         control_reply_error(request, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
 }
 
-/* Reads the query parameters. Unknown parameters are rejected, because a misspelt filter would
- * end all overrides. */
+/* Reads the query parameters. Unknown parameters are rejected: with a misspelt filter, the
+ * request would end all overrides. */
 static int control_read_query(const struct br_request *request, uint64_t id, struct br_arena *arena,
                               const char **ret_service, struct br_err *err)
 {

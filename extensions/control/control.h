@@ -20,12 +20,14 @@
 
 #define CONTROL_PATH "/v1/profiling"
 #define CONTROL_BODY_MAX 8192
-#define CONTROL_CALLS_MAX 64 /* most requests in progress; further requests get 503 */
-/* most rows in one response, which reports when there are more rows */
+/* most requests in progress; a further request is answered with 503 */
+#define CONTROL_CALLS_MAX 64
+/* most rows in one response; a response reports whether rows are missing */
 #define CONTROL_ROWS_MAX 4096
 #define CONTROL_ID_LEN 16
 #define CONTROL_TOKEN_MIN 16
-/* requests without the right token that are answered with 401; further ones get 429 */
+/* requests without the right token that are answered with 401; further ones are answered with
+ * 429 */
 #define CONTROL_FAILURES_MAX 10
 /* milliseconds after which one more request without the right token is answered with 401 */
 #define CONTROL_FORGIVE_MS 1000
@@ -45,16 +47,18 @@ struct control_config {
 
 struct control_override {
     struct br_list link;
-    struct br_override base; /* the override; its strings are in `arena` */
+    struct br_override base; /* settings of the override; their strings are in `arena` */
     struct br_arena arena;
-    uint64_t duration_ms;        /* duration in milliseconds, greater than 0 */
-    uint64_t since_ns, until_ns; /* Unix times in nanoseconds, for display */
+    uint64_t duration_ms; /* duration in milliseconds, greater than 0 */
+    /* start and end of the override, in Unix nanoseconds; only displayed */
+    uint64_t since_ns, until_ns;
 };
 
 struct control_overrides {
     struct br_node *node;
     struct br_list list;
-    size_t count; /* number of overrides, including overrides that are being sent to the workers */
+    /* number of overrides, including those that are still being sent to the workers */
+    size_t count;
     struct br_timer end;
 };
 
@@ -66,9 +70,9 @@ int control_overrides_init(struct control_overrides *overrides, struct br_node *
 /* Frees the list and its overrides. Accepts a zeroed list. */
 void control_overrides_release(struct control_overrides *overrides);
 
-/* Assigns the id and the times of an override, and counts it until it ends or
- * control_overrides_discard is called. Returns 0, or BR_EFULL with the seconds until the next
- * override ends in `*ret_wait_s`. */
+/* Sets the id and the times of an override. Counts the override until it ends or
+ * control_overrides_discard is called. Returns 0. If there are too many overrides, returns
+ * BR_EFULL and stores in `*ret_wait_s` the seconds until the next override ends. */
 int control_overrides_admit(struct control_overrides *overrides, struct control_override *override,
                             uint64_t *ret_wait_s);
 
@@ -81,18 +85,18 @@ void control_overrides_discard(struct control_overrides *overrides,
 /* Returns the active override with this id, or NULL. */
 struct control_override *control_overrides_find(struct control_overrides *overrides, uint64_t id);
 
-/* Lists the ids of the active overrides that have the id `id` (0: any) and the service `service`
- * (NULL: any). Returns the number of these overrides. */
+/* Lists the ids of the active overrides that have the id `id` (0: any id) and the service
+ * `service` (NULL: any service). Returns the number of these overrides. */
 size_t control_overrides_match(struct control_overrides *overrides, uint64_t id,
                                const char *service, uint64_t ret[BR_OVERRIDES_MAX]);
 
-/* Removes and frees an override. Does nothing if it has ended. */
+/* Removes and frees the override with this id. Does nothing if it has ended already. */
 void control_overrides_end(struct control_overrides *overrides, uint64_t id);
 
 /* --- Bodies (read.c) ------------------------------------------------------------------------- */
 
-/* Parses an override from JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path
- * and a message. */
+/* Parses an override from JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with a message and with the
+ * name of the invalid field in err->path. */
 int control_read(const char *text, size_t len, uint64_t max_duration_ns,
                  struct control_override **ret, struct br_err *err);
 
@@ -105,15 +109,20 @@ struct control {
     struct br_list calls;
     size_t n_calls;
     struct br_log_limit log_limit;
-    double *refused;      /* metric: requests without the right token */
-    double *throttled;    /* metric: requests without the right token that were answered with 429 */
-    unsigned failures;    /* number of recent failures; decreases by one per CONTROL_FORGIVE_MS */
-    uint64_t forgiven_ms; /* time up to which `failures` was decreased */
+    double *refused; /* metric: number of requests without the right token */
+    /* metric: number of requests without the right token that were answered with 429 */
+    double *throttled;
+    /* number of recent requests without the right token; decreases by one every
+     * CONTROL_FORGIVE_MS */
+    unsigned failures;
+    /* time up to which `failures` has been decreased, in milliseconds of the monotonic clock */
+    uint64_t forgiven_ms;
 };
 
-/* Send a request to all workers, and respond to the request when the workers are done.
- * control_call_add adds `override` and takes ownership of it. control_call_end ends overrides.
- * control_call_list lists the active profiling. */
+/* The control_call functions send a request to all workers, and respond to the client when the
+ * workers are done. control_call_add adds `override` and takes ownership of it. control_call_end
+ * ends the overrides that have the given id and service. control_call_list lists the active
+ * profiling. */
 void control_call_add(struct control *control, struct br_request *request,
                       struct control_override *override);
 void control_call_end(struct control *control, struct br_request *request, uint64_t id,
@@ -123,12 +132,12 @@ void control_call_list(struct control *control, struct br_request *request);
 /* Must be called when the client of a request has disconnected. */
 void control_call_gone(struct br_request *request);
 
-/* Frees the calls that no worker can finish any more. */
+/* Frees the calls that are in progress. Called when the extension is destroyed. */
 void control_calls_release(struct control *control);
 
 /* --- Responses (reply.c) --------------------------------------------------------------------- */
 
-/* Responds with the text `json`, or with 503 if `json` failed. `header` may be NULL. */
+/* Responds with the text `json`, or with 503 if json->failed is set. `header` may be NULL. */
 void control_reply(struct br_request *request, unsigned status, const struct br_header *header,
                    const struct br_str *json);
 /* Responds with an error. `field` names the invalid field of the request; it may be NULL or

@@ -8,7 +8,7 @@
 #include "otlp/json/tree.h"
 
 #define DEPTH_MAX 3
-#define SERVICE_MAX 255 /* most bytes of a service name, as in the join */
+#define SERVICE_MAX 255 /* most bytes of a service name, as in the join processor */
 #define TYPES_MAX 16
 #define TYPE_MAX 64
 #define NUMBER_MAX 40
@@ -23,7 +23,7 @@ struct reading {
     struct br_err *err;
 };
 
-/* Reads a string of 1 to `max` bytes without control characters into the override's arena. */
+/* Copies a string of 1 to `max` bytes without control characters into the override's arena. */
 static int control_read_text(struct reading *reading, const struct br_json_node *node, size_t max,
                              const char **ret)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The extension headers_setter: changes the headers of an exporter's requests. Values are fixed, or
- * are headers or attributes of the client whose request is sent.
+ * The extension headers_setter: changes the headers of an exporter's requests. The value of a
+ * header is fixed, or is a header or attribute of the client whose data is sent.
  */
 #include <openssl/crypto.h>
 #include <string.h>
@@ -27,11 +27,12 @@ struct rule {
 };
 
 struct config {
-    struct br_structs headers;       /* list of struct rule */
-    struct br_strings metadata_keys; /* the metadata that rules read; set by the config check */
+    struct br_structs headers; /* list of struct rule */
+    /* metadata keys that rules read; set when the configuration is checked */
+    struct br_strings metadata_keys;
 };
 
-/* The contents of the value_file of one rule. */
+/* The contents of a rule's value_file. */
 struct file {
     struct br_str text;
     struct br_watched *watched;
@@ -40,7 +41,7 @@ struct file {
 struct state {
     struct br_authenticator base;
     struct br_node *node;
-    struct file *files; /* one for each rule; unused for rules without value_file */
+    struct file *files; /* array by rule; an entry is unused if its rule has no value_file */
 };
 
 static const struct br_option rule_options[] = {
@@ -95,7 +96,7 @@ static void headers_setter_check_rule(const struct rule *rule, const struct br_y
                         "belongs to from_context or from_attribute");
 }
 
-/* Adds the metadata key that a rule reads to `keys`. Returns 0 or BR_ENOMEM. */
+/* Adds the metadata key of a rule, if the rule reads one, to `keys`. Returns 0 or BR_ENOMEM. */
 static int headers_setter_note_key(const struct rule *rule, struct br_arena *arena,
                                    struct br_strings *keys)
 {
@@ -146,8 +147,8 @@ static unsigned headers_setter_sides(const void *config)
 /* --- Requests ----------------------------------------------------------------------------------
  */
 
-/* Appends the values of a metadata key, joined by commas (RFC 9110 section 5.3). Returns false if
- * there are none. The prefix is part of the key of an attribute. */
+/* Appends the values of a metadata key, joined by commas (RFC 9110 section 5.3). The key
+ * consists of `prefix` and `name`. Returns false if the key has no values. */
 static bool headers_setter_put_metadata(const char *metadata, const char *prefix, const char *name,
                                         struct br_str *out)
 {
@@ -164,7 +165,7 @@ static bool headers_setter_put_metadata(const char *metadata, const char *prefix
     return found;
 }
 
-/* Appends the value of a rule. Returns false if there is none. */
+/* Appends the value of a rule. Returns false if the rule has no value. */
 static bool headers_setter_put_value(const struct state *state, size_t index,
                                      const struct br_exchange *exchange, struct br_str *out)
 {
@@ -241,7 +242,7 @@ static int headers_setter_create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-/* Keeps the first line of a file. */
+/* Stores the first line of a file. */
 static void headers_setter_on_text(void *arg, const char *text, size_t len)
 {
     struct file *file = arg;

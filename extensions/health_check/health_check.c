@@ -23,7 +23,7 @@ struct status {
     const char *path;
 };
 
-/* The server in the form of healthcheckv2. */
+/* Settings of the server in the form of the Collector's healthcheckv2 extension. */
 struct http {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
@@ -48,7 +48,7 @@ struct config {
 struct state {
     struct br_http_service service;
     struct br_node *node;
-    struct br_header *headers; /* headers of each response */
+    struct br_header *headers; /* headers that are sent with each response */
     uint64_t since_ms, since_unix_ns;
 };
 
@@ -58,7 +58,7 @@ static const struct br_option body_options[] = {
     BR_OPT_END,
 };
 
-/* Keys of confighttp servers that have no effect on requests without a body. */
+/* Keys of the Collector's HTTP servers (confighttp) that are accepted but have no effect. */
 #define SERVER_ROWS                                                                                \
     BR_IGNORED("cors", "web pages of other origins cannot read the response"),                     \
         BR_IGNORED("dialer", "a server does not open connections"),                                \
@@ -124,7 +124,7 @@ static bool health_check_has_http(const struct config *settings)
     return settings->use_v2 && settings->http;
 }
 
-/* Replaces the values of the older keys by the values in `http`. */
+/* Uses the values in `http` instead of those of the older keys. */
 static void health_check_apply_http(struct config *settings)
 {
     const struct http *http = settings->http;
@@ -137,8 +137,8 @@ static void health_check_apply_http(struct config *settings)
     settings->path = http->status.path;
 }
 
-/* Checks the endpoint and path of a server. `node` and `path` belong to the map that contains
- * the two keys. */
+/* Checks the endpoint and the path of a server. `node` and `path` are the configuration map that
+ * contains these two keys, and the path of the map. */
 static void health_check_check_server(const struct config *settings, const struct br_yaml *node,
                                       const char *path, struct br_errs *errs)
 {

@@ -26,13 +26,16 @@
 #include "net/signing.h"
 #include "pipeline/component.h"
 
-#define RETRY_MIN_MS 1000u        /* delay after the first failed fetch, in milliseconds */
-#define RETRY_MAX_MS 30000u       /* longest delay after a failed fetch, in milliseconds */
+/* milliseconds before a fetch is repeated after the first failure */
+#define RETRY_MIN_MS 1000u
+#define RETRY_MAX_MS 30000u       /* most milliseconds before a fetch is repeated after a failure */
 #define TIMEOUT_DEFAULT_MS 30000u /* time limit of a fetch if `timeout` is 0, in milliseconds */
 #define ANSWER_MAX 65536          /* largest answer of the token server, in bytes */
 #define TOKEN_MAX 32768           /* longest token, in bytes */
-#define LIFETIME_MAX_S 31536000   /* longest lifetime of a token that is believed, in seconds */
-#define ORIGIN_SIZE 320           /* bytes of the origin of token_url, with its terminator */
+/* longest lifetime of a token, in seconds; longer lifetimes are cut to it */
+#define LIFETIME_MAX_S 31536000
+/* bytes of the origin (scheme, host and port) of token_url, including the terminator */
+#define ORIGIN_SIZE 320
 
 static const char *const grant_types[] = {"client_credentials", NULL};
 
@@ -50,22 +53,28 @@ struct state {
     struct br_authenticator base;
     struct br_node *node;
     struct br_client *client;
-    struct br_exchange exchange; /* the fetch in progress */
+    struct br_exchange exchange; /* request to the token server that is in progress */
     struct br_header headers[2];
     struct br_str authorization; /* value of the header with client_id and client_secret */
-    struct br_timer timer;       /* end of the fetch in progress, or else time of renewal */
+    /* fires when the fetch in progress times out, or when the token must be renewed */
+    struct br_timer timer;
     struct br_watched *id_file, *secret_file;
-    struct br_str id, secret; /* contents of the files */
+    struct br_str id, secret; /* client_id and client_secret as read from files */
     char origin[ORIGIN_SIZE]; /* scheme, host and port of token_url */
-    char *value;              /* header that requests get; NULL: there is no token */
-    uint64_t expires_ms;      /* time at which the token expires; UINT64_MAX: never */
-    uint64_t again_ms;        /* time before which a failed fetch is not repeated */
-    uint64_t delay_ms;        /* delay after the last failed fetch; 0: the last fetch succeeded */
-    char why[160];            /* reason of the last failure */
+    /* value of the header that is added to requests; NULL: there is no token */
+    char *value;
+    /* time at which the token expires, in milliseconds of the monotonic clock; UINT64_MAX: never */
+    uint64_t expires_ms;
+    /* time before which a failed fetch is not repeated, in milliseconds of the monotonic clock */
+    uint64_t again_ms;
+    /* milliseconds between the last failed fetch and the next one; 0: the last fetch succeeded */
+    uint64_t delay_ms;
+    char why[160]; /* reason why the last fetch failed */
     struct br_log_limit log_limit;
-    double *fetched, *failed; /* metrics: tokens received, failed fetches */
-    bool fetching, used;      /* `used`: a request was signed with this token */
-    bool in_body;             /* the server wants client_id and client_secret in the body */
+    double *fetched, *failed; /* metrics: number of tokens received, and number of failed fetches */
+    /* `fetching`: a fetch is in progress; `used`: a request was sent with this token */
+    bool fetching, used;
+    bool in_body; /* the server wants client_id and client_secret in the body */
 };
 
 static const struct br_option options[] = {
@@ -158,7 +167,7 @@ static void oauth2client_forget(struct state *state)
     state->value = NULL;
 }
 
-/* Appends a text as application/x-www-form-urlencoded. */
+/* Appends a text that is encoded as application/x-www-form-urlencoded. */
 static void oauth2client_put_encoded(struct br_str *out, const char *text)
 {
     static const char plain[] =
@@ -217,7 +226,8 @@ static void oauth2client_put_params(const struct state *state, struct br_str *ou
     }
 }
 
-/* Makes the header of RFC 6749 section 2.3.1: the id and the secret are encoded before base64. */
+/* Makes the header of RFC 6749 section 2.3.1: the id and the secret are form-encoded, joined,
+ * and encoded in base64. */
 static void oauth2client_make_authorization(struct state *state)
 {
     struct br_str both = {.max = TOKEN_MAX};
@@ -233,7 +243,8 @@ static void oauth2client_make_authorization(struct state *state)
     oauth2client_wipe(&both);
 }
 
-/* Puts the form into the body of the exchange. Returns false if memory is short. */
+/* Writes the form of the token request into the body of the exchange. Returns false if memory
+ * runs out. */
 static bool oauth2client_make_body(struct state *state)
 {
     struct br_str form = {.max = 2 * TOKEN_MAX};
@@ -314,7 +325,7 @@ static void oauth2client_read_token(struct state *state, const json_t *answer)
     const char *token = json_string_value(json_object_get(answer, "access_token"));
     const char *type = json_string_value(json_object_get(answer, "token_type"));
     const json_t *expires = json_object_get(answer, "expires_in");
-    const char *text = json_string_value(expires); /* some servers send a string */
+    const char *text = json_string_value(expires); /* some servers send expires_in as a string */
     int64_t lifetime_s = json_integer_value(expires);
     if (text && !br_parse_int(text, 10, false, &lifetime_s))
         lifetime_s = 0;
@@ -384,8 +395,8 @@ static void oauth2client_fetch(struct state *state)
         br_client_send(state->client, &state->exchange);
 }
 
-/* The time of the fetch is up, or the token has to be renewed. A token that was not used is fetched
- * again when a request needs it. */
+/* Ends a fetch that takes too long, or renews the token if it was used. A token that was not
+ * used is fetched again when a request needs it. */
 static void oauth2client_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, timer);
@@ -440,7 +451,7 @@ static int oauth2client_create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-/* Keeps the first line of a file. */
+/* Stores the first line of a text in `into`. */
 static void oauth2client_keep_line(struct br_str *into, const char *text)
 {
     br_str_clear(into);

@@ -18,7 +18,7 @@ struct averaging {
     struct query_job *job;
     struct br_map *profiles; /* set of the distinct profiles, identified by source and time */
     struct br_map *sources;  /* map from source to struct average_source */
-    /* selects only the sources that have this number of profiles; 0: all sources */
+    /* number of profiles that a source must have to be selected; 0: all sources are selected */
     uint64_t divisor;
     int rc;
 };
@@ -64,7 +64,7 @@ static int average_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Lists the distinct values of n_profiles of the sources, and returns the list. */
+/* Returns a sorted list of the distinct numbers of profiles that the sources have. */
 static uint64_t *average_divisors(struct averaging *averaging, size_t *ret_count)
 {
     size_t n_sources = br_map_count(averaging->sources), count = 0, len;
@@ -83,7 +83,7 @@ static uint64_t *average_divisors(struct averaging *averaging, size_t *ret_count
     return list;
 }
 
-/* Prunes both flames if together they could exceed the maximum number of nodes. */
+/* Prunes `flame` and `part` if the merged flame could have too many nodes. */
 static int average_make_room(struct query_job *job, struct br_flame *flame, struct br_flame *part)
 {
     struct br_flame *const both[] = {flame, part};
@@ -121,8 +121,8 @@ static int average_add(struct averaging *averaging, const struct br_sample_filte
     return rc;
 }
 
-/* Counts the profiles of the processes that have a series of the filter, including profiles
- * without samples of that series. */
+/* Counts the profiles of each process that has a series selected by the filter. Profiles without
+ * samples of that series count too. */
 static int average_count(struct averaging *averaging, const struct br_sample_filter *filter,
                          struct br_err *err)
 {

@@ -139,7 +139,7 @@ struct braid_service {
 struct braid_services {
     struct query_job *job;
     struct br_map *map;
-    size_t n_operations; /* number of operations of the service that is being written */
+    size_t n_operations; /* number of operations written so far for the current service */
     int rc;
 };
 

@@ -12,9 +12,10 @@
  * - braid_privacy.c: possibly private data, and counts of redacted values
  * - braid_slice.c: the data of a time range as a file
  *
- * The figures of spans are computed for each query from the span ids in samples (braid_figures.c).
- * The local subtree of a span consists of its descendants down to spans of other services, which is
- * the work done for it in its own process.
+ * The figures of a span are the numbers and values of its samples. Figures are computed for each
+ * query from the span ids in samples (braid_figures.c). The local subtree of a span consists of the
+ * span and those descendants that are reached through spans of the same service. The local subtree
+ * is the work done for the span in its own process.
  */
 #pragma once
 
@@ -23,42 +24,44 @@
 #include "extensions/query/query.h"
 #include "extensions/query/selection.h"
 
-#define BRAID_TRACE_SPANS_MAX 100000 /* most spans that are read of one trace */
+#define BRAID_TRACE_SPANS_MAX 100000 /* most spans of one trace that are read */
 #define BRAID_TYPES_MAX 64           /* most profile types in one response */
 #define BRAID_SPANS_MAX 1000         /* most spans in one response */
-#define BRAID_VALUE_DEPTH_MAX                                                                      \
-    64 /* nested lists and maps in an attribute value; deeper values are null */
+/* most levels of nested lists and maps in an attribute value; deeper values are null */
+#define BRAID_VALUE_DEPTH_MAX 64
 #define BRAID_SECOND_NS UINT64_C(1000000000)
 
 /* --- Parameters and JSON (braid.c) ----------------------------------------------------------- */
 
-/* Reads `start` and `end`, by default the last hour. `*ret_until` is exclusive. Returns false
- * after query_job_fail. */
+/* Reads the parameters `start` and `end`; the default is the last hour. `*ret_until` is
+ * exclusive. Returns false after query_job_fail. */
 bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_until);
 
-/* Reads the parameter `name`, a duration such as "100ms" or "1.5s", as nanoseconds; 0 if the
- * parameter is missing. Returns false after query_job_fail. */
+/* Reads the parameter `name`, a duration such as "100ms" or "1.5s". Stores nanoseconds in
+ * `*ret`, or 0 if the parameter is missing. Returns false after query_job_fail. */
 bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret);
 
-/* Append `"name":"<hex>"`, preceded by the character `before`. The hex digits are in the order
- * of the id's bytes. */
+/* query_braid_put_trace and query_braid_put_span append `"name":"<hex>"`, preceded by the
+ * character `before`. The hex digits are in the order of the id's bytes. */
 void query_braid_put_trace(struct br_str *out, char before, const char *name,
                            const uint8_t trace_id[16]);
 void query_braid_put_span(struct br_str *out, char before, const char *name, uint64_t span_id);
 
-/* Ends the response with `cut` and the closing brace, or fails the job if `rc` is not 0. */
+/* Ends the response with the field `cut` and the closing brace, or fails the job if `rc` is not
+ * 0. */
 void query_braid_end(struct query_job *job, int rc, const struct br_err *err);
 
 /* --- Figures (braid_figures.c) --------------------------------------------------------------- */
 
-/* The number of some samples, and the sum of their values. */
+/* A number of samples, and the sum of their values. */
 struct query_braid_sum {
     uint64_t samples;
     int64_t value;
 };
 
 struct query_braid_figures {
-    /* sums by index in struct query_braid_types; the array may be shorter than the list of types */
+    /* sums by index of the profile type in struct query_braid_types; the array may be shorter
+     * than the list of types */
     struct query_braid_sum *types;
     size_t n_types;
 };
@@ -95,7 +98,8 @@ void query_braid_put_figures(struct br_str *out, const struct query_braid_types 
 struct query_braid_row {
     struct br_stored_span span;
     struct query_braid_figures self, subtree;
-    uint32_t first_child, next, parent; /* indices of other rows; UINT32_MAX: no such row */
+    /* indices of the first child, next sibling and parent in `rows`; UINT32_MAX: no such row */
+    uint32_t first_child, next, parent;
     /* rank of the row in a search: rows with larger ranks come first */
     int64_t rank;
     bool seen;
@@ -106,13 +110,13 @@ struct query_braid_rows {
     struct query_braid_row *rows;
     size_t count, max;
     uint32_t cap;
-    /* map from span id to row; NULL: the rows are not a trace that was read */
+    /* map from span id to row; NULL unless query_braid_read_trace has read the rows */
     struct br_map *by_id;
     struct query_braid_types types;
     int rc;
 };
 
-/* query_braid_rows_add adds a row for a span, up to rows->max rows; it is a br_span_fn.
+/* query_braid_rows_add adds a row for a span; it is a br_span_fn, and stops at rows->max rows.
  * query_braid_rows_release frees the rows. */
 bool query_braid_rows_add(const struct br_stored_span *span, void *rows);
 void query_braid_rows_release(struct query_braid_rows *rows);
@@ -130,7 +134,8 @@ struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, ui
 int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
                                struct query_selection *selection);
 
-/* Computes the figures `self` of all rows with a single query. Returns 0, BR_EIO or BR_ENOMEM. */
+/* Computes the figures `self` of all rows with a single query of the store. Returns 0, BR_EIO or
+ * BR_ENOMEM. */
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err);
 
 /* Computes the figures `subtree` of all rows of a trace from their figures `self`. Returns 0,
@@ -143,7 +148,8 @@ extern const size_t query_openapi_len;
 
 /* --- Spans (braid_spans.c) ------------------------------------------------------------------- */
 
-/* Return the name of a Span.SpanKind or a Status.StatusCode in Braid's API. */
+/* query_braid_kind returns the name of a Span.SpanKind in Braid's API, and query_braid_status
+ * the name of a Status.StatusCode. */
 const char *query_braid_kind(uint8_t kind);
 const char *query_braid_status(uint8_t status);
 

@@ -94,8 +94,8 @@ static int64_t figures_cpu(const struct query_braid_types *types,
     return sum;
 }
 
-/* Counts samples of one profile type only, because each sample has a value for every type of its
- * profile. */
+/* Returns the number of samples of one profile type. Other types are not added, because each
+ * sample has a value for every type of its profile. */
 static uint64_t figures_samples(const struct query_braid_types *types,
                                 const struct query_braid_figures *figures)
 {
@@ -154,7 +154,7 @@ struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, ui
 }
 
 /* Makes a map from span id to row. If several rows have the same span id, the map contains the
- * first. */
+ * first of them. */
 static int figures_index(const struct query_braid_rows *rows, struct br_map **ret)
 {
     struct br_map *map = br_map_new(rows->count + 1);
@@ -292,8 +292,9 @@ static int figures_add_all(struct query_braid_rows *rows, struct query_braid_fig
     return rc;
 }
 
-/* Orders the rows so that children follow their parents, and adds up from the end. Each local
- * subtree starts at a row whose parent is in another service or missing. */
+/* Orders the rows so that children follow their parents, and adds up the figures from the last
+ * row to the first. Each local subtree starts at a row whose parent is in another service or
+ * missing. */
 int query_braid_sum_subtrees(struct query_braid_rows *rows)
 {
     int rc = 0;

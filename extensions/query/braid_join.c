@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET join: how many samples and spans of each service are linked. */
+/* Implements GET join, which returns how many samples and spans of each service are linked. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 
 #define SPANS_MAX (4u << 20)
 #define SERVICES_MAX 1000
-#define SKEWS_MAX 100000 /* most calls for which the clocks of client and server are compared */
-#define SLACK_NS                                                                                   \
-    (60 * BRAID_SECOND_NS) /* extension of the range in which the spans of samples are searched */
+#define SKEWS_MAX 100000 /* most pairs of client and server spans whose clocks are compared */
+/* nanoseconds by which the range is extended on both sides to find the spans of samples */
+#define SLACK_NS (60 * BRAID_SECOND_NS)
 #define SKEW_LARGE_NS 50000000u
-/* five sampling intervals: a span that uses the CPU for so long has samples */
+/* five sampling intervals, in nanoseconds: a span that uses the CPU for this time has samples */
 #define CHILD_LONG_NS 50000000u
 /* number of children of at least CHILD_LONG_NS that are needed before a hint names a cause */
 #define CHILDREN_MIN 5u
@@ -30,12 +30,13 @@ struct join_service {
     const char *name;
     uint64_t n_spans, n_spans_with_samples;
     struct query_braid_types types;
-    struct query_braid_figures samples; /* figures of the samples, by profile type */
-    /* counts by profile type, BRAID_TYPES_MAX entries */
+    /* numbers and values of the service's samples, by profile type */
+    struct query_braid_figures samples;
+    /* counts by index of the profile type; BRAID_TYPES_MAX entries */
     struct join_tally *tallies;
-    /* numbers of child spans of at least CHILD_LONG_NS */
+    /* number of child spans of at least CHILD_LONG_NS, and number of those that have samples */
     uint64_t n_children, n_children_with_samples;
-    bool has_skew; /* at least one pair of clocks was compared */
+    bool has_skew; /* true: the clocks of at least one pair of spans were compared */
     uint64_t median_skew_ns;
 };
 
@@ -164,7 +165,8 @@ static void join_compare_with_parents(struct join_report *report)
             continue;
         if (span->kind == BR_SPAN_KIND_SERVER && parent->kind == BR_SPAN_KIND_CLIENT)
             join_compare_clocks(report, span, parent);
-        /* Client spans wait, so they have no samples even with a bridge. */
+        /* A client span waits for its server, so it has no samples even if samples have span
+         * ids. */
         if (span->service != parent->service || br_span_kind_is_entry(span->kind) ||
             span->kind == BR_SPAN_KIND_CLIENT || span->end_ns - span->start_ns < CHILD_LONG_NS)
             continue;
@@ -335,7 +337,7 @@ static void join_put(struct join_report *report)
     for (size_t i = 0; i < report->n_services; i++) {
         const struct join_service *service = report->services[i];
         if (!service->n_spans && !service->types.count)
-            continue; /* spans of the service are outside the range */
+            continue; /* the spans of the service are outside the range */
         if (more)
             br_str_putc(&job->out, ',');
         join_put_service(job, service);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET privacy: stored data that may be personal or secret, and the values removed by redaction,
- * counted by rule. The kinds correspond to options of the `redaction` processor, so a finding shows
- * how to remove it.
+ * Implements GET privacy, which returns stored data that may be personal or secret. It also returns
+ * how many values each rule of the redaction has removed. The kinds correspond to options of the
+ * `redaction` processor, so a finding shows how to remove it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,8 @@
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 
 #define PRIVACY_FINDS_MAX 500
-#define PRIVACY_SEEN_MAX 10000 /* most resources that are remembered as scanned */
+/* most resources that are remembered so that they are not scanned again */
+#define PRIVACY_SEEN_MAX 10000
 #define PRIVACY_MATCH_NS UINT64_C(8000000000)
 #define PRIVACY_TEXT_MAX 160 /* most bytes of an example */
 #define PRIVACY_BEFORE 40    /* most bytes of an example that precede the first match */
@@ -28,7 +29,7 @@ typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
 
 static const char privacy_mask[] = "[REDACTED]";
 
-/* Kinds by key come first: if a key matches, its value is not scanned. */
+/* The kinds that match a key come first: if a key matches, its value is not scanned. */
 static const struct privacy_kind {
     const char *name, *pattern;
     bool by_key;
@@ -67,14 +68,15 @@ struct privacy_finding {
 
 struct privacy_report {
     struct query_job *job;
-    /* contains the results, because the arena of the job is cleared for each page of spans */
+    /* arena of the results: the arena of the job cannot be used, because it is cleared for each
+     * page of spans */
     struct br_arena arena;
     struct br_regex regex;
     struct br_regex_time time;
     pcre2_code *patterns[BR_COUNT(kinds)];
-    struct br_map *findings; /* map to struct privacy_finding */
+    struct br_map *findings; /* map from place, key and kind to struct privacy_finding */
     struct br_map *seen;     /* set of the resources that were scanned, identified by their bytes */
-    /* The text being scanned. */
+    /* Source of the text that is being scanned. */
     const char *place, *service;
     /* span that contains the text; NULL: the text is not in a span */
     const struct br_stored_span *span;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Profiles of a span, its local subtree or its trace, or of series selected in a time range; the
- * functions of a profile, and the difference of two profiles.
+ * Responds with profiles: of a span, its local subtree or its trace, or of series selected in a
+ * time range. Also responds with the functions of a profile, and with the difference of two
+ * profiles.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #define LIMIT_MAX 10000
 /* nanoseconds before and after a span in which samples of its service are searched */
 #define AROUND_NS (60 * BRAID_SECOND_NS)
-#define NESTED_MAX 8192 /* most bytes of a selection that is a parameter */
+#define NESTED_MAX 8192 /* most bytes of a selection that is passed as one parameter */
 #define NESTED_PARAMS_MAX 32
 #define WHY_MAX 400
 
@@ -31,12 +32,13 @@ struct profile_request {
     enum profile_scope scope;
     uint64_t span_id;
     uint8_t trace_id[16];
-    const char *type; /* profile type of the request; NULL: not in the request */
+    const char *type; /* profile type in the request; NULL: the request has no profile type */
     struct br_stored_span span;
-    bool found; /* the span is stored */
-    /* the topmost ancestor in the same service; its span_id is 0 if that is the span itself */
+    bool found; /* true: the store contains the span */
+    /* topmost ancestor of the span that is reached through spans of the same service; its
+     * span_id is 0 if the span itself is the topmost */
     struct br_stored_span root;
-    /* the span whose samples explain the empty result; NULL: none */
+    /* span whose samples explain why the requested span has none; NULL: no span explains it */
     const struct br_stored_span *why;
     struct query_braid_types types;
     struct query_braid_figures sums;
@@ -62,7 +64,7 @@ static bool profile_read_ids(struct query_job *job, const char *trace, const cha
     request->of_span = true;
     if (!profile_read_scope(job, request))
         return false;
-    /* for a whole trace, the span id may be empty */
+    /* the span id may be empty if the whole trace is requested */
     bool whole = request->scope == SCOPE_TRACE && !*span;
     if (!br_id_parse(trace, strlen(trace), request->trace_id, sizeof request->trace_id))
         query_job_fail(job, 400, "invalid trace id: must be 32 hex digits or base64");
@@ -73,7 +75,8 @@ static bool profile_read_ids(struct query_job *job, const char *trace, const cha
     return false;
 }
 
-/* Returns the topmost span reached from a row through parents of the same service. */
+/* Returns the topmost ancestor of a row that is reached through rows of the same service.
+ * Returns the row itself if its parent belongs to another service or is missing. */
 static const struct query_braid_row *profile_local_root(const struct query_braid_rows *rows,
                                                         const struct query_braid_row *row)
 {
@@ -150,8 +153,8 @@ static bool profile_on_samples(const struct br_stored_samples *samples, void *ar
     return !adder->rc && query_job_may_continue(adder->job);
 }
 
-/* Returns the index of the requested profile type. A type id of three parts matches the first
- * type that begins with these parts. */
+/* Returns the index of the profile type in the request. A type id of three parts matches the
+ * first type that begins with these parts. */
 static size_t profile_find_type(const struct profile_request *request)
 {
     size_t len = strlen(request->selection.type.id);
@@ -231,7 +234,7 @@ static void profile_put_type(struct query_job *job, char before,
 
 /* --- Reasons for an empty result ------------------------------------------------------------- */
 
-/* Samples of a service near the time of a span. */
+/* Counts of the samples of a service near the time of a span. */
 struct profile_near {
     struct query_job *job;
     uint64_t samples, with_span, of_root;
@@ -267,7 +270,7 @@ static bool profile_on_root(const struct br_stored_samples *samples, void *arg)
     return query_job_may_continue(near->job);
 }
 
-/* Counts the samples of the service's first span in the request. */
+/* Counts the samples of request->root, the topmost span of the service. */
 static int profile_count_root(struct query_job *job, const struct profile_request *request,
                               struct profile_near *near, struct br_err *err)
 {
@@ -291,7 +294,7 @@ static int profile_count_near(struct query_job *job, const struct br_stored_span
     return rc ? rc : query_selection_samples(job, &selection, 0, profile_on_near, near, err);
 }
 
-/* Formats a duration for people, with about three digits. */
+/* Formats a duration for people, with a unit and about three digits. */
 static const char *profile_time(char text[32], uint64_t ns)
 {
     static const struct {
@@ -306,8 +309,8 @@ static const char *profile_time(char text[32], uint64_t ns)
     return text;
 }
 
-/* Smallest divisor of CPU times, in nanoseconds, that is taken for a sampling interval. If the
- * divisor is smaller, the values were measured, not sampled. */
+/* Smallest common divisor of CPU times, in nanoseconds, that is considered a sampling interval.
+ * If the divisor is smaller, the CPU times were measured, not sampled. */
 #define PERIOD_MIN_NS 100000
 
 static void profile_explain(const struct profile_request *request, const struct profile_near *near,
@@ -348,8 +351,8 @@ static void profile_explain(const struct profile_request *request, const struct 
                        lasted);
 }
 
-/* Stores in `*ret` a text that explains an empty result; NULL if there are samples. Returns 0 or
- * an error code. */
+/* Stores in `*ret` a text that explains why the result is empty, or NULL if there are samples.
+ * Returns 0 or an error code. */
 static int profile_why_empty(struct query_job *job, struct profile_request *request,
                              char why[WHY_MAX], const char **ret, struct br_err *err)
 {
@@ -510,7 +513,8 @@ void query_braid_top(struct query_job *job)
 
 /* --- Differences ----------------------------------------------------------------------------- */
 
-/* Decodes percent escapes in place. Returns false for a malformed escape or a NUL byte. */
+/* Decodes the percent escapes of a text in place. Returns false for a malformed escape or a NUL
+ * byte. */
 static bool profile_decode(char *text)
 {
     long n = br_percent_decode(text, strlen(text), true, text);
@@ -520,7 +524,7 @@ static bool profile_decode(char *text)
     return true;
 }
 
-/* Reads the parameters of a query string that is itself a parameter. */
+/* Reads the parameters in a query string that is the value of the parameter `name`. */
 static bool profile_read_nested(struct query_job *job, const char *name,
                                 struct query_param params[NESTED_PARAMS_MAX], size_t *ret_n)
 {
@@ -577,8 +581,7 @@ static int profile_diff_sides(struct query_job *job,
         rc = profile_choose(job, &requests[1], err);
     if (rc)
         return rc;
-    /* A side that has no samples, or was requested without a type, uses the type of the other
-     * side. */
+    /* A side without samples, or one requested without a type, uses the type of the other side. */
     unsigned main_side = requests[0].chosen == BRAID_TYPES_MAX || requests[1].type;
     const struct br_profile_type *type = &requests[main_side].selection.type;
     for (unsigned side = 0; side < BR_FLAME_SIDES && !rc && type->id; side++) {

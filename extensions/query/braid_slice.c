@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET slice: the stored data of a time range, as a file for `braid open`. */
+/* Implements GET slice, which returns the stored data of a time range as a file for `braid
+ * open`. */
 #include <stdio.h>
 #include <time.h>
 
@@ -50,7 +51,7 @@ static int slice_begin(struct query_job *job, struct br_err *err)
     return 0;
 }
 
-/* Each call appends one piece of the file to the response. */
+/* Appends the next piece of the file to the response. Called once for each piece. */
 void query_braid_slice(struct query_job *job)
 {
     struct br_err err = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares slow spans of one operation with typical ones, per span and including local subtrees.
- * Slow spans are at or above the 95th percentile of duration; typical ones are between the 40th and
- * the 60th.
+ * Compares slow spans of one operation with typical ones: figures per span, and figures of local
+ * subtrees. Slow spans are at or above the 95th percentile of duration; typical ones are between
+ * the 40th and the 60th.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,14 +13,15 @@
 #include "extensions/query/braid.h"
 
 #define SPANS_MAX (4u << 20) /* most spans of the operation whose durations are sorted */
-/* most spans per side whose subtrees are read; the spans are evenly distributed over the side */
+/* most spans on a side (slow or typical) whose subtrees are read; they are chosen at equal
+ * distances */
 #define SIDE_MAX 50
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
-#define SPANS_MIN 5 /* minimum number of spans for percentiles */
+#define SPANS_MIN 5 /* minimum number of spans from which percentiles are computed */
 
-/* Spans with given durations, in ascending order. A second pass over the store finds one span
- * for each duration. */
+/* Durations of chosen spans, in ascending order. A second pass over the store finds one span for
+ * each duration. */
 struct slow_list {
     uint64_t durations_ns[SIDE_MAX];
     struct br_stored_span spans[SIDE_MAX];
@@ -30,9 +31,10 @@ struct slow_list {
 
 struct slow_side {
     const char *name;
-    size_t first, count; /* range of the side's spans in report->durations_ns */
+    /* the side's part of report->durations_ns: index of the first span, and number of spans */
+    size_t first, count;
     struct slow_list read, examples;
-    size_t n_read; /* number of spans whose samples are in the flame */
+    size_t n_read; /* number of spans whose samples are in the flame graph */
     int64_t cpu_ns;
     struct query_selection selection;
 };
@@ -42,7 +44,8 @@ struct slow_report {
     uint64_t *durations_ns; /* durations of all spans of the operation, sorted */
     size_t count;
     uint32_t cap;
-    struct slow_side sides[BR_FLAME_SIDES]; /* typical spans, then slow spans */
+    /* sides[0] are the typical spans, sides[1] the slow spans */
+    struct slow_side sides[BR_FLAME_SIDES];
     struct query_braid_types types;
     struct query_braid_figures sums;
     int rc;
@@ -54,7 +57,8 @@ static int slow_compare(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Returns the nearest rank: the first index up to which at least `percent` of the values lie. */
+/* Returns an index in sorted values by nearest rank: at least `percent` of the values are at or
+ * before this index. */
 static size_t slow_rank(size_t count, size_t percent)
 {
     size_t rank = (count * percent + 99) / 100;
@@ -126,7 +130,7 @@ static bool slow_on_span(const struct br_stored_span *span, void *arg)
     return query_job_may_continue(report->job);
 }
 
-/* Selects the local subtrees of those spans of a side that are read. */
+/* Selects the samples of the spans in side->read, and of their local subtrees. */
 static int slow_select_side(struct slow_report *report, struct slow_side *side, struct br_err *err)
 {
     int rc = 0;
@@ -167,7 +171,7 @@ static bool slow_on_samples(const struct br_stored_samples *samples, void *arg)
     return !report->rc && query_job_may_continue(report->job);
 }
 
-/* Adds up the samples of both sides by type. */
+/* Adds up the samples of both sides by profile type. */
 static int slow_sum(struct slow_report *report, struct br_err *err)
 {
     int rc = 0;
@@ -186,7 +190,7 @@ static int64_t slow_per_span(int64_t value, size_t n_spans)
     return value / count + (value % count * 2 >= count);
 }
 
-/* Makes a flame graph of both sides, with values per span. */
+/* Makes a flame graph of both sides; the values of each side are divided by its number of spans. */
 static int slow_flame(struct slow_report *report, const struct br_profile_type *type,
                       struct br_flame *flame, struct br_err *err)
 {

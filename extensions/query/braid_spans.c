@@ -11,16 +11,19 @@
 #include "query/traceql.h"
 
 #define LIMIT_DEFAULT 100
-#define TAIL_SPANS_MAX 500        /* most spans in one event */
-#define TAIL_CANDIDATES_MAX 10000 /* most new spans that one call matches with a query */
-/* number of the newest spans among which each call searches for new ones */
+#define TAIL_SPANS_MAX 500 /* most spans in one event of the live tail */
+/* most new spans that one call of the live tail matches with a query */
+#define TAIL_CANDIDATES_MAX 10000
+/* number of newest spans that each call of the live tail searches for new ones */
 #define TAIL_LOOK_MAX 20000
 #define TAIL_BACK_NS (15 * 60 * BRAID_SECOND_NS)
 #define TAIL_AGAIN_MS 500
-/* most distinct names of services and operations that are kept for the best spans */
+/* most distinct names of services and operations that a search through all spans keeps */
 #define TEXTS_MAX (1u << 20)
 #define ARENA_BYTES_MAX (64u << 20)
-#define CPU_SHARE 32u /* bytes of a query's memory for each span whose CPU time is added up */
+/* bytes of a query's memory per span whose CPU time is added up; limits the number of these
+ * spans */
+#define CPU_SHARE 32u
 #define CPU_BEFORE_NS (600 * BRAID_SECOND_NS)
 #define CPU_AFTER_NS (3600 * BRAID_SECOND_NS)
 
@@ -41,7 +44,7 @@ const char *query_braid_status(uint8_t status)
 
 enum spans_sort { SPANS_BY_DURATION, SPANS_BY_START, SPANS_BY_CPU };
 
-/* CPU time of a span without its children. */
+/* CPU time of a span, without that of its children. */
 struct spans_cpu {
     uint64_t span_id;
     int64_t ns;
@@ -56,18 +59,20 @@ struct spans_request {
     struct br_traceql query;
     bool has_query;
     struct query_braid_rows *rows;
-    /* In a search through all spans, `rows` has room for twice `limit` rows, the best ones so
-     * far. After `limit` rows were found, only rows whose rank is at least `floor` are added. */
+    /* For a search through all spans: `rows` has room for twice `limit` rows, the best ones
+     * found so far. After `limit` rows were found, only rows whose rank is at least `floor` are
+     * added. */
     bool has_floor;
     int64_t floor;
-    /* contains the query and the texts of rows; the store's texts are freed after each page */
+    /* arena of the query and of the texts of rows, because the store's texts are freed after
+     * each page */
     struct br_arena arena;
-    struct br_map *texts; /* set of the texts of rows */
+    struct br_map *texts; /* set of the names that rows use */
     struct spans_cpu *cpu;
     uint32_t n_cpu, cap_cpu, max_cpu;
     const char *note;
-    struct br_index cpu_index; /* index of `cpu` by span id */
-    /* series of the last sample; `is_cpu` is true if the series is CPU time */
+    struct br_index cpu_index; /* index of the entries of `cpu`, by span id */
+    /* series of the previous sample, and whether this series is CPU time */
     const struct br_stored_series *series;
     bool is_cpu;
 };
@@ -156,8 +161,9 @@ static int spans_read_query(struct query_job *job, struct spans_request *request
     rc = br_traceql_filter(&request->query, &narrowed);
     if (rc)
         return rc;
-    /* The conditions of the request and of the query must both hold. Where they differ, the
-     * query's condition is checked later. */
+    /* A span must fulfil the conditions of the request and those of the query. If the request
+     * and the query both have a service or name, the filter uses that of the request, and the
+     * query is evaluated later. */
     request->filter.needles = narrowed.needles;
     request->filter.n_needles = narrowed.n_needles;
     request->filter.service = request->filter.service ? request->filter.service : narrowed.service;
@@ -173,7 +179,7 @@ static bool spans_on_span(const struct br_stored_span *span, void *arg)
     if (request->has_status && span->status != request->status)
         return query_job_may_continue(request->rows->job);
     if (request->rows->count == request->rows->max)
-        return false; /* reaching the limit of the request does not count as a cut */
+        return false; /* this is not a cut, because the request limits the number of rows */
     return query_braid_rows_add(span, request->rows);
 }
 
@@ -273,7 +279,7 @@ static int spans_compare(const void *left, const void *right)
                                                      : -(a->span.duration_ns > b->span.duration_ns);
 }
 
-/* Keeps only the best `limit` rows, in order. */
+/* Sorts the rows and keeps the `limit` best ones. */
 static void spans_keep_best(struct spans_request *request)
 {
     struct query_braid_rows *rows = request->rows;
@@ -286,7 +292,7 @@ static void spans_keep_best(struct spans_request *request)
     }
 }
 
-/* Returns true if a span may be among the best spans. */
+/* Returns true if a span may be one of the best spans. */
 static bool spans_may_rank(const struct spans_request *request, const struct br_stored_span *span)
 {
     return !request->has_floor || spans_search_rank(request, span) >= request->floor;
@@ -304,7 +310,7 @@ static const char *spans_keep_text(struct spans_request *request, const char *te
     return kept;
 }
 
-/* Adds a row for a span unless it ranks below the floor. */
+/* Adds a row for a span unless its rank is below the floor. */
 static bool spans_add(struct spans_request *request, const struct br_stored_span *span)
 {
     struct query_braid_rows *rows = request->rows;
@@ -366,7 +372,9 @@ static int spans_scan(struct spans_request *request, struct br_err *err)
     struct br_span_filter all = {.from_ns = request->filter.from_ns,
                                  .until_ns = request->filter.until_ns};
     if (request->query.needs_trace)
-        scan.filter = &all; /* a span may match because of other spans in its trace */
+        /* the filter selects all spans, because a span may match because of other spans in its
+         * trace */
+        scan.filter = &all;
     query_tempo_scan_execute(&scan);
     if (scan.cut && job->store && !job->store->cut)
         job->store->cut = scan.cut;
@@ -375,8 +383,8 @@ static int spans_scan(struct spans_request *request, struct br_err *err)
     return scan.rc;
 }
 
-/* Searches all spans for the best ones: those with the most CPU time, or those that match a
- * query. */
+/* Searches all spans for the best ones in the request's order: of all spans by CPU time, or of
+ * the spans that match the query. */
 static int spans_search(struct spans_request *request, struct br_err *err)
 {
     struct query_braid_rows *rows = request->rows;
@@ -410,7 +418,8 @@ static void spans_request_release(struct spans_request *request)
 
 /* --- Figures --------------------------------------------------------------------------------- */
 
-/* Computes the figures of subtrees. Each trace is read once for all its rows. */
+/* Computes the figures of subtrees for all rows. Each trace is read once, even if it has several
+ * rows. */
 static int spans_sum_subtrees(struct query_braid_rows *rows, struct br_err *err)
 {
     int rc = 0;
@@ -506,7 +515,7 @@ void query_braid_spans(struct query_job *job)
 
 /* --- The live tail --------------------------------------------------------------------------- */
 
-/* Location of a span in the store. Spans that arrive later have greater locations. */
+/* Location of a span in the store. A span that arrives later has a greater location. */
 struct spans_place {
     uint64_t partition, block, index;
 };
@@ -515,7 +524,7 @@ struct spans_tail {
     struct spans_request request;
     struct query_braid_rows rows;
     struct spans_place last, most;
-    bool first; /* true in the first call, which only determines the newest location */
+    bool first; /* true in the first call, which only finds the location of the newest span */
 };
 
 static bool spans_is_after(const struct spans_place *place, const struct spans_place *other)
@@ -566,7 +575,7 @@ static int spans_match_trace(struct spans_request *request, const struct br_stor
     return rc;
 }
 
-/* Keeps only the rows that match the query, up to `limit`. */
+/* Keeps those rows that match the query, at most `limit` rows. */
 static int spans_match_rows(struct spans_request *request, size_t limit, struct br_err *err)
 {
     struct query_braid_rows *rows = request->rows;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET timeline: spans, errors, durations and CPU time in equal steps. */
+/* Implements GET timeline, which returns the number of spans and errors, durations, and CPU time
+ * for equal time steps. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ struct timeline {
     struct query_job *job;
     uint64_t from_ns, until_ns, step_ns;
     size_t n_buckets;
-    int64_t *cpu_ns; /* by bucket */
+    int64_t *cpu_ns; /* CPU time in nanoseconds, by bucket (time step) */
     struct timeline_span *spans;
     uint32_t cap;
     size_t count;
@@ -130,7 +131,7 @@ void query_braid_timeline(struct query_job *job)
         return;
     points = points ? points : POINTS_DEFAULT;
     uint64_t range_ns = timeline.until_ns - timeline.from_ns;
-    range_ns -= range_ns > 1; /* the end of the range belongs to the last step */
+    range_ns -= range_ns > 1; /* the last step includes the end of the range */
     timeline.step_ns = range_ns / points + (range_ns % points != 0);
     timeline.n_buckets = (size_t)(range_ns / timeline.step_ns + (range_ns % timeline.step_ns != 0));
     timeline.cpu_ns = br_arena_calloc(&job->arena, timeline.n_buckets, sizeof *timeline.cpu_ns);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET traces/{trace}: all spans of a trace with their figures. */
+/* Implements GET traces/{trace}, which returns all spans of a trace with their figures
+ * (braid.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +19,7 @@ typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
 
 static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth);
 
-/* Appends an integer. The integer is appended as text if JavaScript would round it. */
+/* Appends an integer, or its text in quotes if JavaScript would round the integer. */
 static void trace_put_int(struct br_str *out, int64_t value)
 {
     const int64_t exact = INT64_C(1) << 53;
@@ -136,7 +137,8 @@ static void trace_put_resource(struct trace_response *response, const struct br_
     br_str_putc(out, '}');
 }
 
-/* Sets the number of a row's resource. Appends the resource to the response at its first use. */
+/* Sets the number of the resource of a row. Appends the resource to the response when it occurs
+ * for the first time. */
 static int trace_number(struct trace_response *response, size_t row)
 {
     const struct br_span_bytes *bytes = &response->bytes[row];
@@ -157,7 +159,7 @@ static int trace_number(struct trace_response *response, size_t row)
     return 0;
 }
 
-/* Reads the bytes of each span. */
+/* Reads the OTLP bytes of each row's span. */
 static int trace_gather(struct trace_response *response, struct br_err *err)
 {
     struct br_arena *arena = &response->job->arena;
@@ -211,8 +213,8 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
     br_str_putc(out, ']');
 }
 
-/* Appends the fields of a span that are not in its row. If the span cannot be read, these fields
- * are empty. */
+/* Appends the fields of a span that are not in its row. If the bytes of the span cannot be read,
+ * these fields are empty. */
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;

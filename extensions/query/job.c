@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a query: the request is copied, because the client may disconnect while a thread
- * reads it; a thread makes the whole response and compresses it; the loop sends it.
+ * Runs queries. The request is copied, because the client may disconnect while a thread reads the
+ * request. A thread makes the whole response and compresses it, and the loop sends it.
  */
 #include <string.h>
 #include <strings.h>
@@ -134,8 +134,8 @@ static void job_count(const struct query_job *job, int change)
         query->n_downloads += (unsigned)change;
 }
 
-/* Frees the memory of a call, except the packed response. Called in the thread, because the
- * store may be closed later. */
+/* Frees the memory of a call, except the packed response. Called in the thread that ran the
+ * call, because the store may be closed before the loop handles the end of the call. */
 static void job_end_call(struct query_job *job)
 {
     if (job->store)
@@ -238,7 +238,7 @@ static int job_pack(struct query_job *job)
     struct br_pool *pool = job->task.host.pool;
     struct br_rope rope = {0};
     int rc = BR_ENOMEM;
-    if (job->out.len == 0) { /* an empty protobuf message is a valid response */
+    if (job->out.len == 0) { /* an empty response is valid: it is an empty protobuf message */
         job->packed = job->route->stream ? NULL : br_buf_new_exact(pool, 1);
         return job->packed || job->route->stream ? 0 : BR_ENOMEM;
     }
@@ -329,7 +329,7 @@ static void job_start_call(struct query_job *job)
     struct query *query = job->query;
     uint64_t generation = job->route->stream ? br_store_generation(query->store) : 0;
     uint64_t now_ms = br_host_mono_ms(query->node->host);
-    if (job->packed) { /* send the piece for which the client had no room */
+    if (job->packed) { /* send the previous piece, which the client had no room for */
         query_job_reply(job);
         job_schedule_next(job);
         return;
@@ -389,7 +389,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     return job;
 }
 
-/* Reads the content coding of the body. Returns false if it is not supported. */
+/* Reads the content coding of the body. Returns false if the coding is not supported. */
 static bool job_read_encoding(struct query_job *job, const struct br_request *request)
 {
     if (!request->grpc)
@@ -453,8 +453,8 @@ size_t query_jobs_on(const struct query *query, const struct br_conn *conn)
     return n;
 }
 
-/* Ends the first stream that `fn` selects and that no thread is running. Returns true if a
- * stream was ended. */
+/* Ends the first stream for which `fn` returns true and that no thread is running. Returns true
+ * if a stream was ended. */
 static bool jobs_end_first(struct query *query, bool (*fn)(const struct query_job *job))
 {
     for (struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {
@@ -501,8 +501,8 @@ void query_jobs_end_streams(struct query *query)
         ;
 }
 
-/* Waits for running jobs, because they read memory that is freed next. Their `done` callback
- * finds job->query NULL. */
+/* Waits for running jobs, because they read memory that is freed after this function. The `done`
+ * callback of such a job finds that job->query is NULL. */
 void query_jobs_release(struct query *query)
 {
     struct br_list *list;

@@ -10,9 +10,10 @@ enum query_names_of { QUERY_TYPES, QUERY_LABEL_NAMES, QUERY_LABEL_VALUES };
 
 struct query_names_params {
     enum query_names_of of;
-    /* for QUERY_LABEL_VALUES. May be __name__, __type__ or another part of a profile type */
+    /* for QUERY_LABEL_VALUES: name of the label; it may also be __name__, __type__ or another
+     * part of a profile type */
     const char *label;
-    bool plain_only; /* for QUERY_LABEL_NAMES: omit names that need quotes in a selector */
+    bool plain_only; /* for QUERY_LABEL_NAMES: names that need quotes in a selector are omitted */
     uint64_t from_ns, until_ns;
     char *const *selectors; /* label selectors; a series must match all of them */
     size_t n_selectors;

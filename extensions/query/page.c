@@ -10,8 +10,8 @@
 #include "extensions/query/query.h"
 #include "wire/compression.h"
 
-/* Content security policy: allows nothing from other servers, nothing inline, and no text that
- * becomes code. */
+/* Content security policy of the page: allows nothing from other servers, no inline scripts or
+ * styles, and no evaluation of text as code. */
 #define PAGE_POLICY                                                                                \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "              \
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "                   \
@@ -38,7 +38,7 @@ static void page_set_headers(struct query_job *job, const struct query_page_file
     query_job_header(job, "vary", "accept-encoding");
 }
 
-/* Responds without compression, for clients that accept neither Brotli nor gzip. */
+/* Responds with the decompressed file, for clients that accept neither Brotli nor gzip. */
 static void page_put_plain(struct query_job *job, const struct query_page_file *file)
 {
     struct br_err err = {0};
@@ -55,7 +55,7 @@ static void page_put_plain(struct query_job *job, const struct query_page_file *
         query_job_fail_rc(job, rc, &err);
 }
 
-/* Returns true if Accept-Encoding contains "br" as a whole coding, and not with q=0. */
+/* Returns true if the header Accept-Encoding names the coding "br", and not with q=0. */
 static bool page_accepts_brotli(const char *accepted)
 {
     for (const char *at = accepted; *at; at += strcspn(at, ","), at += *at == ',') {

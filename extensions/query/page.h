@@ -12,14 +12,15 @@ struct query_page_file {
     /* path of the file below "/"; "" is the page itself; NULL ends the list of files */
     const char *path;
     const char *type;
-    const char *etag; /* weak ETag, because all codings of the file share it */
-    bool is_fixed;    /* the name contains a hash, so the file never changes */
+    const char *etag; /* weak ETag, because the compressed and plain forms of the file share it */
+    /* the file's name contains a hash of its content, so the file never changes */
+    bool is_fixed;
     const unsigned char *gzip, *brotli;
     size_t gzip_len, brotli_len, plain_len;
 };
 
 extern const struct query_page_file query_page_files[];
 
-/* Text that explains why the page is missing. "" if the page is present, or the build disabled
- * it. */
+/* Explains why the page is missing. The text is "" if the page is present, or if it was disabled
+ * when Braid was built. */
 extern const char query_page_why_absent[];

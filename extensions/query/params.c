@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the parameters of a query. */
+/* Reads the parameters of a query's URL. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/decimal.h"
 #include "extensions/query/query.h"
 
-#define SHOWN_MAX 64 /* most bytes of an invalid value that an error message repeats */
+#define SHOWN_MAX 64 /* most bytes of an invalid value that are repeated in an error message */
 
 const char *query_job_param(const struct query_job *job, const char *name)
 {
@@ -33,8 +33,8 @@ bool query_job_number(struct query_job *job, const char *name, uint64_t fallback
     return false;
 }
 
-/* Reads a Unix time, whose unit follows from its size: below 10^11 seconds (up to the year
- * 5138), below 10^14 milliseconds, below 10^17 microseconds, otherwise nanoseconds. */
+/* Reads a Unix time. The unit of a time follows from its size: seconds below 10^11 (the year
+ * 5138), milliseconds below 10^14, microseconds below 10^17, and nanoseconds otherwise. */
 static bool params_read_number(const char *text, uint64_t *ret)
 {
     uint64_t whole, fraction = 0;

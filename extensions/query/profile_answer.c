@@ -83,7 +83,7 @@ void query_respond_functions(struct query_job *job, const struct query_selection
 
 /* --- Files ----------------------------------------------------------------------------------- */
 
-/* Replaces job->out by its gzip'd contents. */
+/* Replaces the contents of job->out by their gzip'd form. */
 static int answer_compress(struct query_job *job)
 {
     struct br_codec *codec = br_codec_new();
@@ -123,8 +123,8 @@ static int answer_pprof(struct query_job *job, const struct query_selection *sel
     return rc ? rc : answer_compress(job);
 }
 
-/* Sets the file name of the response: the profile type and, if a single span is selected, its
- * id. */
+/* Sets the file name of the response: the profile type and, if a single span is selected, the id
+ * of the span. */
 static void answer_name_file(struct query_job *job, const struct query_selection *selection,
                              const char *extension)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Responses about selected samples that several APIs share. The functions query_respond_* either
- * write a response or fail the job. */
+/* Responses about selected samples, for several APIs. Each function query_respond_* either
+ * writes a response or fails the job. */
 #pragma once
 
 #include "extensions/query/selection.h"
 #include "query/flame_output.h"
 
-/* Appends `,"average":` and true if values are averages over time (query_selection_is_average). */
+/* Appends `,"average":` followed by true if the values are averages over time
+ * (query_selection_is_average), and otherwise by false. */
 void query_put_average(struct query_job *job, const struct query_selection *selection);
 
 /* Responds with

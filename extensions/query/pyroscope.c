@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pyroscope's query API: querier.v1.QuerierService over Connect (proto/querier/v1/querier.proto),
- * as Grafana's Pyroscope data source uses it. Times are Unix milliseconds, both inclusive; without
- * a range all data is used. Source: grafana/pyroscope pkg/querier, pkg/model/timeseries.
+ * as Grafana's Pyroscope data source uses it. A range consists of two Unix times in milliseconds,
+ * both inclusive; without a range all data is used. Source: grafana/pyroscope pkg/querier,
+ * pkg/model/timeseries.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -109,7 +110,7 @@ bool query_pyroscope_stacks(struct query_job *job, const MESSAGE(StackTraceSelec
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* Lists names in a time range. Returns false after query_job_fail. */
+/* Lists the names that `params` selects in a time range. Returns false after query_job_fail. */
 static bool pyroscope_gather(struct query_job *job, struct query_names_params *params,
                              int64_t start, int64_t end, char ***ret, size_t *ret_n)
 {
@@ -215,8 +216,8 @@ static bool pyroscope_max_nodes(struct query_job *job, int64_t nodes_param, uint
     return true;
 }
 
-/* Adds the selected stacks to an empty flame for a pprof file; functions with different files
- * are kept apart. Profiles for Go's PGO contain only the innermost frames. */
+/* Adds the selected stacks to an empty flame for a pprof file. Functions with equal names and
+ * different files remain separate. Profiles for Go's PGO contain only the innermost frames. */
 static int pyroscope_add_pprof(struct query_job *job, const struct query_selection *selection,
                                const MESSAGE(StackTraceSelector) * stacks, struct br_flame *flame,
                                struct br_err *err)
@@ -270,7 +271,7 @@ static int pyroscope_flame_graph(struct query_job *job, struct br_flame *flame, 
     return ret->levels ? 0 : br_arena_why(&job->arena);
 }
 
-/* Encodes a flame as pprof in the arena; uses and clears job->out. */
+/* Encodes a flame as pprof in the arena. Uses job->out as a buffer, and clears it. */
 static int pyroscope_pprof(struct query_job *job, const struct query_selection *selection,
                            const struct br_flame *flame, const uint8_t **ret, size_t *ret_len)
 {
@@ -288,7 +289,7 @@ static int pyroscope_pprof(struct query_job *job, const struct query_selection *
     return rc;
 }
 
-/* Responds with a SelectMergeStacktracesResponse that has the field `pprof`. */
+/* Responds with a SelectMergeStacktracesResponse in which the field `pprof` is set. */
 static int pyroscope_respond_pprof(struct query_job *job, const struct query_selection *selection,
                                    const struct br_flame *flame)
 {

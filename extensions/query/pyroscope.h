@@ -23,8 +23,8 @@ bool query_pyroscope_select(struct query_job *job, const char *type, const char 
 bool query_pyroscope_stacks(struct query_job *job, const Querier__V1__StackTraceSelector *selector,
                             struct query_selection *selection);
 
-/* Returns true if label names that need quotes in a selector are omitted. This is the default;
- * `allow-utf8-labelnames=true` in Accept includes them. */
+/* Returns true if the response omits label names that need quotes in a selector. Returns false
+ * if the header Accept contains `allow-utf8-labelnames=true`. */
 bool query_pyroscope_plain_labels_only(const struct query_job *job);
 
 /* Handlers that pyroscope_series.c implements. */
@@ -35,9 +35,9 @@ void query_pyroscope_select_heatmap(struct query_job *job);
 /* --- Connect ---------------------------------------------------------------------------------- */
 
 /*
- * Reads requests and writes responses of the Connect protocol, unary calls only. Both are protobuf
- * (`application/proto`) or both are its JSON mapping (`application/json`). Source:
- * connectrpc.com/docs/protocol.
+ * Reads requests and writes responses of the Connect protocol, unary calls only. A request and its
+ * response are both protobuf (`application/proto`), or both are the JSON mapping of protobuf
+ * (`application/json`). Source: connectrpc.com/docs/protocol.
  */
 
 /* Decodes the body into the job's arena. Returns NULL after query_job_fail: 415 for another

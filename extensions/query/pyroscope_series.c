@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's methods about series: Series, SelectSeries and SelectHeatmap. A point of a series, or
- * a slot of a heatmap, covers the step that ends with its time. Source: grafana/pyroscope
+ * Pyroscope's methods about series: Series, SelectSeries and SelectHeatmap. Each point of a series,
+ * and each slot of a heatmap, has the time at which its step ends. Source: grafana/pyroscope
  * pkg/model/timeseries and pkg/model/heatmap.
  */
 #include <math.h>
@@ -26,30 +26,34 @@
 
 /* --- Label sets ------------------------------------------------------------------------------ */
 
-/* Distinct label sets, in order of appearance. */
+/* Distinct label sets, in the order in which they were found. */
 struct pyroscope_sets {
     struct query_job *job;
-    struct br_map *map; /* map from label names and values to struct pyroscope_set */
-    char *const *only;  /* labels that the sets include; if the list is empty, `grouping` decides */
+    struct br_map *map; /* map to struct pyroscope_set, by label names and values */
+    /* names of the labels that the sets include; if the list is empty, `grouping` decides */
+    char *const *only;
     size_t n_only;
-    bool plain;    /* omit label names that need quotes in a selector */
-    bool grouping; /* if `only` is empty: true: sets have no labels; false: sets have all labels */
+    bool plain; /* true: label names that need quotes in a selector are omitted */
+    /* used if `only` is empty; true: sets have no labels; false: sets have all labels */
+    bool grouping;
     uint64_t from_ns, step_ns;
     size_t n_steps;
-    bool averages; /* true: values are averages; false: sums */
-    bool heatmap;  /* sets have slots instead of sums */
-    bool profiles; /* true: exemplars are profiles; false: spans */
-    /* sets with all labels of each series, for exemplars; NULL: no exemplars */
+    bool averages; /* true: values are averages; false: values are sums */
+    bool heatmap;  /* true: the sets have slots instead of sums */
+    bool profiles; /* true: exemplars are profiles; false: exemplars are spans */
+    /* sets that include all labels, from which exemplars take their labels; NULL: no exemplars */
     struct pyroscope_sets *every;
     struct br_map
-        /* map to struct pyroscope_profile; NULL: samples are not added up by profile */
+        /* map to struct pyroscope_profile, by set, source and time; NULL: samples are not added
+         * up by profile */
         *map_profiles;
     int rc;
 };
 
 /* An exemplar: a span with the sum of its samples in one step, or a profile. */
 struct pyroscope_exemplar {
-    /* labels of the exemplar's series, or the labels that its several series share; NULL: none */
+    /* labels of the exemplar's series; of several series, the labels that they share; NULL: no
+     * exemplar */
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
     uint64_t source, time_ns, span_id;
@@ -57,26 +61,29 @@ struct pyroscope_exemplar {
     int64_t value;
 };
 
-/* The part of a profile that belongs to one set. Samples have labels, so a profile may have
- * several series. */
+/* The part of a profile that belongs to one set. A profile may have several series, because its
+ * samples have labels. */
 struct pyroscope_profile {
     struct pyroscope_set *set;
-    const struct pyroscope_set *labels; /* set with the labels of the profile's first series */
-    bool shared;                        /* exemplar.pairs is a copy that belongs to this profile */
+    /* set in sets->every with the labels of the profile's first series */
+    const struct pyroscope_set *labels;
+    /* true: exemplar.pairs is an array of this profile, which may be changed */
+    bool shared;
     struct pyroscope_exemplar exemplar;
 };
 
 struct pyroscope_set {
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
-    /* sum of the samples of each step; NAN: the step has no samples */
+    /* sum of the samples in each step; NAN: the step has no samples */
     double *sums;
-    /* number of profiles of each step; NULL: profiles are not counted */
+    /* number of profiles in each step; NULL: profiles are not counted */
     uint64_t *counts;
-    /* the largest exemplar of each step; NULL: no exemplars */
+    /* largest exemplar of each step; NULL: there are no exemplars */
     struct pyroscope_exemplar *exemplars;
-    struct pyroscope_slot **slots; /* slots of a heatmap, by step; NULL: the slot is empty */
-    uint64_t n_points;             /* number of values that were counted in a heatmap */
+    /* slots of a heatmap, by step; an entry is NULL if its step has no values */
+    struct pyroscope_slot **slots;
+    uint64_t n_points; /* number of values that were counted in a heatmap */
     double total;
     const char *key;
 };
@@ -130,7 +137,7 @@ static int pyroscope_set_fill(struct pyroscope_sets *sets, const struct br_store
     return 0;
 }
 
-/* Finds or adds the set of a series. On failure returns NULL and sets sets->rc. */
+/* Finds or adds the set for the labels of a series. On failure returns NULL and sets sets->rc. */
 static struct pyroscope_set *pyroscope_sets_find(struct pyroscope_sets *sets,
                                                  const struct br_stored_series *series)
 {
@@ -209,7 +216,7 @@ void query_pyroscope_series(struct query_job *job)
 
 /* --- Exemplars ------------------------------------------------------------------------------- */
 
-/* Replaces an exemplar by a new one if the new one is larger. */
+/* Replaces the exemplar `kept` if it is empty or smaller than `exemplar`. */
 static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
                                     struct pyroscope_exemplar *kept)
 {
@@ -217,8 +224,8 @@ static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
         *kept = *exemplar;
 }
 
-/* Makes an exemplar from samples: the exemplar is a span, or the first series of a profile. On
- * failure returns false and sets sets->rc. */
+/* Makes an exemplar from samples. The exemplar has the labels of the samples' series. On failure
+ * returns false and sets sets->rc. */
 static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
                                   const struct br_stored_samples *samples,
                                   struct pyroscope_exemplar *ret)
@@ -238,7 +245,7 @@ static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
     return true;
 }
 
-/* Makes an exemplar of the samples' span, and keeps it if it is larger than the present one. On
+/* Replaces the exemplar `kept` by the span of `samples` if `kept` is empty or smaller. On
  * failure returns false and sets sets->rc. */
 static bool pyroscope_exemplar_keep_span(struct pyroscope_sets *sets,
                                          const struct br_stored_samples *samples,
@@ -271,7 +278,8 @@ static char *pyroscope_exemplar_profile(struct br_arena *arena,
     return br_arena_strndup(arena, text, sizeof text - 1);
 }
 
-/* Makes the message of an exemplar, with the labels of its series that are not in the set. */
+/* Makes the message of an exemplar. The message has the labels of the exemplar's series that the
+ * set does not have. */
 static int pyroscope_exemplar_make(const struct pyroscope_sets *sets,
                                    const struct pyroscope_exemplar *exemplar,
                                    MESSAGE(Exemplar) * *ret)
@@ -310,7 +318,7 @@ static bool pyroscope_set_has_pair(const struct pyroscope_set *set, const Push__
     return false;
 }
 
-/* Removes the labels of a profile's exemplar that another series of the profile does not have. */
+/* Removes from a profile's exemplar the labels that another series of the profile does not have. */
 static int pyroscope_profile_share(struct pyroscope_sets *sets, struct pyroscope_profile *profile,
                                    const struct pyroscope_set *labels)
 {
@@ -352,7 +360,7 @@ static struct pyroscope_profile *pyroscope_profile_new(struct pyroscope_sets *se
     return profile;
 }
 
-/* Adds samples to their profile. The store has summed the samples by series and time. */
+/* Adds samples to their profile. The store passes sums of samples by series and time. */
 static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_sets *sets = arg;
@@ -380,8 +388,8 @@ static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *
 
 /* --- Time series ----------------------------------------------------------------------------- */
 
-/* Returns the index of the step that contains a time; n_steps or more if the time is out of
- * range. */
+/* Returns the index of the step that contains a time. The result is at least n_steps if the time
+ * is out of range. */
 static size_t pyroscope_sets_step(const struct pyroscope_sets *sets, uint64_t time_ns)
 {
     return time_ns < sets->from_ns ? sets->n_steps
@@ -502,7 +510,7 @@ static void pyroscope_respond_series(struct pyroscope_sets *sets, int64_t start_
         query_connect_respond(job, &response.base);
 }
 
-/* Sets the time steps. Each step ends with its timestamp, and the first step ends with the start
+/* Sets the time steps. The timestamp of a step is its end, and the first step ends at the start
  * of the range. Returns false after query_job_fail (400). */
 static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64_t start,
                                  int64_t end, struct query_selection *selection)
@@ -521,7 +529,7 @@ static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64
         sets->from_ns = selection->from_ns + 1 -
                         (sets->step_ns < selection->from_ns ? sets->step_ns : selection->from_ns);
         selection->from_ns = sets->from_ns;
-        /* the end of the range is included, but not the rest of its millisecond */
+        /* include the end of the range itself, but not the rest of its millisecond */
         selection->until_ns -= MS - 1;
         return true;
     }
@@ -576,7 +584,7 @@ void query_pyroscope_select_series(struct query_job *job)
 
 #define HEATMAP_ROWS 20 /* number of rows of a heatmap, as in Pyroscope */
 
-/* A column of a heatmap, for one time step. */
+/* The cells of a heatmap for one time step, one for each row. */
 struct pyroscope_slot {
     int32_t counts[HEATMAP_ROWS];
     struct pyroscope_exemplar exemplars[HEATMAP_ROWS];
@@ -609,7 +617,8 @@ static bool pyroscope_heatmap_on_range(const struct br_stored_samples *samples, 
     return query_job_may_continue(heatmap->sets.job);
 }
 
-/* Divides the range of values into rows of equal height, with whole numbers as bounds. */
+/* Divides the range of values into HEATMAP_ROWS rows of equal height. The lower bounds of the
+ * rows are rounded down to whole numbers. */
 static void pyroscope_heatmap_rows(struct pyroscope_heatmap *heatmap)
 {
     if (heatmap->max < 0)
@@ -629,8 +638,8 @@ static int pyroscope_heatmap_row(const struct pyroscope_heatmap *heatmap, int64_
     return row;
 }
 
-/* Counts a value in its cell, and returns the exemplar of the cell. On failure returns NULL and
- * sets sets->rc. */
+/* Counts a value in its cell of the heatmap, and returns the exemplar of this cell. On failure
+ * returns NULL and sets sets->rc. */
 static struct pyroscope_exemplar *pyroscope_heatmap_count(struct pyroscope_heatmap *heatmap,
                                                           struct pyroscope_set *set, int64_t value,
                                                           size_t step)
@@ -665,8 +674,8 @@ static bool pyroscope_heatmap_on_span(const struct br_stored_samples *samples, v
     return !sets->rc && query_job_may_continue(sets->job);
 }
 
-/* Reads the spans for a heatmap twice. The first pass finds the range of values, so memory grows
- * with steps and series, not with spans. */
+/* Reads the spans for a heatmap in two passes. The first pass finds the range of values, so
+ * memory grows with the number of steps and series, not with the number of spans. */
 static int pyroscope_heatmap_read_spans(struct pyroscope_heatmap *heatmap,
                                         struct query_selection *selection, struct br_err *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The query extension: its configuration, listener and access control. Requests from web pages of
- * other origins are rejected unless `cors` lists the origin. Requests under a foreign host name are
- * rejected too (net/hosts.h).
+ * other origins are rejected unless `cors` lists the origin. Requests with a host name that is not
+ * allowed are rejected too (net/hosts.h).
  */
 #include "extensions/query/query.h"
 
@@ -132,7 +132,8 @@ static void query_begin(struct br_handler *self, struct br_request *request)
 {
     struct query *query = br_container_of(self, struct query, service.handler);
     const struct query_config *config = query->node->config;
-    enum br_encoding encoding; /* the encoding is parsed again when the body is complete */
+    /* not used here, because the encoding is parsed again when the body is complete */
+    enum br_encoding encoding;
     request->user = NULL;
     request->max_body = 0;
     request->leaves_at_eof = true;

@@ -27,8 +27,8 @@
 
 /* --- The request ----------------------------------------------------------------------------- */
 
-/* Names of the parameters for a query and its range. They differ between the two sides of a
- * difference. */
+/* Names of the parameters that contain a query and its time range. The two sides of a difference
+ * have different names. */
 struct render_names {
     const char *query, *from, *until;
 };
@@ -44,7 +44,7 @@ static bool render_read_range(struct query_job *job, const struct render_names *
         query_job_fail(job, 400, "invalid %s: must not be before %s", names->until, names->from);
         return false;
     }
-    selection->until_ns += 1; /* `until` of the request is included in the range */
+    selection->until_ns += 1; /* the parameter `until` is inclusive, and until_ns is exclusive */
     return true;
 }
 
@@ -83,18 +83,20 @@ static bool render_max_nodes(struct query_job *job, uint32_t *ret)
 
 /* --- Timelines ------------------------------------------------------------------------------- */
 
-/* The values of one group over time. */
+/* The values of one group of series over time. */
 struct render_line {
     const char *group;
     double *values;
-    uint64_t *profiles; /* by value: number of profiles, for averages; NULL: values are sums */
+    /* number of profiles for each value, if values are averages; NULL: values are sums */
+    uint64_t *profiles;
 };
 
 struct render_lines {
     struct query_job *job;
     uint64_t from_ns, step_ns;
     size_t n_values;
-    const char *group_by; /* label by whose value series are grouped; NULL: there is one group */
+    /* label that groups the series: each of its values is a group; NULL: there is one group */
+    const char *group_by;
     bool averages;
     struct br_map *map; /* map from group name to struct render_line */
     int rc;
@@ -117,8 +119,8 @@ static struct render_line *render_line_new(struct render_lines *lines, const cha
     return lines->rc ? NULL : line;
 }
 
-/* Finds or adds the line for the group of a series, which is "*" if the series does not have the
- * label. On failure returns NULL and sets lines->rc. */
+/* Finds or adds the line for the group of a series. The group is "*" if the series does not have
+ * the label lines->group_by. On failure returns NULL and sets lines->rc. */
 static struct render_line *render_find_line(struct render_lines *lines,
                                             const struct br_stored_series *series)
 {
@@ -163,8 +165,9 @@ static void render_put_line(const struct render_lines *lines, const struct rende
                   lines->step_ns / SECOND_NS);
 }
 
-/* Appends a first timeline, and then the timelines of the groups. The first timeline has the
- * values of the only group. With several groups it has no values, as in Pyroscope. */
+/* Appends a main timeline, and then the timelines of the groups. If there is one group, the main
+ * timeline has its values. If there are several groups, all values of the main timeline are 0,
+ * as in Pyroscope. */
 static void render_put_lines(const struct render_lines *lines)
 {
     struct br_str *out = &lines->job->out;
@@ -208,7 +211,7 @@ static int render_put_timeline(struct query_job *job, const struct query_selecti
     struct query_selection aligned = *selection;
     aligned.from_ns = lines.from_ns;
     aligned.spans_together = true;
-    /* all samples of a profile have the same time */
+    /* for averages, one step per profile: all samples of a profile have the same time */
     uint64_t step_ns = lines.averages ? 1 : lines.step_ns;
     int rc = query_selection_samples(job, &aligned, step_ns, render_on_samples, &lines, err);
     rc = rc ? rc : lines.rc;
@@ -354,7 +357,7 @@ static void render_label_values(struct query_job *job)
 {
     const char *label = query_job_param(job, "label");
     if (label && !strcmp(label, "__name__"))
-        /* the route lists profile types, as in Pyroscope */
+        /* for __name__, the response contains the profile types, as in Pyroscope */
         render_names_of(job, QUERY_TYPES, NULL);
     else if (label && *label)
         render_names_of(job, QUERY_LABEL_VALUES, label);
@@ -388,8 +391,9 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
     return copy ? copy : "";
 }
 
-/* Returns true if a query is a function call. `sum(shop.cpu)` would otherwise be taken for an
- * application of that name, and the result would be empty. */
+/* Returns true if a query is a function call such as `sum(shop.cpu)`, which is not supported.
+ * Otherwise the call would be taken for the name of an application, and the result would be
+ * empty. */
 static bool render_is_call(const char *text)
 {
     text += strspn(text, " \t\r\n");
@@ -425,7 +429,8 @@ static void render_query(struct query_job *job)
         query_respond_functions(job, &selection, (uint32_t)limit, BR_FUNCTIONS_BY_SELF);
 }
 
-/* Adds the ids in the parameters that older documentation uses. */
+/* Adds the span and trace ids in the parameters `span_id` and `trace_id`, which older
+ * documentation uses. */
 static int render_add_ids(struct query_job *job, struct query_selection *selection,
                           struct br_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends responses and errors in the format of each API. */
+/* Sends responses and errors in the format of each query API. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,8 +101,8 @@ void query_respond_error(struct query *query, struct br_request *request, unsign
     br_str_release(&out);
 }
 
-/* Sets the error response. A 404 for a query that was cut becomes a 503, because the missing
- * data may exist. */
+/* Sets the error response. If the query was cut, a 404 becomes a 503, because the missing data
+ * may exist. */
 static void reply_set_error(struct query_job *job, unsigned status, const char *text)
 {
     bool unknown = status == 404 && br_store_query_remark(&job->store_query);
@@ -169,7 +169,7 @@ static bool reply_piece(struct query_job *job, const void *data, size_t len)
     return true;
 }
 
-/* Responds to a gRPC call with one message, or with an error status. */
+/* Responds to a gRPC call: with the message in the job's response, or with an error status. */
 static void reply_grpc(struct query_job *job, struct br_request *request)
 {
     char text[SENTENCE_MAX] = "out of memory";
@@ -182,8 +182,8 @@ static void reply_grpc(struct query_job *job, struct br_request *request)
                                                     .body = status == 200 ? job->packed : NULL});
 }
 
-/* Sends a complete response. This also ends a stream whose first call failed or returned all
- * data. */
+/* Sends a complete response. The response of a stream is complete if its first call failed or
+ * returned all data; this also ends the stream. */
 static void reply_whole(struct query_job *job)
 {
     struct br_request *request = job->request;
@@ -204,7 +204,8 @@ static void reply_whole(struct query_job *job)
         br_http_reply(&job->config->http, request, &answer);
 }
 
-/* Logs the error of a stream, because its head with status 200 is already sent. */
+/* Logs the error of a stream. The client cannot receive the error, because the head with status
+ * 200 has already been sent. */
 static void reply_drop_error(struct query_job *job)
 {
     if (job->packed)

@@ -14,8 +14,8 @@ static size_t route_segment(const char *text)
     return strcspn(text, "/");
 }
 
-/* Compares a path with a pattern, segment by segment. Paths are compared before decoding, so
- * that %2F does not separate segments. */
+/* Compares a path with a route's pattern, segment by segment. The path is compared before it is
+ * decoded, so that %2F does not separate segments. */
 static bool route_matches(const char *pattern, const char *path,
                           struct query_part ret_parts[QUERY_PARTS_MAX], size_t *ret_n_parts)
 {

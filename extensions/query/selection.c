@@ -195,7 +195,7 @@ int query_selection_add_query(struct query_job *job, struct query_selection *sel
     return rc;
 }
 
-/* Makes a matcher for a profile type of three parts, which matches any period. */
+/* Makes a matcher for a profile type whose id has three parts. The matcher accepts any period. */
 static int selection_match_type(struct query_job *job, const char *id, struct br_matcher *ret)
 {
     char *pattern = br_arena_alloc(&job->arena, 2 * strlen(id) + sizeof ":.*");
@@ -219,8 +219,9 @@ static bool selection_on_series(const struct br_stored_series *series, void *arg
     return false;
 }
 
-/* Applies matchers of the label `span_name` to `span.name` if no series has the label
- * `span_name`. SDKs write the label `span_name`, and the join writes `span.name`. */
+/* Changes matchers of the label `span_name` to matchers of `span.name` if no series has the
+ * label `span_name`. SDKs write the label `span_name`, and the processor join writes
+ * `span.name`. */
 static int selection_name_spans(struct query_job *job, const struct br_sample_filter *filter,
                                 struct br_matcher *matchers)
 {
@@ -286,7 +287,7 @@ static bool selection_has_source(const struct br_stored_series *series, void *ar
     return series->source == *(const uint64_t *)arg;
 }
 
-/* Adds the stacks of the selected profiles that are in the range. */
+/* Adds the stacks of those selected profiles that are in the time range. */
 static int selection_flame_profiles(struct query_job *job, const struct query_selection *selection,
                                     const struct br_sample_filter *filter, struct br_flame *flame,
                                     struct br_err *err)

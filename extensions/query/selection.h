@@ -9,11 +9,11 @@
 #include "query/flame_output.h"
 #include "query/selector.h"
 
-/* Numbers of nodes of a flame graph:
+/* Limits on the nodes of a flame graph:
  *
- * - QUERY_FLAME_NODES_MAX: most nodes that a query adds up
- * - QUERY_FLAMEBEARER_NODES_MAX: default in a response, as in Pyroscope
- * - QUERY_BRAID_NODES_MAX: default of Braid's own API, whose page adds up functions over the tree
+ * - QUERY_FLAME_NODES_MAX: most nodes of the flame graph that a query builds in memory
+ * - QUERY_FLAMEBEARER_NODES_MAX: default number of nodes in a response, as in Pyroscope
+ * - QUERY_BRAID_NODES_MAX: default in Braid's own API, whose page adds up functions
  * - QUERY_FLAMEBEARER_NODES_TOP: most nodes that a client may request, as in Pyroscope */
 #define QUERY_FLAME_NODES_MAX 262144
 #define QUERY_FLAMEBEARER_NODES_MAX 8192
@@ -22,42 +22,47 @@
 
 #define QUERY_NO_STACK "(no stack)"
 
-#define QUERY_IDS_MAX 65536 /* most span ids, and most trace ids, of one query */
+#define QUERY_IDS_MAX 65536 /* most span ids in a query; also the most trace ids */
 
-/* A profile: the samples of one source (struct br_stored_series) with the same time. The store
- * has no profile ids. */
+/* A profile: the samples that have the same source (struct br_stored_series) and the same time.
+ * The store has no ids of profiles. */
 struct query_profile {
     uint64_t source, time_ns;
 };
-#define QUERY_PROFILE_ID 37 /* bytes of the text of a profile id, a UUID, including the NUL */
+#define QUERY_PROFILE_ID 37 /* bytes of a profile id, a UUID in text form, including the NUL */
 
 struct query_selection {
-    uint64_t from_ns, until_ns; /* Unix nanoseconds; an `until_ns` of 0 means no end */
-    bool spans_together;        /* for query_selection_samples: as in struct br_sample_filter */
+    /* range of times in Unix nanoseconds; an `until_ns` of 0 means no end */
+    uint64_t from_ns, until_ns;
+    /* for query_selection_samples: value of `spans_together` in struct br_sample_filter */
+    bool spans_together;
     /* for query_selection_flame: leaves out samples without a stack, and adds up gauges instead
      * of averaging them over time */
     bool as_pyroscope;
-    struct br_profile_type type; /* profile type; if its id is NULL, any type */
+    /* profile type of the samples; if its id is NULL, all types are selected */
+    struct br_profile_type type;
     struct br_matcher *matchers;
     size_t n_matchers, cap_matchers;
     uint64_t *span_ids;
     size_t n_span_ids, cap_span_ids;
     uint8_t (*trace_ids)[16];
     size_t n_trace_ids, cap_trace_ids;
-    /* for query_selection_flame: selects only these profiles; if the list is empty, all */
+    /* for query_selection_flame: only these profiles are selected; if the list is empty, all are */
     struct query_profile *profiles;
     size_t n_profiles, cap_profiles;
-    const char *const *call_site; /* function names, as in struct br_sample_filter */
+    /* function names with which stacks begin, as in struct br_sample_filter */
+    const char *const *call_site;
     size_t n_call_site;
 };
 
-/* Returns true if a query may continue. Returns false if its client is gone or its time is up;
- * if the time is up, job->store->cut gives the reason. */
+/* Returns true if a query may continue. Returns false if its client has disconnected or its time
+ * is up. If the time is up, job->store->cut gives the reason. */
 bool query_job_may_continue(struct query_job *job);
 
-/* Add conditions to a selection. A matcher of `span_id`, `profile_id` or `trace_id` adds ids in
- * the forms that br_id_parse reads. It must use `=` or `=~`, and may contain several ids
- * separated by `|`. They return 0; BR_EINVAL with a message; BR_ENOMEM or BR_EFULL. */
+/* The query_selection_add functions add conditions to a selection. A matcher of `span_id`,
+ * `profile_id` or `trace_id` adds ids in the forms that br_id_parse reads. The matcher must use
+ * `=` or `=~`, and may contain several ids separated by `|`. The functions return 0; BR_EINVAL
+ * with a message; BR_ENOMEM or BR_EFULL. */
 int query_selection_add_selector(struct query_job *job, struct query_selection *selection,
                                  const char *text, size_t len, struct br_err *err);
 int query_selection_add_matcher(struct query_job *job, struct query_selection *selection,
@@ -75,8 +80,8 @@ int query_selection_add_profile_text(struct query_job *job, struct query_selecti
 int query_selection_set_type(struct query_job *job, struct query_selection *selection,
                              const char *text, size_t len, struct br_err *err);
 
-/* Adds a query as in Pyroscope: `<type>{<selector>}` or `<application>{<selector>}`. Returns 0;
- * BR_EINVAL with a message; BR_ENOMEM or BR_EFULL. */
+/* Adds a query in Pyroscope's form: `<type>{<selector>}` or `<application>{<selector>}`. Returns
+ * 0; BR_EINVAL with a message; BR_ENOMEM or BR_EFULL. */
 int query_selection_add_query(struct query_job *job, struct query_selection *selection,
                               const char *text, size_t len, struct br_err *err);
 
@@ -95,13 +100,12 @@ bool query_selection_is_average(const struct query_selection *selection);
 /* Adds the selected stacks to a flame. Samples without a stack are shown as QUERY_NO_STACK.
  * Gauges are averaged over the profiles of each process, and the averages are added up. If there
  * are too many stacks, the smallest are merged into BR_FLAME_OTHER, and job->store->note reports
- * it. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+ * the merge. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_selection_flame(struct query_job *job, const struct query_selection *selection,
                           struct br_flame *flame, struct br_err *err);
 
-/* Adds the selected stacks to the flame's current side, as Pyroscope does (as_pyroscope):
- * functions with equal names are one function. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or
- * BR_ENOMEM. */
+/* Adds the selected stacks to the side flame->side, as Pyroscope does (as_pyroscope): functions
+ * with equal names are one function. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_selection_flame_by_name(struct query_job *job, const struct query_selection *selection,
                                   struct br_flame *flame, struct br_err *err);
 
@@ -114,11 +118,12 @@ int query_selection_samples(struct query_job *job, const struct query_selection 
 
 /*
  * Averages gauges over time. A gauge is an amount at the time of a profile, such as memory in use.
- * Its values are averaged over the profiles of one process and added up over processes.
+ * The values of a gauge are averaged over the profiles of one process, and these averages are added
+ * up over processes.
  */
 
-/* Adds the stacks that the filter selects to the current side of `flame`. Values are averaged
- * over the profiles of each process in the range; profiles are distinguished by their times.
- * Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the stacks that the filter selects to the side flame->side. Values are averaged over the
+ * profiles of each process in the range; profiles are distinguished by their times. Returns 0,
+ * BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_average_flame(struct query_job *job, const struct br_sample_filter *filter,
                         struct br_flame *flame, struct br_err *err);

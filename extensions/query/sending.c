@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Responses being sent. A client that reads slowly occupies memory and a place at no cost to
- * itself. Therefore responses count for max_concurrent until they are sent, and all of them
- * together may hold only a part of the memory limit. If another response needs the room, the oldest
- * response is cut off.
+ * Responses that are being sent. A client that reads slowly occupies memory and a place at no cost
+ * to itself. Therefore a response counts for max_concurrent until it is sent, and all responses
+ * together may hold only a part of the memory limit. If a new response needs memory, the client of
+ * the oldest response is cut off.
  */
 #include "base/mem.h"
 #include "extensions/query/query.h"
 
-#define SENDING_SHARE 4     /* the responses may hold at most the memory limit divided by this */
-#define SENDING_MIN_MS 1000 /* minimum time in milliseconds before a response is cut off */
+/* the responses together may hold at most the memory limit divided by SENDING_SHARE */
+#define SENDING_SHARE 4
+/* milliseconds after which a response that is still being sent may be cut off */
+#define SENDING_MIN_MS 1000
 
 struct query_sending {
     struct br_list link; /* link in query->sending, which begins with the oldest response */
     const struct br_buf *buf;
-    /* connection of the client, valid as long as the buffer; NULL: the client cannot be cut off */
+    /* the client's connection, which is valid until the buffer is released; NULL: the client
+     * cannot be cut off */
     struct br_conn *conn;
     uint64_t since_ms;
     size_t bytes;
@@ -76,7 +79,8 @@ bool query_sending_make_room(struct query *query)
     return false;
 }
 
-/* Returns the bytes that the responses of a worker may hold; SIZE_MAX if they are unlimited. */
+/* Returns how many bytes the responses of a worker may hold; SIZE_MAX if the memory is
+ * unlimited. */
 static size_t sending_max(const struct br_host *host)
 {
     size_t hard = host->memory ? br_memory_hard(host->memory) : SIZE_MAX;

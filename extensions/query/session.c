@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "core/authenticator.h"
 
-#define ID_SIZE 32      /* random bytes of an id */
+#define ID_SIZE 32      /* number of random bytes of a session id */
 #define COOKIE_SIZE 256 /* bytes of a Set-Cookie header, including the terminator */
 
 static const char *session_authenticator_id(const struct query_sessions *sessions)
@@ -27,16 +27,17 @@ static void session_end(struct query_session *session)
     session->credential = NULL;
 }
 
-/* Writes the name of the cookie. Browsers share cookies between the ports of a host, so the port is
- * part of the name. */
+/* Writes the name of the session cookie. The name contains the port of the server, because
+ * browsers share cookies between the ports of a host. */
 static void session_cookie_name(const struct query_sessions *sessions, char out[40])
 {
     (void)snprintf(out, 40, "braid-session-%u",
                    sessions->server ? br_server_port(sessions->server) : 0);
 }
 
-/* Returns the value of a cookie in one Cookie header, and its length, or NULL (RFC 6265 section
- * 4.2.1). */
+/* Finds the cookie `name` in a Cookie header (RFC 6265 section 4.2.1). Returns its value and
+ * stores the length of the value in `*ret_len`. Returns NULL if the header does not contain the
+ * cookie. */
 static const char *session_find_cookie(const char *header, const char *name, size_t *ret_len)
 {
     size_t name_len = strlen(name);
@@ -52,7 +53,8 @@ static const char *session_find_cookie(const char *header, const char *name, siz
     return NULL;
 }
 
-/* Returns the session with this id, and ends sessions that were not used for long. */
+/* Returns the session with this id, or NULL. Ends all sessions that have not been used for
+ * QUERY_SESSION_IDLE_MS. */
 static struct query_session *session_find_id(struct query_sessions *sessions, const char *id,
                                              size_t len)
 {
@@ -110,7 +112,7 @@ bool query_sessions_is_public(const struct br_request *request)
 /* --- Answers -----------------------------------------------------------------------------------
  */
 
-/* Sends JSON, which also contains errors, and a cookie unless it is NULL. */
+/* Sends a JSON text, which may describe an error. Sets a cookie unless the cookie is NULL. */
 static void session_reply(const struct query_sessions *sessions, struct br_request *request,
                           unsigned status, const char *cookie, const struct br_str *json)
 {
@@ -126,7 +128,7 @@ static void session_reply(const struct query_sessions *sessions, struct br_reque
     br_http_reply(sessions->http, request, &answer);
 }
 
-/* Describes how to log in, and whether the request has a session. */
+/* Responds with a description of the login, and whether the request belongs to a session. */
 static void session_describe(struct query_sessions *sessions, struct br_request *request,
                              unsigned status, const char *cookie, bool is_in)
 {
@@ -157,7 +159,7 @@ static void session_write_cookie(const struct query_sessions *sessions, const ch
                    sessions->http->tls ? "; Secure" : "", *id ? "" : "; Max-Age=0");
 }
 
-/* Returns an unused entry, or ends the session that was used least recently. */
+/* Returns an unused entry. If all are used, ends the session that was used least recently. */
 static struct query_session *session_take(struct query_sessions *sessions)
 {
     struct query_session *oldest = &sessions->entries[0];
@@ -172,7 +174,7 @@ static struct query_session *session_take(struct query_sessions *sessions)
     return oldest;
 }
 
-/* Begins a session with the credentials of the request. */
+/* Begins a session with the credentials in the request's header. */
 static void session_begin(struct query_sessions *sessions, struct br_request *request)
 {
     const struct br_authenticator *authenticator =

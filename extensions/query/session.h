@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions of the page. A browser logs in once, by a POST to QUERY_SESSION_PATH with the
- * credentials in the header that the authenticator reads, and receives a cookie with a random id.
- * Its later requests are checked with the credentials of that session, so that a changed password
- * ends it. The cookie is HttpOnly and SameSite=Strict and does not contain the credentials.
+ * Sessions of the web page. A browser logs in once, by a POST to QUERY_SESSION_PATH with the
+ * credentials in the header that the authenticator reads. It then receives a cookie with a random
+ * id. Later requests are checked with the credentials of their session, so a changed password ends
+ * the session. The cookie is HttpOnly and SameSite=Strict and does not contain the credentials.
  */
 #pragma once
 
@@ -12,19 +12,22 @@
 #include "pipeline/component.h"
 
 #define QUERY_SESSION_PATH "/api/braid/session"
-#define QUERY_SESSIONS_MAX 64           /* most sessions; the least recently used one is ended */
-#define QUERY_SESSION_IDLE_MS 43200000u /* time without a request after which a session ends */
+/* most sessions; if there are more, the least recently used one is ended */
+#define QUERY_SESSIONS_MAX 64
+/* milliseconds without a request after which a session ends */
+#define QUERY_SESSION_IDLE_MS 43200000u
 
 struct query_session {
-    uint8_t digest[BR_DIGEST_SIZE]; /* SHA-256 digest of the id */
+    uint8_t digest[BR_DIGEST_SIZE]; /* SHA-256 digest of the session id */
     char *credential;               /* value of the credentials header; NULL: the entry is unused */
-    uint64_t used_ms;               /* time of the last request */
+    /* time of the session's last request, in milliseconds of the monotonic clock */
+    uint64_t used_ms;
 };
 
 struct query_sessions {
     struct br_node *node;
     const struct br_http_config *http;
-    struct br_server *server; /* the server whose port is part of the cookie's name */
+    struct br_server *server; /* server whose port is part of the cookie's name */
     struct query_session entries[QUERY_SESSIONS_MAX];
 };
 
@@ -32,8 +35,8 @@ struct query_sessions {
 const char *query_sessions_credential(struct query_sessions *sessions,
                                       const struct br_request *request);
 
-/* Returns true if a request needs no credentials: the page, its assets, and the state of the
- * session. */
+/* Returns true if a request needs no credentials, because it is for the page, its assets, or the
+ * state of the session. */
 bool query_sessions_is_public(const struct br_request *request);
 
 /* Answers a request to QUERY_SESSION_PATH: GET describes the login, POST logs in, DELETE logs out.

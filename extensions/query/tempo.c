@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "otlp/json/number.h"
 
-/* The Tempo release whose API this follows. Clients use it to decide which requests to send. */
+/* Version of Tempo whose API is implemented. Clients use the version to decide which requests to
+ * send. */
 #define TEMPO_VERSION "2.9.0"
 
 #define NAMES_DEFAULT 5000
@@ -58,7 +59,7 @@ bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* Returns the type of a value, which the store keeps as text. Text that reads as a number or
+/* Returns the type of a value. The store keeps values as text. A text that reads as a number or
  * boolean most likely was one, and clients do not quote values of these types. */
 static const char *tempo_type_of(const struct query_tempo_names *names, const char *value)
 {
@@ -192,7 +193,7 @@ static const struct {
                     {"link", BR_KEYS_OF_LINKS},
                     {"instrumentation", BR_KEYS_OF_SCOPES}};
 
-/* Responds with {"tagNames":[...]}, each name once. */
+/* Responds with {"tagNames":[...]}, in which each name occurs once. */
 void query_tempo_tags_v1(struct query_job *job)
 {
     struct query_tempo_names names;
@@ -211,7 +212,7 @@ void query_tempo_tags_v1(struct query_job *job)
         br_str_puts(&job->out, "],\"metrics\":{}}");
 }
 
-/* Begins the list of the tags of a scope. Returns false if the request excludes the scope. */
+/* Begins the list of a scope's tags. Returns false if the request excludes the scope. */
 static bool tempo_begin_scope(struct query_tempo_names *names, const char *scope)
 {
     struct query_job *job = names->job;
@@ -234,7 +235,7 @@ void query_tempo_tags_v2(struct query_job *job)
     left = names.left;
     br_str_puts(&job->out, "{\"scopes\":[");
     for (size_t i = 0; i < BR_COUNT(tempo_scopes) && !rc; i++) {
-        names.left = left; /* the limit applies to each scope */
+        names.left = left; /* each scope may have as many names as the limit allows */
         if (!tempo_begin_scope(&names, tempo_scopes[i].name))
             continue;
         rc = br_store_span_keys(job->store, tempo_scopes[i].scope, from, until,

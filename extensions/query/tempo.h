@@ -2,15 +2,15 @@
 /*
  * Tempo's HTTP API. tempo.c contains the routes and the tags, tempo_values.c the values of tags,
  * tempo_trace.c whole traces, tempo_search.c searches and tempo_metrics.c metrics. tempo_scan.c
- * evaluates a query on the spans of a time range, and tempo_stream.c offers the same over gRPC. The
- * responses follow tempopb (pkg/tempopb/tempo.proto), whose clients fail on unknown fields.
+ * evaluates a query on the spans of a time range, and tempo_stream.c offers the API over gRPC. The
+ * responses follow tempopb (pkg/tempopb/tempo.proto), because clients fail on unknown fields.
  */
 #pragma once
 
 #include "extensions/query/query.h"
 #include "query/traceql.h"
 
-/* Respond to GET /api/traces/{id} (v1) and /api/v2/traces/{id}: all spans of a trace. */
+/* Responds with all spans of a trace: to GET /api/traces/{id} (v1), or /api/v2/traces/{id} (v2). */
 void query_tempo_trace_v1(struct query_job *job);
 void query_tempo_trace_v2(struct query_job *job);
 
@@ -21,20 +21,21 @@ void query_trace_otlp(struct query_job *job);
 /* Responds to GET /api/search. */
 void query_tempo_search(struct query_job *job);
 
-/* Respond to GET /api/search/tags and /api/v2/search/tags. */
+/* Responds with the names of tags: to GET /api/search/tags (v1), or /api/v2/search/tags (v2). */
 void query_tempo_tags_v1(struct query_job *job);
 void query_tempo_tags_v2(struct query_job *job);
 
-/* Respond to GET /api/search/tag/{tag}/values and /api/v2/search/tag/{tag}/values. */
+/* Responds with the values of a tag: to GET /api/search/tag/{tag}/values (v1), or
+ * /api/v2/search/tag/{tag}/values (v2). */
 void query_tempo_values_v1(struct query_job *job);
 void query_tempo_values_v2(struct query_job *job);
 
-/* Respond to GET /api/metrics/query_range and /api/metrics/query. */
+/* Responds with metrics: to GET /api/metrics/query_range, or /api/metrics/query (instant). */
 void query_tempo_range(struct query_job *job);
 void query_tempo_instant(struct query_job *job);
 
-/* Reads `start` and `end` of the request as the range [from, until); a missing bound becomes 0.
- * An `end` in whole seconds includes that second. Returns false after query_job_fail. */
+/* Reads the parameters `start` and `end` as the range [from, until). A missing bound is stored
+ * as 0. An `end` in whole seconds includes that second. Returns false after query_job_fail. */
 bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64_t *ret_until_ns);
 
 /* Appends `{"key":...,"value":{...}}` with the value as a JSON AnyValue. */
@@ -43,30 +44,32 @@ void query_tempo_put_attribute(struct br_str *out, const char *key,
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* A list of distinct names, appended to the response. */
+/* A list of distinct names that is being written to the response. */
 struct query_tempo_names {
     struct query_job *job;
-    struct br_map *seen; /* set of the names in the list; NULL: duplicates cannot occur */
-    /* type of the listed values, such as "string"; NULL: the list contains names without a type */
+    /* set of the keys of listed names, used to omit duplicates; NULL: duplicates cannot occur */
+    struct br_map *seen;
+    /* type that is written with each value, such as "string"; NULL: the list contains names
+     * without a type */
     const char *type;
-    bool guess_type; /* derive the type of each value from its text */
+    bool guess_type; /* true: the type of each value is derived from its text */
     uint64_t left;
     bool any;
     struct br_err err;
     int rc;
 };
 
-/* Number of intrinsics that are listed to clients. */
+/* number of intrinsics that the lists of tags contain */
 #define QUERY_TEMPO_INTRINSICS 25
 extern const char *const query_tempo_intrinsics[QUERY_TEMPO_INTRINSICS];
 
-/* Begins a list, and reads `start`, `end` and `limit` of the request. `once` removes duplicates.
- * Returns false after query_job_fail. */
+/* Begins a list, and reads the parameters `start`, `end` and `limit`. If `once` is true,
+ * duplicates are omitted. Returns false after query_job_fail. */
 bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *job, bool once,
                              uint64_t *from, uint64_t *until);
 
-/* Appends a name unless the list contains `key`. The name is the last part of `key`. Returns
- * false if the list is full. After a failure, sets `rc` and returns false. */
+/* Appends a name unless the list contains `key`. `name` points to the last part of `key`.
+ * Returns false if the list is full. After a failure, sets `rc` and returns false. */
 bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t key_len,
                      const char *name, const char *type);
 /* Appends a name; it is a br_name_fn. */
@@ -78,18 +81,19 @@ bool query_tempo_names_end(struct query_tempo_names *names, int rc);
 
 /* --- Scans ----------------------------------------------------------------------------------- */
 
-/* A query over a time range, newest spans first. The store's query is restarted for each page of
- * spans, so its memory is bounded. Between two calls of `on_trace`, the job's `store` is
- * restarted, and all data that it returned becomes invalid. */
+/* A query over a time range, newest spans first. Spans are read in pages. The store's query is
+ * restarted for each page, so that the memory is bounded. All data that job->store returned
+ * becomes invalid then, which may happen between two calls of `on_trace`. */
 struct query_tempo_scan {
     struct query_job *job;
     struct br_traceql *query;
-    uint64_t from_ns, until_ns; /* Unix nanoseconds; an `until_ns` of 0 means no end */
-    /* A filter that br_traceql_filter has narrowed; its limit is ignored. NULL: the filter is
-     * made from `query` */
+    /* range of start times in Unix nanoseconds; an `until_ns` of 0 means no end */
+    uint64_t from_ns, until_ns;
+    /* a filter that br_traceql_filter has narrowed; its limit is ignored; NULL: the scan derives
+     * the filter from `query` */
     const struct br_span_filter *filter;
-    /* true: `on_trace` receives whole traces. false: it receives traces of one span if the query
-     * can be evaluated on single spans */
+    /* true: `on_trace` receives whole traces. false: if the query can be evaluated on single
+     * spans, `on_trace` receives each span as a separate trace */
     bool whole_traces;
     /* Receives a trace, in which the matching spans are marked with `in`. Returns false to end
      * the scan; on failure also sets `rc`. */
@@ -97,7 +101,7 @@ struct query_tempo_scan {
     void *arg;
     int rc;
     struct br_err err;
-    const char *cut;     /* why the result is incomplete; NULL: it is complete */
+    const char *cut;     /* why the result is incomplete; NULL: the result is complete */
     uint64_t n_spans;    /* number of spans that were read */
     struct br_map *seen; /* set of the traces that were evaluated as a whole */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /api/metrics/query_range and /api/metrics/query: TraceQL metrics. */
+/* Implements GET /api/metrics/query_range and /api/metrics/query, which return TraceQL metrics. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -258,9 +258,9 @@ static bool tempo_metrics_read_step(struct query_job *job, uint64_t fallback, ui
     return true;
 }
 
-/* Reads the time range, aligned to steps since the epoch. As in Tempo, a step ends with its
- * timestamp, and the first step ends with the start of the range. For an instant query, both
- * ends of the range are included. */
+/* Reads the time range, and aligns it to multiples of the step since the epoch. As in Tempo, the
+ * timestamp of a step is its end, and the first step ends at the start of the range. The range
+ * of an instant query is not aligned, and includes both ends. */
 static bool tempo_metrics_read_range(struct query_job *job, bool instant,
                                      struct br_traceql_metrics *metrics)
 {
@@ -274,7 +274,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
         return false;
     }
     if (until > job->now_ns && from < job->now_ns)
-        /* the range ends now, as in Tempo, so that rates do not cover time in the future */
+        /* end the range now, as in Tempo, so that rates do not include time in the future */
         until = job->now_ns;
     metrics->max_exemplars = 0;
     metrics->start_ns = from;
@@ -300,8 +300,8 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
     return true;
 }
 
-/* Reads the number of exemplars per series: the hint in the query, or the parameter. As in
- * Tempo, 0 or no value means the maximum. */
+/* Reads the number of exemplars per series from the hint in the query, or else from the
+ * parameter `exemplars`. As in Tempo, 0 or a missing number means the maximum. */
 static bool tempo_metrics_read_exemplars(struct query_job *job, struct br_traceql_metrics *metrics)
 {
     uint64_t count;

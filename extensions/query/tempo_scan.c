@@ -7,11 +7,12 @@
 
 #define PAGE_SPANS 512u /* number of spans in the first page; later pages are larger */
 #define PAGE_SPANS_MAX 32768u
-#define PAGE_SHARE 16 /* the rows of a page may use a query's memory divided by this */
-/* number of spans after which the memory of their values is released */
+/* the spans of a page may use at most the query's memory divided by PAGE_SHARE */
+#define PAGE_SHARE 16
+/* number of spans after which the memory of their attribute values is released */
 #define SCRATCH_SPANS 1024u
 #define SEEN_MAX (1u << 20)    /* most traces that a query evaluates as a whole */
-#define TRACE_SPANS_MAX 65536u /* most spans that are read of one trace */
+#define TRACE_SPANS_MAX 65536u /* most spans of one trace that are read */
 
 struct page {
     struct br_stored_span *rows;
@@ -42,8 +43,8 @@ static void tempo_scan_mark_seen(struct query_tempo_scan *scan, const uint8_t tr
         scan->rc = rc;
 }
 
-/* Evaluates the query on a whole trace, and passes the trace on if it matches. Returns false to
- * end the scan. */
+/* Evaluates the query on a whole trace, and passes the trace to `on_trace` if it matches.
+ * Returns false to end the scan. */
 static bool tempo_scan_trace(struct query_tempo_scan *scan, const uint8_t trace_id[16])
 {
     struct br_traceql_trace trace;
@@ -78,7 +79,7 @@ static bool tempo_scan_row(struct query_tempo_scan *scan, const struct br_stored
 
 /* --- Pages ----------------------------------------------------------------------------------- */
 
-/* Releases the memory of the previous page. */
+/* Begins a page, and releases the memory of the previous page. */
 static int tempo_scan_begin_page(struct query_tempo_scan *scan, struct page *page, uint32_t limit)
 {
     int rc = query_job_restart_store(scan->job, &scan->err);
@@ -98,8 +99,8 @@ static uint32_t tempo_scan_page_max(const struct query_tempo_scan *scan)
     return rows < PAGE_SPANS_MAX ? (uint32_t)rows : PAGE_SPANS_MAX;
 }
 
-/* Reads the newest spans before `until`. If the page is full, spans that start at the same time
- * as its last span are left for the next page. */
+/* Reads the newest spans before filter->until_ns. If the page is full, spans that start at the
+ * same time as its last span are left for the next page. */
 static int tempo_scan_read_page(struct query_tempo_scan *scan, struct br_span_filter *filter,
                                 struct page *page, bool *ret_last)
 {
@@ -138,13 +139,14 @@ static bool tempo_scan_may_continue(struct query_tempo_scan *scan)
 
 /* --- Scans without pages --------------------------------------------------------------------- */
 
-/* Evaluates spans while the store returns them, if their rows contain all that the query needs.
- * Values are allocated in a separate arena, because the store's arena is not released before the
- * end. */
+/* Evaluates each span when the store returns it. Used only if the spans' rows contain all data
+ * that the query needs. Attribute values are allocated in a separate arena, because the store's
+ * arena is not released before the end. */
 struct direct {
     struct query_tempo_scan *scan;
     struct br_arena scratch;
-    struct br_store_query values; /* its arena receives the values */
+    /* stands in for the store's query: attribute values are allocated in its arena */
+    struct br_store_query values;
 };
 
 static bool tempo_scan_on_direct(const struct br_stored_span *row, void *arg)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET /api/search: finds traces by TraceQL, or by tags (logfmt) and durations, which are
- * converted to TraceQL. */
+/* Implements GET /api/search, which finds traces by TraceQL, or by tags (logfmt) and durations,
+ * which are converted to TraceQL. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,10 +14,10 @@
 
 #define TRACES_DEFAULT 20
 #define TRACES_MAX 10000
-#define SPANS_DEFAULT 3 /* default number of spans per span set, the parameter `spss` */
+#define SPANS_DEFAULT 3 /* default of the parameter `spss`, the number of spans per span set */
 #define SPANS_MAX 1000
 #define SERVICES_MAX 1000 /* most services in serviceStats */
-/* most bytes of quoted tags; no request needs so many */
+/* most bytes of tags that are converted to TraceQL; no request needs so many */
 #define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX)
 #define NO_ROOT "<root span not yet received>"
 
@@ -110,7 +110,7 @@ static void tempo_search_put_value(struct br_str *out, const struct br_traceql_v
         for (size_t i = 0; i < value->n_items; i++) {
             if (i)
                 br_str_putc(out, ',');
-            /* recursion ends here, because an item of a list is not a list */
+            /* only one level of recursion: the items of a list are not lists */
             tempo_search_put_value(out, &value->items[i]);
         }
         br_str_puts(out, "]}");
@@ -144,8 +144,8 @@ static void tempo_search_put_trace_id(struct br_str *out, const uint8_t trace_id
     br_str_puts(out, zeros < 32 ? buffer + zeros : "0");
 }
 
-/* Returns true if the response lists this attribute among those of a span. Other attributes have
- * separate fields in the span or trace. */
+/* Returns true if the response lists this attribute among the attributes of a span. The response
+ * lists other attributes in separate fields of the span or trace. */
 static bool tempo_search_is_shown(const struct br_traceql_attribute *attribute)
 {
     if (!attribute->shown || attribute->scope != BR_TRACEQL_INTRINSIC)
@@ -185,8 +185,7 @@ static void tempo_search_put_span(struct br_str *out, const struct br_traceql *q
     br_str_puts(out, first ? "}" : "]}");
 }
 
-/* Appends the results that the stages of the query have for a span set, in the order of the
- * stages. */
+/* Appends the results of the query's stages for a span set, in the order of the stages. */
 static void tempo_search_put_labels(struct br_str *out, const struct br_traceql_label *label)
 {
     if (label->before) {
@@ -225,8 +224,9 @@ struct service {
     uint64_t spans, errors;
 };
 
-/* Appends the statistics of each service as an object. With `entries`, appends a list of keys
- * and values, which is how protobuf encodes a map. */
+/* Appends the statistics of each service. If `entries` is false, the services are fields of an
+ * object. If `entries` is true, the services are a list of keys and values, which is how
+ * protobuf encodes a map. */
 static void tempo_search_put_services(struct br_str *out, const struct br_traceql_trace *trace,
                                       struct service *services, bool entries)
 {
@@ -279,7 +279,8 @@ static bool tempo_search_on_trace(struct query_tempo_scan *scan, struct br_trace
     br_str_printf(out, ",\"startTimeUnixNano\":\"%" PRIu64 "\"", trace->start_ns);
     br_str_printf(out, ",\"durationMs\":%" PRIu32,
                   (uint32_t)((trace->end_ns - trace->start_ns) / 1000000));
-    /* The older field `spanSet` contains the first set; clients read `spanSet` or `spanSets`. */
+    /* The older field `spanSet` contains the first set: some clients read `spanSet`, others
+     * `spanSets`. */
     br_str_puts(out, ",\"spanSet\":");
     tempo_search_put_set(scan, trace, &trace->sets[0]);
     br_str_puts(out, ",\"spanSets\":[");
@@ -312,8 +313,8 @@ static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t
     br_str_putc(out, '"');
 }
 
-/* Returns true for the text of a number or boolean, which is also compared as a number or
- * boolean. */
+/* Returns true if the text of a value is a number or boolean. The value of a tag is then
+ * compared as a number or boolean, and not only as text. */
 static bool tempo_search_is_literal(const char *text, size_t len)
 {
     if (br_bytes_are(text, len, "true") || br_bytes_are(text, len, "false"))
@@ -322,7 +323,8 @@ static bool tempo_search_is_literal(const char *text, size_t len)
            br_number_scan(text, len) == len;
 }
 
-/* Returns the TraceQL intrinsic for a tag name from the time before TraceQL, or NULL. */
+/* Returns the TraceQL intrinsic that corresponds to a tag name of Tempo before TraceQL. Returns
+ * NULL if there is none. */
 static const char *tempo_search_intrinsic(const char *key, size_t len)
 {
     static const char *const names[][2] = {
@@ -397,8 +399,8 @@ static bool tempo_search_put_duration(struct query_job *job, const char *name, c
     return true;
 }
 
-/* Returns the TraceQL query of the request. A request without a query has tags and durations,
- * which are converted to a query in the job's head. Returns NULL after query_job_fail. */
+/* Returns the TraceQL query of the request. If the request has no query, its tags and durations
+ * are converted to a query, which is allocated in job->head. Returns NULL after query_job_fail. */
 static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
 {
     const char *text = query_job_param(job, "q"), *tags = query_job_param(job, "tags");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tempo's gRPC API, tempopb.StreamingQuerier (pkg/tempopb/tempo.proto), which Grafana's Tempo data
- * source uses if streaming is on. A stream may contain any number of messages; here it contains
- * one, which is converted from the JSON response of the HTTP API.
+ * source uses if streaming is on. A stream of Tempo may contain any number of messages. A stream of
+ * Braid contains one message, which is converted from the JSON response of the HTTP API.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 
 /* --- Parameters ------------------------------------------------------------------------------ */
 
-/* The parameters of the equivalent HTTP request. They are allocated in job->head, because a handler
- * may empty job->arena. */
+/* The parameters of the HTTP request that corresponds to a gRPC request. The parameters are
+ * allocated in job->head, because a handler may empty job->arena. */
 struct tempo_params {
     struct query_job *job;
     struct query_param *list;
@@ -36,7 +36,8 @@ static void tempo_params_text(struct tempo_params *params, const char *name, con
         params->list[job->n_params++] = (struct query_param){name, copy, strlen(copy)};
 }
 
-/* Sets a parameter to a number. Zero means that the client did not set the field. */
+/* Adds a parameter with a number. Adds nothing if the number is 0, because the client then did
+ * not set the field. */
 static void tempo_params_number(struct tempo_params *params, const char *name, uint64_t number,
                                 const char *unit)
 {

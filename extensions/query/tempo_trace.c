@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Assembles whole traces from their spans. Each pair of a resource and a scope becomes a separate
- * ResourceSpans, as most senders do, and as clients that read only `scopeSpans[0]` expect.
+ * Assembles whole traces from their spans. The response contains one ResourceSpans for each pair of
+ * a resource and a scope, as most senders do. Clients that read only `scopeSpans[0]` need this
+ * form.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "wire/protobuf.h"
 
 #define GROUPS_MAX 65536u
-#define HEAD_MAX 64 /* most bytes of the tags and lengths before a message */
+#define HEAD_MAX 64 /* most bytes of tags and lengths that precede a message */
 
 /* Field numbers and values of TraceByIDResponse. */
 enum { RESPONSE_TRACE = 1, RESPONSE_STATUS = 3, RESPONSE_MESSAGE = 4 };
@@ -34,13 +35,13 @@ struct group {
     const uint8_t *resource, *scope;
     size_t resource_len, scope_len;
     struct member *first, **last;
-    size_t spans_len; /* bytes of all spans as fields of a ScopeSpans */
+    size_t spans_len; /* bytes of the group's spans, encoded as fields of a ScopeSpans */
     struct group *next;
 };
 
 struct assembly {
     struct query_job *job;
-    struct br_map *by_head; /* map from the bytes of resource and scope to struct group */
+    struct br_map *by_head; /* map to struct group, by the bytes of its resource and scope */
     struct group *first, **last;
     struct br_err err;
     int rc;
@@ -225,8 +226,8 @@ static void tempo_trace_respond_v2(struct assembly *assembly)
     br_str_putc(&job->out, '}');
 }
 
-/* Responds with a file of OTLP/JSON. OTLP has no field for an incomplete trace, so the file name
- * is marked "-partial". */
+/* Responds with a file of OTLP/JSON. OTLP has no field that marks a trace as incomplete, so the
+ * name of such a file contains "-partial". */
 static void tempo_trace_respond_otlp(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;

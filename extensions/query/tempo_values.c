@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The values of a tag. The store lists the values of resource and span attributes, services and
- * operations. Other values of spans, and values limited by a query, are read from the spans.
+ * The values of a tag. Most values of resource and span attributes, and the names of services and
+ * operations, are listed by the store. Other values, and all values if a query limits them, are
+ * read from the spans.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 #define VALUE_MAX (1u << 20)
 
-/* Kinds of tags: an intrinsic, or a name with or without a scope. */
+/* Kinds of tags. A tag is an intrinsic, or a name with or without a scope. */
 enum tag {
     TAG_UNSCOPED,
     TAG_SPAN,
@@ -22,7 +23,7 @@ enum tag {
     TAG_STATUS,
     TAG_KIND,
     TAG_READ, /* a tag whose values are read from spans */
-    TAG_TEXT, /* like TAG_READ, but a span without the tag has an empty text */
+    TAG_TEXT, /* like TAG_READ, but a span without the tag counts as having an empty text */
     TAG_NONE, /* a tag whose values are not listed: ids, durations */
 };
 
@@ -31,7 +32,7 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     static const struct {
         const char *name;
         enum tag tag;
-        const char *query; /* name of the tag in a query; NULL: equal to `name` */
+        const char *query; /* name of the tag in a query; NULL: the same as `name` */
     } known[] = {
         {"name", TAG_NAME, NULL},
         {"span:name", TAG_NAME, NULL},
@@ -148,7 +149,7 @@ static int tempo_put_attributes(struct query_tempo_names *names, enum tag kind, 
 struct values {
     struct query_tempo_names *names;
     uint32_t attribute;
-    bool text; /* true: a missing value counts as an empty text */
+    bool text; /* true: a span without the tag counts as having an empty text */
 };
 
 static const char *tempo_value_type(enum br_traceql_type type)
@@ -179,7 +180,7 @@ static void tempo_print_value(struct br_str *out, const struct br_traceql_value 
         br_str_puts(out, value->boolean ? "true" : "false");
 }
 
-/* Appends a value. Values with the same text and different types are distinct. */
+/* Appends a value. Two values are distinct if their texts or their types are different. */
 static bool tempo_put_value(struct query_tempo_names *names, const struct br_traceql_value *value)
 {
     const char *type = tempo_value_type(value->type);
@@ -187,7 +188,7 @@ static bool tempo_put_value(struct query_tempo_names *names, const struct br_tra
     bool may_continue = true;
     if (value->type == BR_TRACEQL_LIST)
         for (size_t i = 0; i < value->n_items && may_continue; i++)
-            /* recursion ends here, because an item of a list is not a list */
+            /* only one level of recursion: the items of a list are not lists */
             may_continue = tempo_put_value(names, &value->items[i]);
     if (!type)
         return may_continue;
@@ -221,8 +222,8 @@ static bool tempo_values_on_trace(struct query_tempo_scan *scan, struct br_trace
     return !scan->rc;
 }
 
-/* Appends the values of a tag in the spans that `text` matches. Returns false if the query is
- * invalid, or queries cannot select the tag. */
+/* Appends the values that a tag has in the spans found by the query `text`. Returns false if the
+ * query is invalid, or if queries cannot contain the tag. */
 static bool tempo_put_span_values(struct query_tempo_names *names, const char *text, enum tag kind,
                                   const char *tag, uint64_t from, uint64_t until)
 {
@@ -253,8 +254,8 @@ static bool tempo_put_span_values(struct query_tempo_names *names, const char *t
     return true;
 }
 
-/* Returns the name of a tag as it is written in a query: a name without a scope begins with a
- * dot. Returns NULL if memory runs out. */
+/* Returns the name of a tag as it is written in a query: a dot precedes a name without a scope.
+ * Returns NULL if memory runs out. */
 static const char *tempo_tag_text(struct query_job *job, enum tag kind, const char *tag)
 {
     return kind == TAG_UNSCOPED && *tag != '.' ? br_arena_printf(&job->head, ".%s", tag) : tag;
@@ -295,9 +296,9 @@ static const char *tempo_skip_text(const char *text)
     return *text ? text + 1 : text;
 }
 
-/* Replaces comparisons without a value by `true`, and closes open brackets: `{name = "a" && kind
- * = ` becomes `{name = "a" && true}`. Returns NULL if memory runs out, or the nesting is too
- * deep. */
+/* Replaces comparisons that lack a value by `true`, and closes open brackets: `{name = "a" &&
+ * kind = ` becomes `{name = "a" && true}`. Returns NULL if memory runs out, or the nesting is
+ * too deep. */
 static const char *tempo_complete_query(struct query_job *job, const char *text)
 {
     char open[NESTING_MAX];
@@ -333,9 +334,9 @@ static const char *tempo_complete_query(struct query_job *job, const char *text)
     return ret;
 }
 
-/* Applies the query `q` of the request. A client may send the query while a user is typing it,
- * so comparisons without a value are left out. If the query is still invalid, it is ignored, as
- * in Tempo. */
+/* Lists only the values in spans that the parameter `q` of the request matches. A client may
+ * send the query while a user is typing it, so comparisons that lack a value are left out. If
+ * the query is still invalid, it is ignored, as in Tempo. */
 static bool tempo_put_filtered(struct query_tempo_names *names, enum tag kind, const char *tag,
                                uint64_t from, uint64_t until)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The forms in which a query returns a flame graph. Its totals must be filled in (br_flame_total).
- * The functions that write append to `out`; if `out` is full, they set out->failed.
+ * Writes flame graphs in the formats that queries return. The totals of a flame graph must have
+ * been computed (br_flame_total). The functions append to `out`; if `out` is full, they set
+ * out->failed.
  */
 #pragma once
 
@@ -20,8 +21,8 @@
 void br_flame_folded(struct br_str *out, const struct br_flame *flame);
 
 /* Writes speedscope's file format (speedscope.app/file-format-schema.json) with one sampled
- * profile. `unit` is a unit of pprof. speedscope supports "nanoseconds" and "bytes" too; other
- * units become "none". Returns 0 or BR_ENOMEM. */
+ * profile. `unit` is a unit of pprof. The units "nanoseconds" and "bytes" are kept, because
+ * speedscope supports them; other units become "none". Returns 0 or BR_ENOMEM. */
 int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const char *name,
                         const char *unit);
 
@@ -31,7 +32,7 @@ int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const 
 #define BR_FLAME_TREE_DEPTH_MAX 1000
 int br_flame_tree(struct br_str *out, const struct br_flame *flame);
 
-/* The fields of a pprof other than its stacks. */
+/* Data for the fields of a pprof that the flame graph does not contain. */
 struct br_flame_about {
     const char *type, *unit, *period_type, *period_unit;
     uint64_t time_ns, duration_ns;
@@ -46,11 +47,11 @@ int br_flame_pprof(struct br_str *out, const struct br_flame *flame,
 
 /* Pyroscope's binary format of a flame graph. Source: grafana/pyroscope pkg/model/tree.go. */
 
-/* Appends the first side of a flame graph whose totals are filled in (br_flame_total). Nodes are
- * written depth first: length of the name, name, self value, number of children. The numbers are
- * varints. Children are sorted by name, the last name first. The root's name is empty. A flame
- * graph without stacks becomes zero bytes. Returns 0 or BR_ENOMEM; BR_ENOMEM also if
- * out->failed. */
+/* Appends the first side of a flame graph whose totals have been computed (br_flame_total).
+ * Nodes are written depth first: length of the name, name, self value, number of children. The
+ * numbers are varints. Children are sorted by name, the last name first. The root's name is
+ * empty. A flame graph without stacks becomes zero bytes. Returns 0 or BR_ENOMEM; BR_ENOMEM also
+ * if out->failed. */
 int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
 
 /* --- Flamebearer (flamebearer.c) -------------------------------------------------------------- */
@@ -60,17 +61,18 @@ int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
  * consists of four numbers: `offset, total, self, name`. The offset counts from the end of the
  * previous bar in the row. The children of a bar begin after its self value. In a difference of two
  * profiles a bar consists of seven numbers: offset, total and self of the left profile, the same
- * three of the right profile, and the name. Row 0 is a single bar "total" with name 0.
+ * three of the right profile, and the name. Row 0 is a single bar "total", whose name has the index
+ * 0.
  *
  * If the tree has more than `max_nodes` nodes, the `max_nodes` nodes with the largest totals are
- * kept. Further nodes are kept if their total equals that of the smallest one kept. The root counts
- * as a node only in a difference. The omitted children of a bar are merged into one bar "other",
- * which follows the kept children. Children are sorted by name.
+ * kept. Further nodes are kept if their totals equal the smallest total that is kept. The root
+ * counts as a node only in a difference. The omitted children of a bar are merged into one bar
+ * "other", which follows the kept children. Children are sorted by name.
  *
  * Source: grafana/pyroscope pkg/model/flamegraph.go, flamegraph_diff.go; JSON: pkg/og/structs.
  */
 
-#define BR_FLAMEBEARER_SINGLE 4 /* numbers per bar of a single profile */
+#define BR_FLAMEBEARER_SINGLE 4 /* how many numbers describe a bar of a single profile */
 #define BR_FLAMEBEARER_DIFF 7
 
 struct br_flamebearer_level {
@@ -79,36 +81,38 @@ struct br_flamebearer_level {
 };
 
 struct br_flamebearer {
-    const char **names, **files; /* names[0] is "total" */
+    /* names of the bars and files of these names; names[0] is "total" */
+    const char **names, **files;
     uint32_t n_names;
     struct br_flamebearer_level *levels;
     uint32_t n_levels;
-    unsigned width; /* numbers per bar: BR_FLAMEBEARER_SINGLE or BR_FLAMEBEARER_DIFF */
+    /* how many numbers describe a bar: BR_FLAMEBEARER_SINGLE or BR_FLAMEBEARER_DIFF */
+    unsigned width;
     int64_t ticks[BR_FLAME_SIDES];
     int64_t max_self;
 };
 
-/* Lays out the flame graph `flame`, whose totals are filled in. `max_nodes` 0 means no limit.
- * The layout is allocated in `arena` and points to the flame graph's texts. Nodes with a total
- * of 0 are omitted. Returns 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
+/* Lays out the flame graph `flame`, whose totals have been computed. `max_nodes` 0 means no
+ * limit. The layout is allocated in `arena` and points to the flame graph's texts. Nodes with a
+ * total of 0 are omitted. Returns 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
 int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool diff,
                         struct br_arena *arena, struct br_flamebearer *ret);
 
 /* Appends a flame graph as JSON: `{"names":[],"levels":[[]],"numTicks":0,"maxSelf":0}`. The JSON
- * of a difference also contains `leftTicks` and `rightTicks`. With `files`, the JSON contains
- * the file of each name. */
+ * of a difference also contains `leftTicks` and `rightTicks`. If `files` is true, the JSON also
+ * contains the file of each name. */
 void br_flamebearer_json(struct br_str *out, const struct br_flamebearer *flamebearer, bool files);
 
 /* --- Functions (functions.c) ------------------------------------------------------------------ */
 
 /*
- * Aggregates a flame graph by function: the self value of each function, and the total including
- * the functions it calls. Recursive calls are counted once: only the outermost frame counts for the
- * total.
+ * Aggregates a flame graph by function. The result has the self value of each function, and its
+ * total value, which includes the functions that it calls. Recursive calls are counted once: only
+ * the outermost frame counts for the total.
  */
 
 struct br_function {
-    uint32_t name; /* index of the name in the flame graph */
+    uint32_t name; /* index of the function's name in the flame graph's `names` */
     int64_t self[BR_FLAME_SIDES], total[BR_FLAME_SIDES];
 };
 
@@ -119,8 +123,8 @@ enum br_function_order {
     BR_FUNCTIONS_BY_DELTA,
 };
 
-/* Aggregates the flame graph `flame`, whose totals are filled in. Functions with equal sort keys
- * are sorted by name. The root is included only if it has a self value. The array of functions
- * is allocated in `arena`. Returns 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
+/* Aggregates the flame graph `flame`, whose totals have been computed. Functions with equal sort
+ * keys are sorted by name. The root is included only if it has a self value. The array of
+ * functions is allocated in `arena`. Returns 0, BR_ENOMEM or BR_EFULL (the arena's limit). */
 int br_functions_make(const struct br_flame *flame, enum br_function_order order,
                       struct br_arena *arena, struct br_function **ret, uint32_t *ret_n);

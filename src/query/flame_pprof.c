@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a flame graph as pprof. Field numbers are those of proto/pprof/profile.proto. Each name
- * of the flame graph becomes a location and a function; both have the id (index of the name) +
+ * of the flame graph becomes a location and a function, whose id is the index of the name plus
  * 1. The string table contains the name at index 2 * id - 1 and the file at index 2 * id. */
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ static void flame_pprof_number(struct small *small, uint32_t field, uint64_t val
     small->len = (size_t)(br_put_varint(end, value) - small->bytes);
 }
 
-/* Writes the tag and length of a length-delimited field. The caller then appends its `len`
- * bytes. */
+/* Writes the tag and length of a length-delimited field. The caller then appends the `len` bytes
+ * of the field. */
 static void flame_pprof_head(struct br_str *out, uint32_t field, size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];

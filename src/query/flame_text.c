@@ -144,7 +144,8 @@ int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const 
 
 struct flame_tree {
     const struct br_flame *flame;
-    uint32_t *next; /* for each node: its next sibling in sorted order; 0: last child */
+    /* next[i] is the next sibling of node i in sorted order; 0: node i is the last child */
+    uint32_t *next;
     uint32_t *first;
 };
 

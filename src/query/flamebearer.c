@@ -12,7 +12,7 @@
 #define OTHER "other"
 
 struct bar {
-    /* index of the bar's node; 0 for the root and for a bar "other" of omitted children */
+    /* node of the bar; 0 for the root, and for a bar "other" of omitted children */
     uint32_t node;
     uint32_t name;
     int64_t start[BR_FLAME_SIDES], total[BR_FLAME_SIDES], self[BR_FLAME_SIDES];
@@ -23,9 +23,10 @@ struct layout {
     struct br_arena *arena;
     struct br_flamebearer *result;
     int64_t least;
-    uint32_t *ranks; /* position of each name of the flame graph in sorted order */
-    /* for each name of the flame graph: index + 1 of the name in the result; 0: not in the
-     * result */
+    /* ranks[i] is the position of name i of the flame graph among the sorted names */
+    uint32_t *ranks;
+    /* renamed[i] is the index in the result of name i of the flame graph, plus 1; 0: the result
+     * does not contain the name */
     uint32_t *renamed;
     uint32_t *children; /* node indices of the children of the current bar */
     struct bar *bars;   /* all bars, row by row */
@@ -119,8 +120,8 @@ static int flamebearer_compare_nodes(const void *first, const void *second, void
     return a < b ? -1 : a > b;
 }
 
-/* Returns true if a node gets a bar. As in Pyroscope, a node named "other" is merged into the
- * bar of the omitted nodes, except in a difference. */
+/* Returns true if a node is drawn as a bar. As in Pyroscope, a node named "other" is merged into
+ * the bar of the omitted nodes, except in a difference. */
 static bool flamebearer_is_kept(const struct layout *layout, const struct br_flame_node *node)
 {
     return flamebearer_weight(node) >= layout->least &&
@@ -152,7 +153,7 @@ static uint32_t flamebearer_gather(struct layout *layout, uint32_t parent, struc
     return count;
 }
 
-/* Adds the children of a bar to the next row. */
+/* Adds the bars for the children of a bar to the next row. */
 static void flamebearer_descend(struct layout *layout, struct bar parent)
 {
     struct bar other = {0};
@@ -232,7 +233,7 @@ static int flamebearer_lay_out(struct layout *layout)
     return 0;
 }
 
-/* Allocates the arrays and lays the flame graph out. The arrays are large enough because every
+/* Allocates the arrays and lays out the flame graph. The arrays are large enough because every
  * row contains at least one kept bar, except the last row, which may contain only "other". */
 int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool diff,
                         struct br_arena *arena, struct br_flamebearer *ret)
@@ -245,7 +246,8 @@ int br_flamebearer_make(const struct br_flame *flame, uint32_t max_nodes, bool d
     uint32_t n_kept = 1;
     for (uint32_t i = 1; i < flame->n_nodes; i++)
         n_kept += flamebearer_is_kept(&layout, &flame->nodes[i]);
-    /* a bar for each kept node, and a bar "other" among the children of each */
+    /* one bar for each kept node, and at most one bar "other" among the children of each kept
+     * node */
     layout.max_bars = n_kept * 2;
     layout.bars = br_arena_calloc(arena, layout.max_bars, sizeof *layout.bars);
     layout.children = br_arena_calloc(arena, n_kept, sizeof *layout.children);

@@ -9,7 +9,7 @@ struct functions {
     const struct br_flame *flame;
     enum br_function_order order;
     struct br_function *by_name;
-    /* one counter per name: frames with that name on the path to the current node */
+    /* open[i] is the number of frames with the name i on the path to the current node */
     uint32_t *open;
 };
 

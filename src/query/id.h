@@ -14,5 +14,6 @@
  * id is all zeros. */
 bool br_id_parse(const char *text, size_t len, uint8_t *ret, size_t size);
 
-/* Parses a span id like br_id_parse, into the form used by the store: its bytes in memory order. */
+/* Parses a span id like br_id_parse. `*ret` receives the eight bytes of the id in memory order,
+ * as in the store. */
 bool br_span_id_parse(const char *text, size_t len, uint64_t *ret);

@@ -50,8 +50,7 @@ int br_profile_type_parse(const char *text, size_t len, struct br_arena *arena,
     return 0;
 }
 
-/* Returns the unit under which Braid's readers of profiles store values of the application's
- * type. */
+/* Returns the unit in which Braid's receivers store the values of an application's profile type. */
 static const char *profile_type_unit(const struct br_app_type *app)
 {
     return !strcmp(app->type, "cpu") || !strcmp(app->type, "wall") ? "nanoseconds" : app->units;

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* Reports an error at the next character. */
+/* Reports an error at the position of the next character. */
 #define selector_fail(selector, ...)                                                               \
     br_lexer_fail(&(selector)->lexer, (selector)->lexer.at, BR_EINVAL, __VA_ARGS__)
 
@@ -107,7 +107,8 @@ static int selector_operator(struct selector *selector, enum br_matcher_type *re
                          selector_found(selector, found));
 }
 
-/* Checks that a regular expression compiles. `at` is its place in the selector. */
+/* Checks that a regular expression compiles. `at` is the position of the expression in the
+ * selector. */
 static int selector_check_regex(const struct selector *selector, const char *at, const char *value)
 {
     char why[BR_REGEX_WHY_SIZE];

@@ -46,13 +46,13 @@ int br_selector_parse(const char *text, size_t len, struct br_arena *arena, stru
  * `order-service.cpu{...}`, is supported too. Source: grafana/pyroscope pkg/model/profile.go.
  */
 
-#define BR_PROFILE_TYPE_MAX 1024 /* most bytes of an id */
+#define BR_PROFILE_TYPE_MAX 1024 /* most bytes of a profile type's id */
 
 struct br_profile_type {
     /* the id without the part "delta" */
     const char *id;
-    bool whole; /* the id has all five parts */
-    /* parts of the id; "" for a missing part */
+    bool whole; /* true: the id has all five parts */
+    /* the parts of the id, in their order; "" for a missing part */
     const char *name, *type, *unit, *period_type, *period_unit;
 };
 

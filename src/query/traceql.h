@@ -51,7 +51,8 @@
 #define BR_TRACEQL_STAGES_MAX 16
 #define BR_TRACEQL_BY_MAX 8
 #define BR_TRACEQL_QUANTILES_MAX 8
-#define BR_TRACEQL_AFTER_MAX 8 /* most topk(), bottomk() and comparisons after a metric */
+/* most functions topk() and bottomk(), and comparisons, that may follow a metric */
+#define BR_TRACEQL_AFTER_MAX 8
 
 /* --- The query -------------------------------------------------------------------------------- */
 
@@ -76,7 +77,7 @@ struct br_traceql_value {
         int64_t integer;
         double real;
         struct {
-            const char *text; /* not terminated */
+            const char *text; /* text of the value, `len` bytes, not NUL-terminated */
             size_t len;
         };
         struct {
@@ -87,7 +88,8 @@ struct br_traceql_value {
 };
 
 enum br_traceql_scope {
-    BR_TRACEQL_UNSCOPED, /* attribute of the span or, if it has none, of the resource */
+    /* attribute of the span or, if the span does not have it, of the resource */
+    BR_TRACEQL_UNSCOPED,
     BR_TRACEQL_SPAN,
     BR_TRACEQL_RESOURCE,
     BR_TRACEQL_EVENT,
@@ -105,7 +107,7 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_SPAN_PARENT_ID,
     BR_TRACEQL_TRACE_ID,
     BR_TRACEQL_NESTED_SET_PARENT,
-    /* intrinsics from here to BR_TRACEQL_SCOPE_VERSION are read from the span's bytes */
+    /* the intrinsics from here to BR_TRACEQL_SCOPE_VERSION are read from the span's bytes */
     BR_TRACEQL_STATUS_MESSAGE,
     BR_TRACEQL_EVENT_NAME,
     BR_TRACEQL_EVENT_TIME, /* time between the span's start and the event */
@@ -113,7 +115,7 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_LINK_SPAN_ID,
     BR_TRACEQL_SCOPE_NAME,
     BR_TRACEQL_SCOPE_VERSION,
-    BR_TRACEQL_CHILD_COUNT, /* this and the following intrinsics depend on the whole trace */
+    BR_TRACEQL_CHILD_COUNT, /* this intrinsic and those after it depend on the whole trace */
     BR_TRACEQL_NESTED_SET_LEFT,
     BR_TRACEQL_NESTED_SET_RIGHT,
     BR_TRACEQL_TRACE_DURATION,
@@ -125,10 +127,11 @@ enum br_traceql_intrinsic {
 struct br_traceql_attribute {
     enum br_traceql_scope scope;
     enum br_traceql_intrinsic intrinsic;
-    const char *name;  /* "http.status_code"; for an intrinsic, its name in responses */
-    const char *label; /* name with scope: "span.http.status_code" */
+    /* name without the scope, such as "http.status_code"; name of an intrinsic in responses */
+    const char *name;
+    const char *label; /* name with the scope, such as "span.http.status_code" */
     size_t name_len;
-    bool shown; /* the response of a search contains the attribute */
+    bool shown; /* the responses of a search contain the attribute */
 };
 
 enum br_traceql_op {
@@ -148,8 +151,8 @@ enum br_traceql_op {
     BR_TRACEQL_DIVIDE,
     BR_TRACEQL_MODULO,
     BR_TRACEQL_POWER,
-    BR_TRACEQL_NOT,       /* the operand is in `left` */
-    BR_TRACEQL_NEGATE,    /* the operand is in `left` */
+    BR_TRACEQL_NOT,       /* unary operator, whose operand is in `left` */
+    BR_TRACEQL_NEGATE,    /* unary operator, whose operand is in `left` */
     BR_TRACEQL_VALUE,     /* a constant, in `value` */
     BR_TRACEQL_ATTRIBUTE, /* an attribute, whose index is in `attribute` */
 };
@@ -158,7 +161,8 @@ enum br_traceql_op {
  * spans have equal names. */
 struct br_traceql_pattern {
     pcre2_code *code;
-    struct br_map *known; /* maps a text to its result; NULL: no results yet; see traceql_eval.c */
+    /* cache: map from a text to its result (traceql_eval.c); NULL: the cache is empty */
+    struct br_map *known;
 };
 
 struct br_traceql_expr {
@@ -166,8 +170,9 @@ struct br_traceql_expr {
     const struct br_traceql_expr *left, *right;
     struct br_traceql_value value;
     uint32_t attribute;
-    struct br_traceql_pattern *pattern; /* MATCHES, MATCHES_NOT: one of the query's patterns */
-    enum br_traceql_type type;          /* type of the expression's result */
+    /* for MATCHES and MATCHES_NOT: the regular expression, which belongs to the query */
+    struct br_traceql_pattern *pattern;
+    enum br_traceql_type type; /* type of the expression's result */
 };
 
 enum br_traceql_relation {
@@ -183,9 +188,11 @@ enum br_traceql_relation {
 
 struct br_traceql_spanset {
     enum br_traceql_relation relation;
-    /* structural relation: finds the spans in `right` that do not have this relation to `left` */
+    /* for a structural relation: finds the spans in `right` that do not have the relation to
+     * `left` */
     bool negated;
-    bool unites; /* structural relation: finds the spans of both sides that have the relation */
+    /* for a structural relation: finds the spans of both sides that have the relation */
+    bool unites;
     const struct br_traceql_spanset *left, *right;
     const struct br_traceql_expr *expr;
 };
@@ -196,14 +203,14 @@ enum br_traceql_aggregate {
     BR_TRACEQL_MAX,
     BR_TRACEQL_AVG,
     BR_TRACEQL_SUM,
-    BR_TRACEQL_RATE,       /* valid only as a metric: rate() */
-    BR_TRACEQL_QUANTILE,   /* valid only as a metric: quantile_over_time() */
-    BR_TRACEQL_HISTOGRAM,  /* valid only as a metric: histogram_over_time() */
-    BR_TRACEQL_COMPARISON, /* valid only as a metric: compare(); see traceql_metric.h */
+    BR_TRACEQL_RATE,       /* rate(), which is valid only as a metric */
+    BR_TRACEQL_QUANTILE,   /* quantile_over_time(), which is valid only as a metric */
+    BR_TRACEQL_HISTOGRAM,  /* histogram_over_time(), which is valid only as a metric */
+    BR_TRACEQL_COMPARISON, /* compare(), which is valid only as a metric; see traceql_metric.h */
 };
 
 enum br_traceql_stage_kind {
-    BR_TRACEQL_STAGE_AGGREGATE, /* an aggregate compared with a value */
+    BR_TRACEQL_STAGE_AGGREGATE, /* stage that compares an aggregate with a value */
     BR_TRACEQL_STAGE_FILTER,
     BR_TRACEQL_STAGE_BY,
     BR_TRACEQL_STAGE_COALESCE,
@@ -211,8 +218,8 @@ enum br_traceql_stage_kind {
 
 struct br_traceql_stage {
     enum br_traceql_stage_kind kind;
-    const char *text; /* AGGREGATE, BY: the name of the result in responses */
-    /* The condition of a filter, or the argument of by() or of an aggregate (NULL for count). */
+    const char *text; /* for AGGREGATE and BY: name of the stage's result in responses */
+    /* The condition of a filter, or the argument of by() or of an aggregate (NULL for count()). */
     const struct br_traceql_expr *expr;
     enum br_traceql_aggregate aggregate;
     enum br_traceql_op compare;
@@ -221,11 +228,12 @@ struct br_traceql_stage {
 
 enum br_traceql_after_kind { BR_TRACEQL_TOPK, BR_TRACEQL_BOTTOMK, BR_TRACEQL_COMPARE };
 
-/* A function or comparison after a metric, which keeps some of the metric's lines at each step. */
+/* A function or comparison after a metric. The function or comparison keeps some of the metric's
+ * lines at each step. */
 struct br_traceql_after {
     enum br_traceql_after_kind kind;
-    uint32_t count;             /* TOPK, BOTTOMK: number of lines kept at each step */
-    enum br_traceql_op compare; /* COMPARE: the comparison operator */
+    uint32_t count;             /* for TOPK and BOTTOMK: number of lines kept at each step */
+    enum br_traceql_op compare; /* for COMPARE: the comparison operator */
     double value;
 };
 
@@ -233,29 +241,30 @@ struct br_traceql_metric {
     enum br_traceql_aggregate aggregate;
     struct br_traceql_after after[BR_TRACEQL_AFTER_MAX];
     size_t n_after;
-    const char *name;   /* name of the metric's function: "rate" */
+    const char *name;   /* name of the metric's function, such as "rate" */
     uint32_t attribute; /* index of the aggregated attribute; not used by RATE and COUNT */
     uint32_t by[BR_TRACEQL_BY_MAX];
     size_t n_by;
     double quantiles[BR_TRACEQL_QUANTILES_MAX];
     size_t n_quantiles;
-    /* Only for compare(): `selection` is the condition of the selected spans, which start in
-     * (from_ns, until_ns] (0: no limit). `top` is the number of values per attribute in the
-     * response. */
-    const struct br_traceql_expr *selection; /* NULL: selects all spans */
+    /* For compare() only: `selection` is the condition for selected spans, and only spans that
+     * start in (from_ns, until_ns] are selected (0: no limit). `top` is the number of values per
+     * attribute in the response. */
+    const struct br_traceql_expr *selection; /* NULL: all spans are selected */
     uint64_t from_ns, until_ns;
     uint32_t top;
 };
 
 struct br_traceql {
-    struct br_arena *arena; /* owned by the caller of br_traceql_parse */
+    /* arena for the query's data, owned by the caller of br_traceql_parse */
+    struct br_arena *arena;
     struct br_traceql_attribute attributes[BR_TRACEQL_ATTRIBUTES_MAX];
     size_t n_attributes;
     const struct br_traceql_spanset *spansets;
     struct br_traceql_stage stages[BR_TRACEQL_STAGES_MAX];
     size_t n_stages;
-    const struct br_traceql_metric *metric; /* NULL: the query is a search */
-    /* number in with(exemplars=...); -1: the query does not set one */
+    const struct br_traceql_metric *metric; /* the query's metric; NULL: the query is a search */
+    /* number of exemplars in the hint with(exemplars=...); -1: the query has no such hint */
     int32_t exemplars;
     bool needs_trace;  /* evaluating a span requires its whole trace */
     bool needs_bytes;  /* evaluating a span requires its bytes, not only its row */
@@ -277,7 +286,8 @@ struct br_traceql {
  * The error message begins with line:col, and `err` contains both numbers as well. */
 int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struct br_arena *arena,
                      struct br_err *err);
-void br_traceql_release(struct br_traceql *query); /* accepts a zeroed query */
+/* Frees the regular expressions of a query and their caches. Accepts a zeroed query. */
+void br_traceql_release(struct br_traceql *query);
 
 /* Adds an attribute whose values are read from each span, like select(). `text` is written as in
  * a query: "span.http.method". Stores the attribute's index in `*ret`. Returns the same errors
@@ -299,37 +309,40 @@ struct br_traceql_span {
     const struct br_stored_span *row;
     /* values of the query's attributes for this span; NULL: not read yet */
     struct br_traceql_value *values;
-    /* index of the parent span in the trace; BR_TRACEQL_NO_PARENT: the parent is not in the
-     * trace */
+    /* index in the trace of the parent span; BR_TRACEQL_NO_PARENT: the trace does not contain
+     * the parent */
     uint32_t parent;
     uint32_t n_children;
-    bool in; /* the query finds the span */
+    bool in; /* true: the query finds this span */
 };
 
 /* The result of a stage for a set of spans, such as "count()" with its value. */
 struct br_traceql_label {
     const char *name;
     struct br_traceql_value value;
-    const struct br_traceql_label *before; /* result of an earlier stage; NULL: none */
+    /* result of the previous stage that has one; NULL: no earlier stage has a result */
+    const struct br_traceql_label *before;
 };
 
 /* A set of spans that a query finds. */
 struct br_traceql_set {
     uint32_t *spans; /* ascending indices of the set's spans in the trace */
     uint32_t n_spans;
-    const struct br_traceql_label *labels; /* result of the last stage; NULL: none */
+    /* result of the last stage that has one; NULL: no stage has a result */
+    const struct br_traceql_label *labels;
 };
 
-/* A trace, as far as its spans are in the store. */
+/* The spans of a trace that are in the store. */
 struct br_traceql_trace {
     struct br_traceql_set *sets; /* sets of spans that br_traceql_match_trace found */
     uint32_t n_sets;
     uint32_t (*nested)[2]; /* nestedSetLeft and nestedSetRight of each span; NULL: not computed */
-    struct br_traceql_span *spans; /* sorted by start time */
+    struct br_traceql_span *spans; /* spans of the trace, sorted by start time */
     uint32_t n_spans, cap_spans;
-    const struct br_stored_span *root; /* first span without a parent; NULL: none is in the store */
+    /* first span without a parent; NULL: the store contains no such span */
+    const struct br_stored_span *root;
     uint64_t start_ns, end_ns;
-    bool is_partial; /* the trace has more spans than were read */
+    bool is_partial; /* true: the trace has more spans than were read */
 };
 
 /* Reads a trace into `ret`, with memory from the store's arena. Reads at most `max_spans` spans

@@ -42,7 +42,7 @@ struct comparing {
     struct br_traceql_comparison *comparison;
     enum br_traceql_side side;
     uint32_t step;
-    uint32_t present; /* bit i: the span has a value for columns[i] */
+    uint32_t present; /* bit i is set if the span has a value for columns[i] */
     int rc;
 };
 
@@ -77,7 +77,7 @@ static bool compare_same(const struct br_traceql_value *first,
         return br_bytes_equal(first->text, first->len, second->text, second->len);
     if (first->type == BR_TRACEQL_BOOL)
         return first->boolean == second->boolean;
-    /* for FLOAT, `integer` contains the bits of `real` */
+    /* for FLOAT, this compares the bits of `real`, which shares its memory with `integer` */
     return first->type == BR_TRACEQL_NIL || first->integer == second->integer;
 }
 

@@ -9,19 +9,18 @@
 #include "base/sum.h"
 #include "query/traceql_internal.h"
 
-/* Limits of the cache of regular expression results. KNOWN_MAX is the largest number of texts,
- * for all patterns of a query together. KNOWN_LEN_MAX is the largest number of bytes of a text.
- * The cache uses at most about 16 MiB. */
+/* Limits of the cache of regular expression results: most texts, for all patterns of a query
+ * together, and most bytes of a text. The cache uses at most about 16 MiB. */
 #define KNOWN_MAX 65536
 #define KNOWN_LEN_MAX 128
 
 struct evaluation {
     struct br_traceql *query;
     struct br_store_query *store;
-    /* trace that contains the span; NULL: a single span is evaluated */
+    /* trace that contains the span; NULL: the query is evaluated for a single span */
     struct br_traceql_trace *trace;
     struct br_err *err;
-    int rc; /* first error of the evaluation; 0: none */
+    int rc; /* first error of the evaluation; 0: no error so far */
 };
 
 /* --- Comparisons ------------------------------------------------------------------------------ */
@@ -90,7 +89,8 @@ static bool traceql_eval_compare(enum br_traceql_op op, const struct br_traceql_
     return traceql_eval_holds(op, traceql_eval_order(left, right));
 }
 
-/* Matches a text like br_regex_match. The results of short texts are cached, up to a limit. */
+/* Matches a text like br_regex_match. Caches the results of texts up to KNOWN_LEN_MAX bytes,
+ * until there are KNOWN_MAX. */
 static int traceql_eval_match(const struct br_traceql *query, struct br_traceql_pattern *pattern,
                               const struct br_traceql_value *value)
 {
@@ -130,8 +130,8 @@ static bool traceql_eval_pair(struct evaluation *eval, const struct br_traceql_e
     return traceql_eval_compare(expr->op, left, right);
 }
 
-/* Compares two values that may be lists. Usually the comparison is true if it holds for one
- * element of the list. With `!=` and `!~` it must hold for all elements. */
+/* Compares two values that may be lists. The comparison is true if it holds for one element of a
+ * list. With `!=` and `!~` the comparison must hold for all elements. */
 static bool traceql_eval_lists(struct evaluation *eval, const struct br_traceql_expr *expr,
                                const struct br_traceql_value *left,
                                const struct br_traceql_value *right)
@@ -385,7 +385,7 @@ static enum br_traceql_relation traceql_eval_inverse(enum br_traceql_relation re
     }
 }
 
-/* Returns the spans that a spanset finds, or NULL after an error. */
+/* Returns an array that is true for the spans that a spanset finds, or NULL after an error. */
 static bool *traceql_eval_spanset(struct evaluation *eval, const struct br_traceql_spanset *spanset)
 {
     uint32_t n_spans = eval->trace->n_spans;
@@ -429,7 +429,8 @@ static void *traceql_eval_alloc(struct evaluation *eval, size_t count, size_t si
     return items;
 }
 
-/* Makes one set that contains all spans i with in[i]. Makes no set if there are no such spans. */
+/* Makes one set of all spans i for which in[i] is true. Makes no set if in[i] is false for all
+ * spans. */
 static void traceql_eval_begin_sets(struct evaluation *eval, const bool *in)
 {
     struct br_traceql_trace *trace = eval->trace;
@@ -474,10 +475,10 @@ void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *val
     } else if (value->type == BR_TRACEQL_LIST) {
         br_str_add(key, &value->n_items, sizeof value->n_items);
         for (size_t i = 0; i < value->n_items; i++)
-            /* not recursive: the elements of a list are not lists */
+            /* not a deep recursion: the elements of a list are not lists */
             br_traceql_value_key(key, &value->items[i]);
     } else if (value->type != BR_TRACEQL_NIL) {
-        /* for FLOAT, these are the bits of `real` */
+        /* for FLOAT, `integer` has the bits of `real` */
         br_str_add(key, &value->integer, sizeof value->integer);
     }
 }
@@ -535,7 +536,7 @@ static struct br_traceql_value traceql_eval_aggregate(struct evaluation *eval,
                                                        : result;
 }
 
-/* Applies a stage to a set. Returns false if the set is dropped or becomes empty. */
+/* Applies a stage to a set. Returns false if no spans of the set are left. */
 static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql_stage *stage,
                                 struct br_traceql_set *set)
 {
@@ -554,8 +555,8 @@ static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql
     return n > 0;
 }
 
-/* Returns the set of spans with this value of the by() expression, and creates the set if the
- * value is new. The caller first counts the spans of each set and then stores their indices. */
+/* Returns the set of spans for which the by() expression has this value, and creates the set if
+ * the value is new. The caller first counts the spans of each set and then stores their indices. */
 static struct br_traceql_set *traceql_eval_group(struct evaluation *eval, struct br_map *groups,
                                                  const struct br_traceql_value *value)
 {

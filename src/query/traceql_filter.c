@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Derives those conditions of a query that the store can evaluate. */
+/* Derives from a query the conditions that the store can evaluate. */
 #include <string.h>
 
 #include "query/traceql_internal.h"
@@ -55,7 +55,8 @@ static void traceql_filter_duration(enum br_traceql_op op, const struct br_trace
         filter->min_duration_ns = least;
     if (most > 0 && most != UINT64_MAX &&
         (!filter->max_duration_ns || most < filter->max_duration_ns))
-        /* 0 would mean "no limit", so a maximum of 0 is left to the evaluation of the query */
+        /* leave a maximum of 0 to the evaluation of the query, because 0 means "no limit" in the
+         * filter */
         filter->max_duration_ns = most;
 }
 
@@ -129,8 +130,8 @@ static void traceql_filter_expr(struct needles *needles, const struct br_traceql
         traceql_filter_compare(needles, expr, filter);
 }
 
-/* Estimates how many spans an expression excludes; larger is more. Slow or failed spans are
- * rarer than the spans of one service or one operation. */
+/* Estimates how many spans an expression excludes; a larger result means more spans. Slow or
+ * failed spans are rarer than the spans of one service or one operation. */
 static int traceql_filter_selectivity(const struct br_traceql *query,
                                       const struct br_traceql_expr *expr)
 {
@@ -141,9 +142,9 @@ static int traceql_filter_selectivity(const struct br_traceql *query,
            2 * (filter.min_duration_ns > 0) + (needles.n_items > 0);
 }
 
-/* Returns the expression of a filter that at least one span of every trace found must match. If
- * there are several such filters, returns the most selective one. Returns NULL if no filter has
- * to match. */
+/* Chooses a condition that at least one span of every trace found must fulfil: the expression of
+ * one of the query's filters. If several filters must match, returns the most selective one.
+ * Returns NULL if none must match. */
 static const struct br_traceql_expr *traceql_filter_choose(const struct br_traceql *query,
                                                            const struct br_traceql_spanset *spanset)
 {

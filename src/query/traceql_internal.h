@@ -7,9 +7,9 @@
 
 enum br_traceql_token_kind {
     BR_TRACEQL_END,
-    BR_TRACEQL_PUNCT,   /* `op`: one to three characters */
+    BR_TRACEQL_PUNCT,   /* an operator or bracket of one to three characters, in `op` */
     BR_TRACEQL_WORD,    /* a keyword, function or intrinsic: count_over_time, name, span:id */
-    BR_TRACEQL_NAME,    /* an attribute: `scope`, and its name in `value` */
+    BR_TRACEQL_NAME,    /* an attribute, with its scope in `scope` and its name in `value` */
     BR_TRACEQL_LITERAL, /* a string, number or duration; the constant is in `value` */
 };
 
@@ -17,7 +17,7 @@ struct br_traceql_token {
     enum br_traceql_token_kind kind;
     const char *text; /* first byte of the token in the query */
     size_t len;
-    char op[4]; /* PUNCT: the operator */
+    char op[4]; /* for PUNCT: the operator or bracket */
     enum br_traceql_scope scope;
     struct br_traceql_value value;
 };
@@ -25,7 +25,8 @@ struct br_traceql_token {
 void br_traceql_lexer_init(struct br_lexer *lexer, const char *text, size_t len,
                            struct br_arena *arena, struct br_err *err);
 
-/* Reads the next token, or END at the end. Returns 0, BR_EINVAL, BR_EUNSUPPORTED or BR_ENOMEM. */
+/* Reads the next token. At the end of the query, the token is BR_TRACEQL_END. Returns 0,
+ * BR_EINVAL, BR_EUNSUPPORTED or BR_ENOMEM. */
 int br_traceql_lexer_next(struct br_lexer *lexer, struct br_traceql_token *ret);
 
 /* Numbers the spans of each tree that begins with a root (nestedSetLeft and nestedSetRight);

@@ -40,7 +40,7 @@ static double traceql_lex_unit_ns(const char *text, size_t len)
     static const struct {
         const char *name;
         double ns;
-        /* two encodings of "µs": with the micro sign, and with the Greek letter */
+        /* "µs" has two encodings: with the micro sign, and with the Greek letter */
     } units[] = {{"ns", 1},      {"us", 1e3},     {"\302\265s", 1e3}, {"\316\274s", 1e3},
                  {"ms", 1e6},    {"s", 1e9},      {"m", 60e9},        {"h", 3600e9},
                  {"d", 86400e9}, {"w", 604800e9}, {"y", 31536000e9}};

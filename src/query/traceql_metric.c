@@ -9,7 +9,8 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-#define KEY_MAX 4096 /* most bytes of a series' key, which contains all its values of by() */
+/* most bytes of a series' key, which consists of the series' values of by() */
+#define KEY_MAX 4096
 #define NS_PER_S 1e9
 /* most exemplars of a series in one part of the time range, as in Tempo */
 #define EXEMPLARS_IN_PART 2u
@@ -28,14 +29,14 @@ static bool traceql_metric_has_buckets(const struct br_traceql_metrics *metrics)
     return aggregate == BR_TRACEQL_QUANTILE || aggregate == BR_TRACEQL_HISTOGRAM;
 }
 
-/* Returns the value itself or, if the value is a list, its first element. */
+/* Returns the value itself or, if the value is a list, the first element of the list. */
 static struct br_traceql_value traceql_metric_single(const struct br_traceql_value *value)
 {
     return value->type == BR_TRACEQL_LIST ? value->items[0] : *value;
 }
 
-/* Returns the value of an attribute of by() that distinguishes series. As in Tempo, an array
- * counts as nil, and the missing text of an intrinsic as an empty text. */
+/* Returns a span's value of an attribute of by(), which distinguishes series. As in Tempo, an
+ * array counts as nil, and a missing text of an intrinsic counts as an empty text. */
 static struct br_traceql_value traceql_metric_by(const struct br_traceql_attribute *attribute,
                                                  const struct br_traceql_value *value)
 {
@@ -82,8 +83,8 @@ static int traceql_metric_new(struct br_traceql_metrics *metrics, const struct b
     return 0;
 }
 
-/* Creates the only series of a metric that counts without by(), which exists even if no span
- * matches. */
+/* Creates the single series of a metric that counts spans without by(). The series exists even
+ * if no span matches. */
 static int traceql_metric_begin(struct br_traceql_metrics *metrics)
 {
     const struct br_traceql_metric *metric = metrics->query->metric;
@@ -278,8 +279,8 @@ static bool traceql_metric_has_bucket(const struct br_traceql_metrics *metrics,
     return false;
 }
 
-/* Finds the first line of line->series whose quantile or bucket has at least the index `bucket`.
- * Returns false if the series has no such line. */
+/* Finds the first line of line->series from the index `bucket` on, which is the index of a
+ * quantile or of a bucket. Returns false if the series has no such line. */
 static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uint32_t bucket,
                                    struct br_traceql_line *line)
 {
@@ -357,7 +358,7 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
         return true;
     case BR_TRACEQL_QUANTILE:
         *ret = count ? traceql_metric_quantile(series->buckets[step], count, line->number) / unit
-                     : 0; /* a quantile of no spans is 0, as in Tempo */
+                     : 0; /* 0 if there are no spans, as in Tempo */
         return true;
     case BR_TRACEQL_AVG:
         if (count)
@@ -372,8 +373,8 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
 
 /* --- Functions after a metric ----------------------------------------------------------------- */
 
-/* A line that topk() or bottomk() may keep at a step. Among lines with equal values, those whose
- * labels sort first are kept, as in Tempo. */
+/* A line whose value topk() or bottomk() may keep at a step. Among lines with equal values,
+ * those whose labels sort first are kept, as in Tempo. */
 struct candidate {
     uint32_t line;
     double value;
@@ -454,7 +455,7 @@ static void traceql_metric_apply(struct br_traceql_lines *lines, struct candidat
             lines->values[i] = NAN;
 }
 
-/* Removes lines without values. */
+/* Removes the lines that have no value at any step. */
 static void traceql_metric_drop(struct br_traceql_lines *lines)
 {
     uint32_t n = 0;

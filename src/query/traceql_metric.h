@@ -4,8 +4,8 @@
  * step in which it starts. Durations are reported in seconds.
  *
  * Quantiles and histograms use buckets whose upper bounds are powers of two (in nanoseconds for
- * durations), like Tempo. Within a bucket, a quantile is found by linear interpolation of the
- * exponent.
+ * durations), like Tempo. Within a bucket, a quantile is found by interpolation: the exponent of
+ * two is interpolated linearly.
  */
 #pragma once
 
@@ -34,35 +34,39 @@ struct br_traceql_series {
     uint64_t *counts; /* number of spans per step */
     /* BR_TRACEQL_BUCKETS counts per step; NULL: the metric does not use buckets */
     uint32_t **buckets;
-    struct br_traceql_exemplar *exemplars; /* array of n_exemplars; NULL: no exemplar yet */
-    uint8_t *n_exemplars_in;               /* number of exemplars in each part of the time range */
+    /* array of the series' n_exemplars exemplars; NULL: no exemplar has been stored */
+    struct br_traceql_exemplar *exemplars;
+    uint8_t *n_exemplars_in; /* number of exemplars in each part of the time range */
     uint32_t n_exemplars;
 };
 
 struct br_traceql_metrics {
-    const struct br_traceql *query; /* a query with a metric */
+    const struct br_traceql *query; /* the query, which has a metric */
     uint64_t start_ns, step_ns;
     uint32_t n_steps;
     /* most exemplars of a series, at most BR_TRACEQL_EXEMPLARS_MAX; 0: exemplars are not stored */
     uint32_t max_exemplars;
-    struct br_arena *arena; /* owned by the caller; holds everything except `by_key` */
+    struct br_arena *arena; /* arena for everything except `by_key`, owned by the caller */
     struct br_map *by_key;
-    struct br_traceql_series series[BR_TRACEQL_SERIES_MAX]; /* in the order of their first spans */
+    /* series in the order in which their first spans were counted */
+    struct br_traceql_series series[BR_TRACEQL_SERIES_MAX];
     uint32_t n_series;
     uint32_t n_exemplars; /* number of exemplars of all series together */
 };
 
-/* Initialises metrics without series. The caller has set the fields of `metrics` up to `arena`.
- * Returns 0 or BR_ENOMEM. */
+/* Initialises metrics without series. The caller has set the fields of `metrics` up to and
+ * including `arena`. Returns 0 or BR_ENOMEM. */
 int br_traceql_metrics_init(struct br_traceql_metrics *metrics);
-void br_traceql_metrics_release(struct br_traceql_metrics *metrics); /* accepts zeroed metrics */
+/* Frees `by_key`. Accepts zeroed metrics. */
+void br_traceql_metrics_release(struct br_traceql_metrics *metrics);
 
-/* Counts a span whose values have been read. Returns 0 or BR_ENOMEM. Returns BR_EFULL and does
- * not count the span if it would need one more series than BR_TRACEQL_SERIES_MAX. */
+/* Counts a span whose values have been read. Returns 0 or BR_ENOMEM. If the span needs a new
+ * series and there are already BR_TRACEQL_SERIES_MAX, returns BR_EFULL and does not count the
+ * span. */
 int br_traceql_metrics_add(struct br_traceql_metrics *metrics, const struct br_traceql_span *span);
 
-/* A line of the response. It is one quantile or one bucket of a series if the metric calculates
- * quantiles or a histogram; otherwise it is the series itself. */
+/* A line of the response. A line is one quantile or one bucket of a series if the metric
+ * calculates quantiles or a histogram; otherwise a line is the series itself. */
 struct br_traceql_line {
     const struct br_traceql_series *series;
     double number; /* the line's quantile, or the upper bound of its bucket */
@@ -72,9 +76,9 @@ struct br_traceql_line {
 /* All lines and their values, after the functions that follow the metric have been applied. */
 struct br_traceql_lines {
     struct br_traceql_line *lines;
-    double *values; /* n_steps values per line; NaN: the line has no value at the step */
+    double *values; /* n_steps values for each line; NaN: the line has no value at that step */
     uint32_t n_lines, n_steps;
-    size_t n_by; /* number of labels of by(), which distinguish the series */
+    size_t n_by; /* number of labels in by(); their values distinguish the series */
 };
 
 /* Calculates the lines of the response, allocated in the metrics' arena. Returns 0 or BR_ENOMEM. */
@@ -114,17 +118,17 @@ enum br_traceql_side { BR_TRACEQL_BASELINE, BR_TRACEQL_SELECTION, BR_TRACEQL_SID
 struct br_traceql_compared {
     enum br_traceql_side side;
     bool is_total;
-    const char *name; /* name of the attribute: "resource.service.name" */
+    const char *name; /* name of the attribute with its scope, such as "resource.service.name" */
     struct br_traceql_value value;
-    uint32_t *counts; /* one count of spans per step */
+    uint32_t *counts; /* number of spans in each step */
     uint64_t count;
 };
 
 struct br_traceql_comparison {
-    const struct br_traceql *query; /* a query whose metric is compare() */
+    const struct br_traceql *query; /* the query, whose metric is compare() */
     uint64_t start_ns, step_ns;
     uint32_t n_steps;
-    struct br_arena *arena; /* owned by the caller; holds the names, values and counts */
+    struct br_arena *arena; /* arena for the names, values and counts, owned by the caller */
     struct br_traceql_compared *entries;
     uint32_t n_entries, cap_entries;
     struct br_index index;
@@ -133,7 +137,8 @@ struct br_traceql_comparison {
     bool full;
 };
 
-/* Initialises an empty comparison. The caller has set the fields of `comparison` up to `arena`. */
+/* Initialises an empty comparison. The caller has set the fields of `comparison` up to and
+ * including `arena`. */
 void br_traceql_comparison_init(struct br_traceql_comparison *comparison);
 void br_traceql_comparison_release(struct br_traceql_comparison *comparison);
 

@@ -16,7 +16,7 @@
 struct parser {
     struct br_traceql *query;
     struct br_lexer lexer;
-    struct br_traceql_token token; /* the next token of the query, not consumed yet */
+    struct br_traceql_token token; /* the next token of the query, which has not been parsed yet */
     unsigned depth, n_nodes;
 };
 
@@ -87,7 +87,8 @@ static void *traceql_parse_alloc(struct parser *parser, size_t size, int *ret_rc
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
-/* If an intrinsic has several names, responses use the first. */
+/* Intrinsics and their names. If an intrinsic has several names, responses use the first of
+ * them. */
 static const struct {
     const char *name;
     enum br_traceql_intrinsic intrinsic;
@@ -334,7 +335,7 @@ static int traceql_parse_unary(struct parser *parser, const struct br_traceql_ex
 static const struct {
     const char *text;
     enum br_traceql_op op;
-    int binds; /* precedence of the operator: larger values bind tighter */
+    int binds; /* precedence of the operator; an operator with a larger value binds tighter */
 } operators[] = {
     {"&&", BR_TRACEQL_AND, 1},     {"||", BR_TRACEQL_OR, 1},
     {"=", BR_TRACEQL_EQUAL, 2},    {"!=", BR_TRACEQL_NOT_EQUAL, 2},
@@ -375,8 +376,8 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
         return br_lexer_fail(&parser->lexer, token->text, BR_EINVAL,
                              "a query may have at most %d regular expressions",
                              BR_TRACEQL_PATTERNS_MAX);
-    /* First compile the user's expression without the brackets that Braid adds. Otherwise an
-     * expression such as "a)(b" would become valid. */
+    /* First compile the user's expression alone. Between the brackets that are added below, an
+     * invalid expression such as "a)(b" would become valid. */
     const char *whole =
         br_arena_printf(query->arena, "\\A(?:%.*s)\\z", (int)value->len, value->text);
     pcre2_code *alone = NULL;
@@ -393,7 +394,7 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
     return 0;
 }
 
-/* Checks the types of both operands and sets the type of the result. */
+/* Checks the types of an operator's operands, and sets the type of the result. */
 static int traceql_parse_check(struct parser *parser, const struct br_traceql_token *token,
                                struct br_traceql_expr *expr)
 {
@@ -423,7 +424,7 @@ static int traceql_parse_check(struct parser *parser, const struct br_traceql_to
     return 0;
 }
 
-/* Parses operators whose precedence is at least `least`. */
+/* Parses an expression in which all operators have at least the precedence `least`. */
 static int traceql_parse_expr(struct parser *parser, int least, const struct br_traceql_expr **ret)
 {
     const struct br_traceql_expr *left;
@@ -449,7 +450,7 @@ static int traceql_parse_expr(struct parser *parser, int least, const struct br_
     return rc;
 }
 
-/* Parses "{" [expression] "}". */
+/* Parses a filter: "{" [expression] "}". */
 static int traceql_parse_filter(struct parser *parser, const struct br_traceql_expr **ret)
 {
     struct br_traceql_token token = parser->token;
@@ -549,7 +550,7 @@ static int traceql_parse_spansets(struct parser *parser, int least,
 
 /* --- Stages ----------------------------------------------------------------------------------- */
 
-/* Parses "(" attributes ")". */
+/* Parses a list of attributes in brackets: "(" attributes ")". */
 static int traceql_parse_list(struct parser *parser, bool shown, uint32_t *ret, size_t max,
                               size_t *ret_n)
 {
@@ -617,9 +618,9 @@ static int traceql_parse_comparison(struct parser *parser, const char *expected,
     return 0;
 }
 
-/* Returns the name under which responses list the result of a stage: the function with its
- * argument in brackets. The argument is the label of an attribute, or the expression's text in
- * the query. */
+/* Returns the name under which responses list the result of a stage: the name of the function
+ * with its argument in brackets. The argument is the label of an attribute, or the text of the
+ * expression as in the query. */
 static const char *traceql_parse_text(struct parser *parser, const char *function,
                                       const struct br_traceql_expr *expr, const char *from,
                                       const char *until)
@@ -794,7 +795,7 @@ static int traceql_parse_metric(struct parser *parser, enum br_traceql_aggregate
     return rc;
 }
 
-/* Parses "," and a positive integer. */
+/* Parses a comma and a positive integer. */
 static int traceql_parse_whole(struct parser *parser, uint64_t *ret)
 {
     int rc = traceql_parse_expect(parser, ",");
@@ -893,8 +894,8 @@ static int traceql_parse_stage(struct parser *parser)
     return traceql_parse_unexpected(parser, "'{', select(), an aggregate or a metric");
 }
 
-/* Parses the hint exemplars=<number> or exemplars=<boolean>. With `true`, the request determines
- * the number of exemplars. */
+/* Parses the hint exemplars=<number> or exemplars=<boolean>. If the boolean is true, the HTTP
+ * request determines the number of exemplars. */
 static int traceql_parse_hint_exemplars(struct parser *parser)
 {
     int rc = traceql_parse_step(parser);
@@ -912,7 +913,7 @@ static int traceql_parse_hint_exemplars(struct parser *parser)
     return 0;
 }
 
-/* Parses with(name=value, ...). Only the hint for exemplars has an effect. */
+/* Parses the hints with(name=value, ...). Only the hint `exemplars` has an effect. */
 static int traceql_parse_hints(struct parser *parser)
 {
     int rc = traceql_parse_step(parser);

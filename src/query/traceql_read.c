@@ -14,17 +14,17 @@
 #include "otlp/scan.h"
 #include "query/traceql_internal.h"
 
-/* name and service of the root of a trace that has no root, as in queries of Tempo */
+/* root name and root service of a trace without a root, as in queries of Tempo */
 #define NO_ROOT ""
 #define LIST_MAX 1024 /* most values in a list that is read from events, links or an array */
 
-/* State of reading a span: the span's row, and the values that are filled in. */
+/* State of reading the attributes of a span: the span's row, and the values that are read. */
 struct reading {
     const struct br_traceql *query;
     struct br_traceql_value *values;
     const struct br_stored_span *row;
     struct br_arena *arena;
-    bool failed; /* an allocation failed */
+    bool failed; /* true: an allocation failed */
 };
 
 /* --- Values ----------------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static void traceql_read_append(struct reading *reading, struct br_traceql_value
     size_t n_items = was_list ? list->n_items : 1;
     if (n_items == LIST_MAX)
         return;
-    /* The capacity of the list is a power of two. */
+    /* The list's capacity is a power of two, so a list with such a length is full. */
     struct br_traceql_value *items =
         was_list ? (struct br_traceql_value *)(uintptr_t)list->items : NULL;
     if (!was_list || (n_items & (n_items - 1)) == 0) {
@@ -103,7 +103,8 @@ static void traceql_read_list(struct reading *reading, const struct br_any *any,
     }
 }
 
-/* Adds the content of an AnyValue to `ret`. Skips maps and bytes, which TraceQL cannot compare. */
+/* Adds the content of an AnyValue to `ret`. Skips maps and byte strings, which TraceQL cannot
+ * compare. */
 static void traceql_read_any(struct reading *reading, struct br_value value,
                              struct br_traceql_value *ret)
 {
@@ -160,8 +161,8 @@ static void traceql_read_attributes(struct reading *reading, const uint8_t *data
 {
     struct br_keyvalue pair;
     const uint8_t *p = data, *end = data ? data + len : NULL;
-    /* bit set of the attributes read: if a key is repeated in a span or resource, the first
-     * value counts */
+    /* bit i is set if attribute i has been read: if a key is repeated in a span or resource, the
+     * first value counts */
     uint64_t seen = 0;
     bool many = scope == BR_TRACEQL_EVENT || scope == BR_TRACEQL_LINK;
     bool also_unscoped = scope == BR_TRACEQL_SPAN || scope == BR_TRACEQL_RESOURCE;
@@ -418,8 +419,8 @@ static int traceql_read_compare_positions(const void *first, const void *second)
     return one->at < other->at ? -1 : one->at > other->at;
 }
 
-/* Returns the index of the first span with the id `id`, or BR_TRACEQL_NO_PARENT if no span has
- * it. */
+/* Returns the index of the first span with the id `id`. Returns BR_TRACEQL_NO_PARENT if no span
+ * has this id. */
 static uint32_t traceql_read_find(const struct position *positions, uint32_t count, uint64_t id)
 {
     uint32_t low = 0, high = count;
@@ -462,9 +463,10 @@ static int traceql_read_relate(struct br_traceql_trace *trace, struct br_arena *
 int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena)
 {
     uint32_t n_spans = trace->n_spans, number = 0;
-    /* for each span: index + 1 of its next child to visit; 0: no child is left */
+    /* first[i] is the index of the next child of span i to be visited, plus 1; 0: no child is
+     * left */
     uint32_t *first = br_arena_calloc(arena, n_spans + 1, sizeof *first);
-    /* for each span: index + 1 of its next sibling; 0: last child */
+    /* next[i] is the index of the next sibling of span i, plus 1; 0: span i is the last child */
     uint32_t *next = br_arena_calloc(arena, n_spans + 1, sizeof *next);
     trace->nested = br_arena_calloc(arena, n_spans + 1, sizeof *trace->nested);
     if (!first || !next || !trace->nested)
@@ -481,7 +483,7 @@ int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena
             continue;
         trace->nested[root][0] = ++number;
         for (uint32_t at = root;;) {
-            if (first[at]) { /* descend to a child that has not been visited */
+            if (first[at]) { /* descend to the next child */
                 uint32_t child = first[at] - 1;
                 first[at] = next[child];
                 trace->nested[child][0] = ++number;

@@ -15,13 +15,13 @@
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
 
-#define NAME_BYTES_MAX 65536u /* bytes of an operation's name in the list of operations */
-/* bytes of the text of an attribute value that is added to the filter */
+#define NAME_BYTES_MAX 65536u /* most bytes of an operation's name in the list of operations */
+/* most bytes of the text of an attribute value that is added to the filter */
 #define TEXT_MAX (1u << 20)
 #define LEVEL 1 /* zstd compression level */
 #define TRACE_SLOTS 1024u
 #define TALLY_SLOTS 2048u
-/* number of previous resources and scopes that are compared with a new one */
+/* number of the newest resources and scopes of a block with which a new one is compared */
 #define HEADS_SAME 16u
 
 /* An attribute key that the partition lists. */
@@ -30,7 +30,7 @@ struct key {
     uint32_t n_values;
 };
 
-/* A resource or scope that was appended to `heads`. */
+/* Position of a resource or scope in br_blocks.heads. */
 struct head {
     size_t at, len;
 };
@@ -41,7 +41,8 @@ struct tally {
         uint32_t operation, n_spans;
         uint64_t max_duration;
     } rows[2 * BR_BLOCK_SPANS];
-    uint16_t slots[TALLY_SLOTS]; /* index of each operation in `rows`, plus 1 */
+    /* index of each operation in `rows`, plus 1; 0: the slot is empty */
+    uint16_t slots[TALLY_SLOTS];
     uint32_t count;
 };
 
@@ -50,8 +51,9 @@ struct br_blocks {
     struct br_store_totals *totals;
     struct br_pack_codec *codec;
     /* State of the partition. */
-    struct br_map *operations; /* service number and name, to operation number */
-    /* map from service to the number that stands for all operations of the service */
+    struct br_map *operations; /* map from service number and span name to the operation's number */
+    /* map from a service to the number of an operation that stands for all operations of the
+     * service */
     struct br_map *services;
     uint32_t *service_of; /* by operation number: the number of the service in `services` */
     uint32_t last_operation, cap_service_of;
@@ -66,15 +68,16 @@ struct br_blocks {
     struct br_hashes attributes;
     struct br_pack spans, heads, packed;
     uint32_t n_heads;
-    struct head last_heads[HEADS_SAME]; /* the newest heads, by their number modulo HEADS_SAME */
+    /* the newest heads; head number i is at index i modulo HEADS_SAME */
+    struct head last_heads[HEADS_SAME];
     int64_t min_start, max_start, max_duration;
     uint32_t n_roots, n_failed;
     struct tally tally;
     /* State of the ResourceSpans and ScopeSpans that are being read. */
     struct br_entry resource, scope;
-    /* copies of `resource` and `scope` without some fields, if they exceed BR_HEAD_BYTES */
+    /* shortened copies of `resource` and `scope`, used if the originals exceed BR_HEAD_BYTES */
     struct br_pack cut[2];
-    /* numbers of the resource and scope in the block; 0: not added yet */
+    /* numbers of the resource and scope in the block; 0: not in the block yet */
     uint32_t resource_head, scope_head;
     uint64_t *resource_hashes;
     uint32_t n_resource_hashes, cap_resource_hashes;
@@ -176,7 +179,8 @@ static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, con
     return !blocks->key_text.failed;
 }
 
-/* Returns the number of the current service's operation with this name. */
+/* Returns the number of the operation of the current service that has this name. Adds the
+ * operation if it is new. */
 static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
 {
     if (blocks->name.data &&
@@ -248,8 +252,8 @@ static void blocks_list_keys(struct br_blocks *blocks, enum br_key_scope scope, 
         (void)blocks_key(blocks, scope, at.key, at.key_len);
 }
 
-/* Lists an attribute value that is new in this block, unless it is listed already or exceeds a
- * limit. */
+/* Lists an attribute value that does not occur earlier in this block, unless it is listed
+ * already or exceeds a limit. */
 static void blocks_list_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at,
                               const char *value, size_t len, uint64_t hash)
 {
@@ -290,8 +294,8 @@ static const char *blocks_value_text(struct br_blocks *blocks, struct br_value v
     return blocks->text.data;
 }
 
-/* Remembers a hash if it belongs to a resource: the hashes of a resource are added to each block
- * that contains the resource. */
+/* Stores a hash of a resource's attribute in `resource_hashes`, because these hashes are added
+ * to each block that contains the resource. Does nothing for other hashes. */
 static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t hash)
 {
     if (!resource)
@@ -303,7 +307,7 @@ static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t h
         blocks->resource_hashes[blocks->n_resource_hashes++] = hash;
 }
 
-/* Adds an attribute value to the block's filter, and lists it. */
+/* Adds an attribute value to the block's filter, and to the partition's list of values. */
 static void blocks_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     size_t len;
@@ -317,7 +321,8 @@ static void blocks_value(struct br_blocks *blocks, bool resource, const struct b
     blocks_note_hash(blocks, resource, hash);
 }
 
-/* Adds an attribute. A list is added by its elements, because queries compare with each of them. */
+/* Adds an attribute. If its value is a list, adds each element, because queries compare with
+ * each of them. */
 static void blocks_attribute(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     const struct br_any any = br_any_read(at->value);
@@ -332,8 +337,7 @@ static void blocks_attribute(struct br_blocks *blocks, bool resource, const stru
 }
 
 /* Returns a resource or scope without the fields that do not fit within BR_HEAD_BYTES. Each
- * block contains a copy, so a long resource or scope would be written as often as there are
- * blocks. */
+ * block contains copies of its resources and scopes, so a long one would be written many times. */
 static struct br_entry blocks_cut_head(struct br_blocks *blocks, struct br_pack *into,
                                        const uint8_t *data, size_t len)
 {
@@ -396,8 +400,8 @@ static bool blocks_read_service(struct br_blocks *blocks, const uint8_t *p, size
     return blocks_number_service(blocks);
 }
 
-/* Reads a resource. The service name is read from the whole resource, because it may be in the
- * fields that are cut off. */
+/* Reads a resource. The service name is read from the whole resource, because the shortened copy
+ * may lack it. */
 static bool blocks_read_resource(struct br_blocks *blocks, const uint8_t *resource, size_t len)
 {
     struct br_keyvalue at;
@@ -548,7 +552,7 @@ static bool blocks_read_span(struct br_blocks *blocks, const uint8_t *body, cons
     br_pack_varint(spans, blocks->resource_head);
     br_pack_varint(spans, blocks->scope_head);
     size_t length_at = spans->len;
-    /* room for the length of the span's other fields, which is written below */
+    /* room for the number of bytes of the kept fields, which is written below */
     br_pack_bytes(spans, room, 4);
     while (p < end) {
         const uint8_t *at = p;
@@ -769,7 +773,7 @@ static bool blocks_insert(struct br_blocks *blocks)
         if (!blocks_insert_numbers(blocks, BR_SQL_TRACE_ADD, trace, 2))
             return false;
     }
-    /* A body consists of the number of heads, the heads, and the spans. */
+    /* A body consists of the number of heads (resources and scopes), the heads, and the spans. */
     size_t n_heads = blocks->n_heads;
     br_pack_clear(&blocks->packed);
     struct br_pack body = {.data = NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks of spans: writes spans into a partition, in blocks of columns with a filter. For
- * src/storage only. */
+/* Writes spans into a partition, in blocks. A block consists of columns, a body and a Bloom
+ * filter. For src/storage only. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,18 +10,19 @@
 #include "storage/internal.h"
 #include "storage/pack.h"
 
-/* The names that a partition contains and that the writer keeps in memory: operations, attribute
- * keys, and the values of these keys. The partition is sealed at a quarter of the operations; a
- * write that exceeds the maximum is rejected. Keys and values beyond their limits are stored and
- * can be searched, but are not listed. */
+/* Limits on the names that a partition contains and that the writer keeps in memory: operations,
+ * attribute keys, and the values of these keys. The partition is sealed when it has a quarter of
+ * BR_OPERATIONS_MAX operations. A write that would exceed BR_OPERATIONS_MAX is rejected. Keys
+ * and values beyond their limits are stored and can be searched, but are not listed. */
 #define BR_OPERATIONS_MAX 400000u
 #define BR_KEYS_MAX 2048u
-#define BR_VALUES_MAX 1000u     /* listed values per attribute key */
-#define BR_VALUE_BYTES_MAX 256u /* bytes of an attribute value; longer values are not listed */
+#define BR_VALUES_MAX 1000u /* most values that are listed for an attribute key */
+/* most bytes of a listed attribute value; longer values are not listed */
+#define BR_VALUE_BYTES_MAX 256u
 
-/* bytes of a service name; longer names are cut, because each operation repeats the name */
+/* most bytes of a service name; longer names are cut, because each operation repeats the name */
 #define BR_SERVICE_BYTES_MAX 256u
-/* bytes that a block keeps of a resource or scope; fields that do not fit are left out */
+/* most bytes of a resource or scope in a block; fields that do not fit are left out */
 #define BR_HEAD_BYTES (64u << 10)
 
 struct br_blocks;
@@ -32,13 +33,13 @@ struct br_blocks *br_blocks_new(struct br_sql *sql, struct br_store_totals *tota
                                 struct br_pack_codec *codec);
 void br_blocks_free(struct br_blocks *blocks);
 
-/* Switches to the partition that `sql` has open, and reads the names in it. Returns 0,
- * BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
+/* Makes the writer use the partition that `sql` has opened, and reads the names in it. Returns
+ * 0, BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
 int br_blocks_load(struct br_blocks *blocks, struct br_err *err);
 
-/* Adds the spans of a traces item, which a walk must have accepted. Returns 0, BR_ENOMEM, or a
- * code of br_sql_fail. Returns BR_EINVAL if a span is not one that a walk accepts, or if the
- * partition has too many operations. */
+/* Adds the spans of a traces item, which br_walk must have accepted. Returns 0, BR_ENOMEM, or a
+ * code of br_sql_fail. Returns BR_EINVAL if a span is malformed, so that br_walk would reject
+ * it, or if the partition has too many operations. */
 int br_blocks_add(struct br_blocks *blocks, const struct br_item *item, struct br_err *err);
 
 /* Writes the block under construction. Called before each commit. Returns 0, BR_ENOMEM or a code
@@ -65,7 +66,7 @@ uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const
  */
 
 #define BR_BLOCK_SPANS 512u
-/* a block takes no more spans when its body has this many bytes */
+/* size of a block's body, in bytes, at which no more spans are added to the block */
 #define BR_BLOCK_BYTES (1u << 20)
 
 struct br_columns {
@@ -94,16 +95,16 @@ bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len
 /* --- Filters (bloom.c) ------------------------------------------------------------------------ */
 
 /*
- * Bloom filters over the attributes of a block of spans. The filter uses keyed hashes, with ten
- * bits and seven probes for each distinct hash, so about one in a hundred blocks is read
- * unnecessarily. Its size is proportional to the number of distinct hashes.
+ * Bloom filters over the attributes of a block of spans. A filter uses keyed hashes, with ten bits
+ * and seven probes for each distinct hash. A query therefore reads about one block in a hundred
+ * unnecessarily. The size of a filter is proportional to the number of distinct hashes.
  */
 
-/* The distinct hashes of one block while it is built. A zeroed struct is empty. */
+/* The distinct hashes of a block that is being built. A zeroed struct is an empty set. */
 struct br_hashes {
-    uint64_t *slots; /* hash table, allocated by the set; a slot of 0 is empty */
+    uint64_t *slots; /* hash table, allocated by br_hashes_add; an empty slot is 0 */
     size_t n_slots, count;
-    bool failed; /* memory ran out, so hashes are missing */
+    bool failed; /* true: memory ran out, so some hashes are missing */
 };
 
 /* br_hashes_release frees the memory of a set of hashes. br_hashes_clear empties the set and
@@ -111,11 +112,13 @@ struct br_hashes {
 void br_hashes_release(struct br_hashes *hashes);
 void br_hashes_clear(struct br_hashes *hashes);
 
-/* Adds a hash. Returns true if it is new; returns false and sets `failed` if memory runs out. */
+/* Adds a hash. Returns true if the set did not contain the hash. Returns false if the set
+ * contained the hash already. If memory runs out, sets `failed` and returns false. */
 bool br_hashes_add(struct br_hashes *hashes, uint64_t hash);
 
 /* Appends the filter of all added hashes to `into`. */
 void br_bloom_write(const struct br_hashes *hashes, struct br_pack *into);
 
-/* Returns true if the hash may have been added to the filter. Returns false for an empty filter. */
+/* Returns true if the hash may have been added to the filter, and false if it certainly was not.
+ * Returns false for an empty filter. */
 bool br_bloom_has(const uint8_t *filter, size_t len, uint64_t hash);

@@ -65,8 +65,8 @@ bool br_hashes_add(struct br_hashes *hashes, uint64_t hash)
 
 /* --- The filter ------------------------------------------------------------------------------ */
 
-/* Derives the bit positions of all probes from the two halves of one hash (Kirsch, Mitzenmacher
- * 2006). */
+/* Returns the bit position of one probe. All probes are derived from the two halves of one hash
+ * (Kirsch, Mitzenmacher 2006). */
 static size_t bloom_place(uint64_t hash, unsigned probe, size_t n_bits)
 {
     uint32_t first = (uint32_t)hash, step = (uint32_t)(hash >> 32) | 1;

@@ -7,8 +7,8 @@
 #include "storage/samples.h"
 #include "storage/stacks.h"
 
-/* States of a node. States from ON_PATH on mean that the node's stack matches the first state -
- * ON_PATH names of the call site. */
+/* States of a node. A state ON_PATH + n means that the node's stack begins with the first n
+ * names of the call site. */
 enum { UNKNOWN, OUTSIDE, ON_PATH };
 
 _Static_assert(ON_PATH + BR_CALL_SITE_MAX <= UINT16_MAX, "states hold each depth");
@@ -58,8 +58,8 @@ static uint16_t callsite_state(const struct br_store_callsite *site,
                : OUTSIDE;
 }
 
-/* Sets the states of the nodes in the set. A node's parent has a lower number and is in the set
- * too, so the parent is visited first. */
+/* Sets the states of the nodes in site->unknown. The parent of a node has a lower number and is
+ * in this set too, so the parent is visited first. */
 static void callsite_set_states(struct br_store_callsite *site, const struct br_store_tree *tree)
 {
     for (uint32_t word = 0; word < site->unknown.n_words; word++) {
@@ -79,7 +79,7 @@ int br_store_callsite_load(struct br_store_callsite *site, struct br_store_query
     if (site->view != view && site->n_states)
         memset(site->states, 0, site->n_states * sizeof *site->states);
     site->view = view;
-    /* the caller reads the chunk as well, and reports a damaged one */
+    /* the caller reads the totals of the chunk as well, and reports damage */
     (void)br_sample_totals_read(totals, totals_len, callsite_add_node, site);
     if (site->no_memory)
         return br_err_set(err, BR_ENOMEM, "out of memory");

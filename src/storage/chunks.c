@@ -20,29 +20,30 @@
 #include "storage/stacks.h"
 
 #define LEVEL 1          /* zstd compression level */
-#define MEMO_GROWTH 16u  /* bytes of `memo` that are allowed for each byte of an item */
+#define MEMO_GROWTH 16u  /* most bytes of `memo` for each byte of an item */
 #define LABELS_LEN 65536 /* most bytes of all labels of a series */
-/* bytes of the budget for each line of a location after the first, chosen by its CPU time */
+/* bytes that are charged to the budget for each line of a location after the first; this number
+ * stands for the CPU time of reading a line */
 #define LINE_BYTES 16u
 #define FILE_LEN 400u   /* most bytes of the path of a mapped file */
 #define NAME_LEN 64u    /* most bytes of a function name when the budget is used up */
-#define LISTS_MAX 4096u /* number of lists of sample labels whose series is cached */
+#define LISTS_MAX 4096u /* most lists of sample labels for which the series is cached */
 #define TYPE_TEXT_LEN 96
 #define PROFILE_TYPE_LEN (4 * TYPE_TEXT_LEN + 160)
 
-/* Kinds of sample attributes: not looked at yet, not a label, and a label of the series. */
+/* Kinds of sample attributes: not classified yet, not a label, and a label of the series. */
 enum { UNKNOWN, NO_LABEL, LABEL };
 
-/* Results of reading the item's dictionary, so that each entry is read once. The arrays have the
- * indexes of the dictionary's tables. */
+/* Results of reading the item's dictionary, so that each entry is read only once. An array has
+ * the same indexes as the table of the dictionary that it belongs to. */
 struct memo {
     struct br_arena arena;
     const struct br_dictionary_view *view;
     uint32_t *functions; /* number of each function in the partition, plus 1; 0: not read yet */
-    uint32_t *stacks;    /* node of each stack, plus 1; 0: not read yet */
+    uint32_t *stacks;    /* number of each stack's node, plus 1; 0: not read yet */
     struct link {
         bool read;
-        const uint8_t *trace_id; /* NULL: the link has no trace id */
+        const uint8_t *trace_id; /* trace id of the link; NULL: the link has no trace id */
         uint64_t span_id;
     } * links;
     struct location {
@@ -54,12 +55,12 @@ struct memo {
         bool read;
         struct br_entry file;
     } * mappings;
-    /* kind of each attribute; the second list is for profiles from Pyroscope */
+    /* kinds of attributes, by attribute; the second list is used for profiles from Pyroscope */
     uint8_t *attributes[2];
     struct label_series {
-        uint64_t type; /* value of `n_types` for the profile type in which `series` is valid */
+        uint64_t type; /* profile type for which `series` is valid, as a value of `n_types` */
         uint32_t series;
-    } * label_series; /* by attribute: the series that has only this sample label */
+    } * label_series; /* series by attribute: the series of samples that have only this label */
 };
 
 struct br_chunks {
@@ -86,22 +87,23 @@ struct br_chunks {
     /* texts of the profile type: type, unit, period type, period unit */
     char texts[4][TYPE_TEXT_LEN];
     uint64_t n_types;          /* number of profile types begun so far, in all items */
-    struct label_series plain; /* the series without sample labels */
+    struct label_series plain; /* the series of samples without labels */
     struct br_str encoded, list;
-    struct br_map *lists; /* map from a list of several sample labels to their series */
+    /* map from a list of several sample labels to the series with these labels */
+    struct br_map *lists;
     /* bytes of labels, names and lines of locations that the item may still expand to */
     size_t budget;
     size_t memory_budget; /* bytes of the budget that may be used for data kept in memory */
-    /* the item lost labels, parts of names, or frames because the budgets were used up */
+    /* true: the item lost labels, parts of names, or frames because the budgets were used up */
     bool shortened;
     /* State of the current sample. */
     int64_t *values;
     uint64_t *times;
-    uint32_t *sample_labels; /* indexes of the sample's attributes that are labels */
+    uint32_t *sample_labels; /* indexes of those attributes of the sample that are labels */
     uint32_t n_values, cap_values, n_times, cap_times, n_sample_labels, cap_sample_labels;
     uint64_t stack, link;
-    /* Outermost locations of the stack. Location i of the stack is at index i modulo the array's
-     * size */
+    /* Outermost locations of the stack. Location i of the stack is at index i modulo
+     * BR_CHUNKS_DEPTH_MAX */
     uint32_t locations[BR_CHUNKS_DEPTH_MAX];
     size_t n_locations;
     /* State of the chunks under construction. */
@@ -117,8 +119,8 @@ static int chunks_no_memory(struct br_chunks *chunks)
     return br_err_set(chunks->err, BR_ENOMEM, "out of memory");
 }
 
-/* Charges `count` bytes, to which an item expands, to the item's budget. Returns false if the
- * budget is used up. */
+/* Charges `count` bytes to the budget of the current item. Returns false if the budget is used
+ * up. */
 static bool chunks_spend(struct br_chunks *chunks, size_t count)
 {
     if (count > chunks->budget) {
@@ -167,7 +169,8 @@ static struct br_entry chunks_base_name(struct br_entry path)
     return path.len ? (struct br_entry){path.data + at, path.len - at} : path;
 }
 
-/* Returns the file of a mapping, cut to FILE_LEN because it is part of the name of each address. */
+/* Returns the file of a mapping. The file is cut to FILE_LEN, because the name of each address
+ * contains it. */
 static struct br_entry chunks_mapped_file(struct br_chunks *chunks, uint64_t index)
 {
     struct memo *memo = &chunks->memo;
@@ -207,8 +210,8 @@ static size_t chunks_name_len(const struct br_entry *name)
     return name->len < BR_FUNCTION_NAME_MAX ? name->len : BR_FUNCTION_NAME_MAX;
 }
 
-/* Charges the name and file of a function, and shortens both when the budget is used up: very
- * many functions may share one long name. */
+/* Charges the name and file of a function to the budgets. Shortens the name and removes the file
+ * if a budget is used up, because very many functions may share one long name. */
 static void chunks_cut_names(struct br_chunks *chunks, struct br_entry *name, struct br_entry *file)
 {
     size_t len = chunks_name_len(name) + chunks_name_len(file);
@@ -331,8 +334,8 @@ static void chunks_list_locations(struct br_chunks *chunks, struct br_entry body
     }
 }
 
-/* Returns true if the current item may not add further nodes although the partition has room for
- * more. */
+/* Returns true if the current item has reached its limit on nodes although the partition has
+ * room for more. */
 static bool chunks_at_node_limit(const struct br_chunks *chunks)
 {
     return chunks->stacks.max_nodes < BR_STACK_NODES_MAX &&
@@ -425,7 +428,7 @@ static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labe
 
 static int chunks_insert_series(struct br_chunks *chunks, int64_t id)
 {
-    /* a constant, so that a series has the same hash in every partition */
+    /* key of the hash: a constant, so that a series has the same hash in every partition */
     static const uint8_t secret[16] = "series of labels";
     uint64_t hash = br_siphash(secret, chunks->encoded.data, chunks->encoded.len);
     sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_SERIES_ADD);
@@ -489,7 +492,7 @@ static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_
         per_sample = (uint64_t)chunks->group->period;
     else if (chunks_is_count(texts[0], texts[1]))
         per_sample = 1;
-    /* a sum of the labels' hashes does not depend on the order of the labels */
+    /* the hashes of the labels are added up, so their order does not matter */
     for (uint32_t i = 0; i < chunks->n_base; i++) {
         const struct br_label *label = &chunks->base[i];
         source += br_siphash(secret, label->name, label->name_len) ^
@@ -526,8 +529,8 @@ static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
             labels[count++] = (struct br_label){(const char *)pair.key.data, pair.key.len,
                                                 (const char *)pair.value.data, pair.value.len};
     }
-    /* Very many samples may share a long label and still belong to different series, because
-     * another of their labels differs. */
+    /* Charge the labels to the budget, because very many samples may share a long label and
+     * still belong to different series. */
     if (chunks->n_sample_labels && !chunks_spend(chunks, chunks_labels_len(labels, count)))
         return BR_EFULL;
     chunks_encode_labels(chunks, labels, count);
@@ -549,8 +552,8 @@ static int chunks_plain_series(struct br_chunks *chunks, uint32_t *ret)
     return rc;
 }
 
-/* Finds or inserts the series with one sample label. If the budget is used up, returns the
- * series without sample labels. */
+/* Finds or inserts the series for a sample with one label. If the budget is used up, returns the
+ * series of samples without labels. */
 static int chunks_one_label_series(struct br_chunks *chunks, uint32_t *ret)
 {
     struct label_series *memo = &chunks->memo.label_series[chunks->sample_labels[0]];
@@ -564,8 +567,8 @@ static int chunks_one_label_series(struct br_chunks *chunks, uint32_t *ret)
     return rc;
 }
 
-/* Finds or inserts the series with several sample labels. Caches the series of up to LISTS_MAX
- * lists of labels. */
+/* Finds or inserts the series for a sample with several labels. Caches the series of up to
+ * LISTS_MAX lists of labels. */
 static int chunks_labels_series(struct br_chunks *chunks, uint32_t *ret)
 {
     struct br_str *list = &chunks->list;

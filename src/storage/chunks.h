@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes samples into a partition, in chunks of one series each. Their stacks are nodes of the
- * partition's stack tree. For src/storage only.
+ * Writes samples into a partition, in chunks. Each chunk contains samples of one series. The stacks
+ * of the samples are nodes of the partition's stack tree. For src/storage only.
  *
  * A chunk contains its samples twice: summed by node, for a flame graph of the whole chunk, and one
  * by one, sorted by span and time.
@@ -13,55 +13,57 @@
 #include "storage/samples.h"
 #include "storage/sql.h"
 
-/* most series in a partition, which is sealed when it has half of them */
+/* most series in a partition; a partition with half as many series is sealed */
 #define BR_SERIES_MAX 100000u
-/* name of a label whose value is two hex numbers: per_sample and source of the series */
+/* name of an internal label; its value is two hex numbers: per_sample and source of the series */
 #define BR_SERIES_HIDDEN "__braid__"
 #define BR_CHUNK_SAMPLES 8192u /* most samples in one chunk */
-/* number of samples that are collected before chunks are made of them */
+/* number of samples that are collected in memory before they are written as chunks */
 #define BR_SAMPLES_WAITING 32768u
 
-/* Limit on the bytes that an item may expand to through references: this many times its bytes, plus
- * a fixed number of bytes. It counts the labels of series that samples create, function names, and
- * lines of locations. Beyond the limit, samples go to the series without their labels, names are
- * cut, and only the innermost line of a location is kept. */
+/* Limit on the bytes to which an item may expand through references: BR_CHUNKS_GROWTH times the
+ * item's size, plus a fixed number of bytes. The limit covers the labels of series that samples
+ * create, function names, and lines of locations. Beyond the limit, samples go to the series
+ * without their labels, names are cut, and only the innermost line of a location is kept. */
 #define BR_CHUNKS_GROWTH 16u
 #define BR_CHUNKS_ROOM (4u << 20)
 
 /* The part of the limit BR_CHUNKS_GROWTH that covers data kept in memory while the partition is
- * open: function names, and labels of new series. The part is also this many times the item's
- * bytes, plus a fixed number. */
+ * open: function names, and labels of new series. The limit on this data is BR_CHUNKS_HELD times
+ * the item's size, plus a fixed number of bytes. */
 #define BR_CHUNKS_HELD 3u
 #define BR_CHUNKS_HELD_FREE (512u << 10)
 
-/* Limit on the stack nodes that an item may add: one node for this many bytes of the item, plus
- * a fixed number of nodes. Beyond the limit, a stack keeps only its outermost frames that
- * already exist as nodes. Real programs have about 25 bytes per node, except for small profiles. */
+/* Limit on the stack nodes that an item may add: one node for each BR_CHUNKS_NODE_BYTES bytes of
+ * the item, plus a fixed number of nodes. Beyond the limit, a stack keeps only its outermost
+ * frames that already exist as nodes. Profiles of real programs have about 25 bytes per node,
+ * unless they are small. */
 #define BR_CHUNKS_NODE_BYTES 12u
 #define BR_CHUNKS_NODES_FREE 16384u
 
-/* most locations of a stack that are stored; the innermost ones are dropped */
+/* most locations of a stack that are stored; a deeper stack loses its innermost locations */
 #define BR_CHUNKS_DEPTH_MAX 4096u
 
 struct br_chunks;
 
-/* Creates a writer of chunks. Borrows `sql`, `totals` and `codec`, which outlive the result.
- * Returns NULL if memory runs out. */
+/* Creates a writer of chunks. Borrows `sql`, `totals` and `codec`, which must outlive the
+ * writer. Returns NULL if memory runs out. */
 struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *totals,
                                 struct br_pack_codec *codec);
 void br_chunks_free(struct br_chunks *chunks);
 
-/* Switches to the partition that `sql` has open, and reads its series and stacks. Returns 0,
- * BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
+/* Makes the writer use the partition that `sql` has opened, and reads its series and stacks.
+ * Returns 0, BR_ENOMEM, BR_EPROTO, or a code of br_sql_fail. */
 int br_chunks_load(struct br_chunks *chunks, struct br_err *err);
 
-/* Adds the samples of a profiles item without references (br_item_inline_references). The item must
- * stay valid until br_chunks_flush. Returns 0, BR_EINVAL if the partition has no room for its
- * series or stacks, BR_ENOMEM, or a code of br_sql_fail. */
+/* Adds the samples of a profiles item. The item must not contain references
+ * (br_item_inline_references), and must stay valid until br_chunks_flush. Returns 0, BR_EINVAL
+ * if the partition has no room for the item's series or stacks, BR_ENOMEM, or a code of
+ * br_sql_fail. */
 int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err);
 
 /* Returns how many of the items added since the last call lost labels, parts of names, or frames
- * to the limits BR_CHUNKS_GROWTH, BR_CHUNKS_HELD and BR_CHUNKS_NODE_BYTES. */
+ * because of the limits BR_CHUNKS_GROWTH, BR_CHUNKS_HELD and BR_CHUNKS_NODE_BYTES. */
 uint64_t br_chunks_take_shortened(struct br_chunks *chunks);
 
 /* Writes the chunks and stacks under construction. Called before each commit. Returns 0, BR_ENOMEM,
@@ -81,21 +83,22 @@ bool br_chunks_full(const struct br_chunks *chunks);
  * The chunks of a partition, of all series together, are divided into windows. BR_SUMS_CHUNKS
  * chunks are a window, and BR_SUMS_WINDOWS windows are a window of the next level. A window
  * contains chunks, or sums of the level below. When a window is complete, each series with at least
- * BR_SUMS_LEAST of these in the window gets a sum: a row that covers the chunks from `first` to
+ * BR_SUMS_LEAST of these chunks or sums gets a sum: a row that covers the chunks from `first` to
  * `last`. Two sums of a series are nested or disjoint. If a process ends before a window is
  * complete, the contents of that window are never summed.
  */
 
 #define BR_SUMS_CHUNKS 64u
 #define BR_SUMS_WINDOWS 8u
-#define BR_SUMS_LEVELS 3u /* levels of windows; the widest windows contain 4096 chunks */
+/* number of levels of windows; a window of the highest level contains 4096 chunks */
+#define BR_SUMS_LEVELS 3u
 #define BR_SUMS_LEAST 4u
 
 /* A chunk, or a sum of chunks. */
 struct br_sums_part {
     uint32_t series;
     bool is_sum;
-    /* `id` is the number of the row, and `first` to `last` are the chunks that the row covers */
+    /* `id` is the number of the row, and the row covers the chunks from `first` to `last` */
     int64_t id, first, last;
     int64_t min_time, max_time;
     uint64_t n_samples;
@@ -108,7 +111,7 @@ struct br_sums;
 struct br_sums *br_sums_new(struct br_sql *sql, struct br_pack_codec *codec);
 void br_sums_free(struct br_sums *sums); /* Frees the writer. Accepts NULL. */
 
-/* Switches to the partition that `sql` has open. Returns 0 or a code of br_sql_fail. */
+/* Makes the writer use the partition that `sql` has opened. Returns 0 or a code of br_sql_fail. */
 int br_sums_load(struct br_sums *sums, struct br_err *err);
 
 /* Adds a chunk that was inserted into the database, and writes the sums of the windows that the

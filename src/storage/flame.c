@@ -10,8 +10,8 @@
 #include "base/sum.h"
 
 struct flame_lookup {
-    struct br_index names; /* index of the functions by name and file */
-    /* index of the nodes by parent and function name; a place is a node number */
+    struct br_index names; /* index of `names` and `files`, by name and file */
+    /* index of `nodes`, by parent and function */
     struct br_index children;
     struct br_arena texts;
 };
@@ -60,8 +60,8 @@ static uint64_t flame_hash_node(const void *entries, uint32_t place)
     return flame_hash_edge(&lookup->children, (struct flame_edge){node->parent, node->name});
 }
 
-/* Returns true if the node at a place is the searched child. The root is not a child, although
- * its parent and name may equal those of a child. */
+/* Returns true if the node with the number `place` is the child that is searched for. The root
+ * is not a child, although its parent and name may equal those of a child. */
 static bool flame_equal_node(const void *entries, uint32_t place, const void *key)
 {
     const struct br_flame *flame = entries;
@@ -183,7 +183,7 @@ void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value)
 }
 
 /* Adds the values of children to their parents. Children have higher numbers than their parents,
- * so the loop runs backwards. */
+ * so the loop runs from the last node to the first. */
 void br_flame_total(struct br_flame *flame)
 {
     for (uint32_t i = 0; i < flame->n_nodes; i++)
@@ -283,7 +283,7 @@ struct flame_pruning {
     const struct br_flame *from;
     struct br_flame to;
     uint32_t *map;
-    bool *folded; /* by node: true if the node is merged into another node */
+    bool *folded; /* folded[i] is true if node i is merged into another node */
     uint64_t threshold;
     uint32_t other; /* index of the name BR_FLAME_OTHER */
 };

@@ -2,7 +2,7 @@
 /*
  * A tree of stacks with values, from which a flame graph is drawn. Node 0 is the root, and each
  * child has a higher number than its parent. Two frames are equal if their function names and files
- * are equal, so trees of different partitions and profiles can be added.
+ * are equal, so trees of different partitions and profiles can be added together.
  */
 #pragma once
 
@@ -12,34 +12,36 @@
 
 #include "base/err.h"
 
-#define BR_FLAME_SIDES 2 /* values per node: one for each side of a difference, left and right */
+/* number of values per node: one for the left and one for the right side of a difference */
+#define BR_FLAME_SIDES 2
 
 struct br_flame_node {
-    uint32_t parent;      /* node number of the parent; 0 for the root as well */
-    uint32_t first_child; /* node number; 0: the node has no children */
+    /* node number of the parent; 0 if the parent is the root, and for the root itself */
+    uint32_t parent;
+    uint32_t first_child; /* node number of the first child; 0: the node has no children */
     /* node number of the next child of the same parent; 0: this is the last child */
     uint32_t next;
-    uint32_t name; /* index of the function in `names` and `files` */
+    uint32_t name; /* index of the node's function in `names` and `files` */
     int64_t self[BR_FLAME_SIDES];
     /* value of the node and its descendants; br_flame_total sets it */
     int64_t total[BR_FLAME_SIDES];
 };
 
 struct br_flame {
-    struct br_flame_node *nodes; /* nodes[0] is the root */
+    struct br_flame_node *nodes; /* nodes by node number; nodes[0] is the root */
     uint32_t n_nodes, cap_nodes, max_nodes;
-    const char **names; /* names[0] is "total" */
-    /* file of each function, by the same index as `names`; "" if the file is unknown */
+    const char **names; /* function names; names[0] is "total", the name of the root */
+    /* files[i] is the file of the function names[i], or "" if the file is unknown */
     const char **files;
     uint32_t n_names, cap_names;
-    /* the side that br_flame_add adds to: 0, or 1 for the right side of a difference */
+    /* index of the side that br_flame_add adds to: 0 (left) or 1 (right side of a difference) */
     unsigned side;
     void *impl; /* private to flame.c: indexes of the names and of the children */
 };
 
-/* Creates a tree that contains only the root. It can hold `max_nodes` nodes including the root,
- * the same number of names, and BR_FLAME_TEXTS_MAX bytes of names and files. Returns 0 or
- * BR_ENOMEM; the tree is then zeroed. */
+/* Creates a tree that contains only the root. The tree can hold `max_nodes` nodes including the
+ * root, the same number of names, and BR_FLAME_TEXTS_MAX bytes of names and files. Returns 0, or
+ * BR_ENOMEM with a zeroed tree. */
 #define BR_FLAME_TEXTS_MAX(max_nodes) ((1u << 20) + (size_t)(max_nodes)*128)
 int br_flame_init(struct br_flame *flame, uint32_t max_nodes);
 /* Frees the memory of a tree. Accepts a zeroed tree. */
@@ -56,10 +58,11 @@ int br_flame_child(struct br_flame *flame, uint32_t parent, uint32_t name, uint3
 /* Adds a value to the self value of `node` on the side `flame->side`. The sum saturates. */
 void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value);
 
-/* Adds both sides of `from` to `flame`, divided by `divisor`. The remainder of a division is
- * added to the next node, so a side's total lacks only the last remainder. If `files` is false,
- * functions with equal names are equal whatever their files, as in Pyroscope. Returns 0,
- * BR_EFULL or BR_ENOMEM. After an error, some nodes of `from` may have been added. */
+/* Divides the values of both sides of `from` by `divisor`, and adds them to `flame`. The
+ * remainder of a division is added to the next node, so a side's total lacks only the last
+ * remainder. If `files` is false, functions with equal names are one function, even in different
+ * files, as in Pyroscope. Returns 0, BR_EFULL or BR_ENOMEM. After an error, some nodes of `from`
+ * may have been added. */
 int br_flame_merge(struct br_flame *flame, const struct br_flame *from, bool files,
                    uint64_t divisor);
 

@@ -77,7 +77,8 @@ static int folder_in_use(const struct br_store *store, const char *path, struct 
 }
 
 /* Locks the directory itself, in addition to the file `lock`, because a lock file can be
- * deleted. Some file systems cannot lock directories, so other errors of flock are ignored. */
+ * deleted. Only EWOULDBLOCK is an error of flock here, because some file systems cannot lock
+ * directories. */
 static int folder_lock(struct br_store *store, const char *lock_path, struct br_err *err)
 {
     struct br_store_dir *dir = &store->dir;
@@ -207,8 +208,8 @@ static void folder_sort(struct br_store_file_name *names, uint32_t count,
         names[i] = scratch[(first + i) % count];
 }
 
-/* Returns true for the temporary file of a slice that an earlier process was making (mkstemp),
- * or for its journal. */
+/* Returns true for a temporary file of an earlier process: the file in which it made a slice
+ * (mkstemp), or the journal of that file. */
 static bool folder_is_scratch(const char *name)
 {
     static const char before[] = BR_SLICE_SCRATCH ".";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declares what the files of the store share. For src/storage only. */
+/* Declarations shared by the files of the store. For src/storage only. */
 #pragma once
 
 #include <pthread.h>
@@ -10,14 +10,14 @@
 #include "storage/sql.h"
 #include "storage/store.h"
 
-/* Limits on open connections that are idle between queries, and on the bytes of stacks that they
- * cache. Above either limit, connections of the oldest partitions are closed. */
+/* Limits on open connections that are idle between queries, and on the bytes of stacks that
+ * these connections cache. Above either limit, connections to the oldest partitions are closed. */
 #define BR_STORE_IDLE_MAX 32
 #define BR_STORE_IDLE_BYTES (64u << 20)
 
-/* Suffixes of the names of partition files. */
+/* Suffix of the name of a partition file. */
 #define BR_PARTITION_SUFFIX ".db"
-/* follows BR_PARTITION_SUFFIX in the name of a damaged partition */
+/* appended after BR_PARTITION_SUFFIX to the name of a damaged partition */
 #define BR_PARTITION_DAMAGED_SUFFIX ".damaged"
 
 /* Prefix of the temporary files in which a slice is made (slice.h). */
@@ -28,7 +28,7 @@
  * nanoseconds. If the earliest time exceeds the latest, the partition has no spans or samples. */
 struct br_store_totals {
     int64_t created_ns, written_ns;
-    uint64_t secret[2]; /* key of the trace and attribute hashes in the partition */
+    uint64_t secret[2]; /* secret key of the hashes of traces and attributes in the partition */
     uint64_t n_spans, n_samples;
     int64_t span_from, span_until, sample_from, sample_until;
 };
@@ -56,7 +56,7 @@ static inline void br_store_totals_any(struct br_store_totals *totals)
 struct br_file_id {
     dev_t dev;
     ino_t ino;
-    bool unknown; /* stat failed, so the identity is not known */
+    bool unknown; /* true: stat failed, so the identity is not known */
 };
 
 /* Returns false only if the two files are known to be different. */
@@ -75,38 +75,42 @@ enum br_partition_state {
     BR_PARTITION_DAMAGED, /* br_sql_check_damage found damage; the file was renamed */
 };
 
-/* A partition and its file. Protected by the store's lock, except for fields that never change.
- * Partitions that cannot be read are listed too: they count for the retention, and queries
+/* A partition and its file. Fields that change are protected by the store's lock. Partitions
+ * that cannot be read are listed too: they count towards the size and age limits, and queries
  * report them. */
 struct br_store_partition {
     struct br_list link;
-    /* number of references: one of the store while the partition is listed, and one of each
-     * query */
+    /* number of references: the store holds one while the partition is listed, and each user of
+     * the partition, such as a query, holds one */
     unsigned refs;
     uint32_t number;
     char *path;
     struct br_file_id file;
     enum br_partition_state state;
-    /* CLOCK_BOOTTIME of the last check for damage; 0: the file was never checked */
+    /* time of the last check for damage, in nanoseconds of CLOCK_BOOTTIME; 0: the file has never
+     * been checked */
     int64_t checked_ns;
     struct br_store_totals totals; /* totals of the committed data */
-    /* CLOCK_BOOTTIME of the last write, from which the age is counted: a wall clock may jump */
+    /* time of the last write, in nanoseconds of CLOCK_BOOTTIME; the age of the partition is
+     * counted from it, because the wall clock may jump */
     int64_t aged_from_ns;
     uint64_t bytes;
     /* list of struct br_store_reader, each an idle connection to the partition */
     struct br_list idle;
-    bool gone;    /* the partition's file is unlinked or renamed */
-    bool expired; /* `gone` is true because the partition exceeded the retention */
-    bool sealed;  /* the partition takes no more data: it is of an older version, or full */
+    bool gone; /* the partition's file was deleted or renamed */
+    /* true: the file was deleted because the partition exceeded the size or age limit */
+    bool expired;
+    /* no more data is written to the partition, because it is full or has an older version */
+    bool sealed;
 };
 
-struct br_store_tree; /* the stacks of the partition (tree.h) */
+struct br_store_tree; /* stacks that a reader has read (tree.h) */
 
 /* A connection for reading a partition, used by one query at a time. */
 struct br_store_reader {
     struct br_list link;
     struct br_sql sql;
-    /* the stacks that were read through this connection; NULL: none was read */
+    /* stacks that were read through this connection; NULL: no stack has been read */
     struct br_store_tree *tree;
 };
 
@@ -119,21 +123,23 @@ struct br_store_dir {
 #define BR_STORE_DIR_NONE ((struct br_store_dir){-1, -1})
 
 struct br_store {
-    pthread_mutex_t lock;    /* held briefly; protects the list, usage and idle readers */
-    pthread_mutex_t writing; /* held while writing; locked before `lock` */
+    /* protects the list of partitions, their totals, and the idle readers; held only briefly */
+    pthread_mutex_t lock;
+    pthread_mutex_t writing; /* held while a thread writes to the store; locked before `lock` */
     _Atomic bool open;
     _Atomic uint64_t generation;
     struct br_store_config config;
     char *directory;
-    struct br_store_dir dir; /* locked directory; protected by `writing` */
+    struct br_store_dir dir; /* locked directory of the store; protected by `writing` */
     struct br_log log;
     struct br_list partitions; /* list of struct br_store_partition, the oldest first */
     unsigned n_partitions, n_idle;
-    /* open connections of queries, including idle ones, and their limit */
+    /* number of open connections of queries, including idle ones, and the limit on this number */
     unsigned n_readers, readers_max;
-    uint64_t n_shortened; /* items that lost data to the limits of storage/chunks.h */
+    /* number of items that lost data because of the limits in storage/chunks.h */
+    uint64_t n_shortened;
     size_t idle_bytes;    /* bytes of the stacks that idle readers cache */
-    struct br_list spare; /* readers to close after the lock is released */
+    struct br_list spare; /* readers that are closed as soon as the lock is released */
     uint32_t last_number;
     struct br_store_writer *writer; /* state of the writing thread; protected by `writing` */
 };
@@ -181,7 +187,7 @@ int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct
 int br_store_partition_new(struct br_store *store, struct br_sql *sql,
                            struct br_store_partition **ret, struct br_err *err);
 
-/* Adds a partition file of an earlier process to the store's list, also if the file is damaged
+/* Adds a partition file of an earlier process to the store's list, even if the file is damaged
  * or unreadable. Deletes the file instead if nothing was committed to it. Returns 0 or
  * BR_ENOMEM. */
 int br_store_partition_load(struct br_store *store, const struct br_store_file_name *name,
@@ -200,9 +206,9 @@ bool br_store_partition_check_damage(struct br_store *store, struct br_store_par
 /* Removes a partition from the list if its file was deleted or replaced by another program. */
 void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition);
 
-/* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if it is
- * behind the newest partition, or ahead of it by more than the retention. Ages are then counted
- * from the earlier of the two times, and a warning is logged. */
+/* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if its time
+ * is before the last write to the newest partition, or later by more than the retention. Ages
+ * are then counted from the earlier of the clock's time and that write, and a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
 /* Removes all partitions from the list. Must be called when no thread reads or writes any more. */
@@ -215,15 +221,16 @@ void br_store_partition_close_idle(struct br_store *store, struct br_store_parti
  * log. */
 void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition);
 
-/* Records the totals of a partition after a commit that shortened `n_shortened` items. */
+/* Records the totals of a partition after a commit. The commit shortened `n_shortened` items
+ * because of the limits in storage/chunks.h. */
 void br_store_partition_committed(struct br_store *store, struct br_store_partition *partition,
                                   const struct br_store_totals *totals, uint64_t n_shortened);
 
-/* Deletes the oldest partitions until the store is within the limits of its size and age. Stops
- * at the partition `spare`, which may be NULL. */
+/* Deletes the oldest partitions until the store is within the limits on its size and age. Never
+ * deletes the partition `spare`, which may be NULL, or partitions newer than `spare`. */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare);
 
-/* Returns true if the files of the partition were deleted or set aside. */
+/* Returns true if the files of the partition were deleted or renamed. */
 bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition);
 
 /* Returns true if the files of the partition were deleted because it exceeded the retention. */
@@ -233,15 +240,16 @@ bool br_store_partition_is_expired(struct br_store *store,
 /* Releases a reference to a partition. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 
-/* Returns the most connections that queries may have open, given the limit on file descriptors. */
+/* Returns how many connections queries may have open at most. The number follows from the
+ * process's limit on file descriptors. */
 unsigned br_store_readers_max(void);
 
-/* Returns true if the most connections allowed are open, so a query must close one before it
- * opens another. */
+/* Returns true if the number of readers in use has reached its limit, so that a query must close
+ * one before it opens another. */
 bool br_store_readers_full(struct br_store *store);
 
-/* Opens a connection to the partition, or takes an idle one. The caller returns the connection
- * with br_store_reader_release. Returns 0 or a code of br_sql_open. */
+/* Takes an idle connection to the partition, or opens a new one. The caller returns the
+ * connection with br_store_reader_release. Returns 0 or a code of br_sql_open. */
 int br_store_reader_acquire(struct br_store *store, struct br_store_partition *partition,
                             struct br_store_reader **ret, struct br_err *err);
 void br_store_reader_release(struct br_store *store, struct br_store_partition *partition,

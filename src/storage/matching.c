@@ -105,7 +105,7 @@ static bool matching_matches(struct br_store_matching *matching,
     return true;
 }
 
-/* Splits labels that are encoded as name\0value\0. Returns false if they are malformed. */
+/* Splits labels that are encoded as name\0value\0. Returns false if the labels are malformed. */
 static bool matching_split(const char *data, size_t len, struct br_series_label *labels,
                            size_t *ret_count)
 {
@@ -157,7 +157,8 @@ static const struct br_stored_series *matching_add_series(struct br_store_matchi
     return series;
 }
 
-/* Looks up the series of the current row. `*ret` is NULL if the filter does not select it. */
+/* Finds the series of the current row. Sets `*ret` to NULL if the filter does not select the
+ * series. */
 static int matching_look_up(struct br_store_matching *matching, sqlite3_stmt *statement,
                             const struct br_stored_series **ret)
 {

@@ -40,8 +40,8 @@ static bool pack_grow(struct br_pack *pack, size_t more)
     return true;
 }
 
-/* Returns a pointer to which `count` bytes can be written. If the pack is full, sets `failed`
- * and returns NULL. */
+/* Makes room for `count` bytes and returns a pointer to it. If the pack is full, or memory runs
+ * out, sets `failed` and returns NULL. */
 static uint8_t *pack_room(struct br_pack *pack, size_t count)
 {
     if (__builtin_expect(pack->cap - pack->len < count, 0) &&
@@ -124,7 +124,7 @@ void br_pack_codec_release(struct br_pack_codec *codec)
     *codec = (struct br_pack_codec){0};
 }
 
-/* The lowest bit of the length is 1 if a zstd frame follows, and 0 if plain bytes do. */
+/* The lowest bit of the length is 1 if a zstd frame follows, and 0 if uncompressed bytes follow. */
 bool br_pack_compress(struct br_pack_codec *codec, int level, const struct br_pack *from,
                       struct br_pack *into)
 {
@@ -149,7 +149,7 @@ bool br_pack_compress(struct br_pack_codec *codec, int level, const struct br_pa
     return !into->failed;
 }
 
-/* Returns the decompressed size, or SIZE_MAX if br_pack_compress did not make the data. */
+/* Returns the decompressed size, or SIZE_MAX if the data is not an output of br_pack_compress. */
 static size_t pack_plain_size(const void *data, size_t len)
 {
     struct br_unpack unpack = {.p = data, .end = (const uint8_t *)data + len};

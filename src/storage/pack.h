@@ -14,19 +14,21 @@
 struct br_pack {
     uint8_t *data;
     size_t len, cap;
-    bool failed; /* a value did not fit within BR_PACK_MAX, or memory ran out */
+    bool failed; /* true: a value did not fit within BR_PACK_MAX, or memory ran out */
 };
 
-/* Frees the memory of a pack, which can be used again. Accepts a zeroed one. */
+/* Frees the memory of a pack, which can be used again. Accepts a zeroed pack. */
 void br_pack_release(struct br_pack *pack);
 
 /* Empties a pack but keeps its memory, and resets `failed`. */
 void br_pack_clear(struct br_pack *pack);
 
-/* Append a value to a pack. If that fails, they set `failed`. */
+/* br_pack_bytes appends `len` bytes to a pack, and br_pack_varint appends a number as a varint.
+ * Both set `failed` if the pack is full or memory runs out. */
 void br_pack_bytes(struct br_pack *pack, const void *data, size_t len);
 void br_pack_varint(struct br_pack *pack, uint64_t value);
-/* Appends a signed number in zigzag encoding. Sets `failed` if that fails. */
+/* Appends a signed number in zigzag encoding. Sets `failed` if the pack is full or memory runs
+ * out. */
 void br_pack_signed(struct br_pack *pack, int64_t value);
 
 /* A cursor over packed bytes. A read from truncated or malformed input sets `failed` and returns
@@ -36,14 +38,15 @@ struct br_unpack {
     bool failed;
 };
 
-/* Return the next value, or 0 after a failure. */
+/* br_unpack_varint reads a varint, and br_unpack_signed a number that br_pack_signed wrote. Both
+ * return 0 after a failure. */
 uint64_t br_unpack_varint(struct br_unpack *unpack);
 int64_t br_unpack_signed(struct br_unpack *unpack);
 
 /* Returns a pointer to the next `len` bytes of the input, or NULL if fewer are left. */
 const uint8_t *br_unpack_bytes(struct br_unpack *unpack, size_t len);
 
-/* zstd contexts of one thread, created when needed. A zeroed struct is valid. */
+/* zstd contexts of one thread, each created at its first use. A zeroed struct is valid. */
 struct br_pack_codec {
     void *compressor, *decompressor;
 };
@@ -54,7 +57,7 @@ void br_pack_codec_release(struct br_pack_codec *codec);
 bool br_pack_compress(struct br_pack_codec *codec, int level, const struct br_pack *from,
                       struct br_pack *into);
 
-/* Replaces the contents of `into` by the decompressed bytes. Returns 0, BR_EIO if
- * br_pack_compress did not make the input, or BR_ENOMEM. */
+/* Replaces the contents of `into` by the decompressed bytes. Returns 0, BR_ENOMEM, or BR_EIO if
+ * the input is not an output of br_pack_compress. */
 int br_pack_decompress(struct br_pack_codec *codec, const void *data, size_t len,
                        struct br_pack *into);

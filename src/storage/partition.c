@@ -17,11 +17,12 @@
 #define NAME_MAX_LEN 64
 #define NUMBERS_TRIED 1000
 #define LOADS_MAX 2
-/* nanoseconds after a check for damage in which the partition is not checked again */
+/* nanoseconds after a check for damage during which the partition is not checked again */
 #define CHECK_VALID_NS 60000000000
 #define READERS_MAX 64u
 #define READERS_MIN 4u
-/* number of file descriptors in the process's limit for each reader; a reader uses three */
+/* one reader is allowed for this many file descriptors of the process's limit; a reader uses
+ * three */
 #define DESCRIPTORS_A_READER 12u
 
 uint64_t br_store_now_ns(void)
@@ -115,7 +116,8 @@ static void store_reader_free(struct br_store_reader *reader)
     br_free(reader);
 }
 
-/* Moves the idle readers to `spare`, which store_unlock closes. Called with the lock held. */
+/* Moves the idle readers of a partition to store->spare; store_unlock closes them. Called with
+ * the lock held. */
 static void store_partition_close_idle(struct br_store *store, struct br_store_partition *partition)
 {
     struct br_list *link;
@@ -128,8 +130,8 @@ static void store_partition_close_idle(struct br_store *store, struct br_store_p
     }
 }
 
-/* Unlocks the store, and then closes the spare readers: closing may wait for the disk, and
- * workers must not wait for the lock meanwhile. */
+/* Unlocks the store, and then closes the readers in store->spare. Closing may wait for the disk,
+ * and other threads must not wait for the lock during that time. */
 static void store_unlock(struct br_store *store)
 {
     struct br_list spare;
@@ -149,7 +151,7 @@ void br_store_partition_close_idle(struct br_store *store, struct br_store_parti
     store_unlock(store);
 }
 
-/* Releases a reference. Called with the lock held. */
+/* Releases a reference to a partition. Called with the lock held. */
 static void store_partition_unref(struct br_store *store, struct br_store_partition *partition)
 {
     if (--partition->refs)
@@ -197,8 +199,8 @@ static void store_partition_unlink(const char *path)
 
 /* --- Creating and loading -------------------------------------------------------------------- */
 
-/* Creates a file under the next free number. SQLite gives its other files of the partition the
- * same mode. */
+/* Creates a partition file with the next unused number. SQLite gives the partition's other files
+ * the same mode. */
 static int store_partition_make_file(struct br_store *store, struct br_store_partition **ret,
                                      struct br_err *err)
 {
@@ -210,7 +212,8 @@ static int store_partition_make_file(struct br_store *store, struct br_store_par
             return br_err_set(err, BR_ENOMEM, "out of memory");
         int fd = open(partition->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd >= 0) {
-            (void)fchmod(fd, 0600); /* the umask may have removed our own permissions */
+            /* set the mode again, because the umask may have removed the owner's permissions */
+            (void)fchmod(fd, 0600);
             (void)close(fd);
             *ret = partition;
             return 0;
@@ -246,7 +249,7 @@ int br_store_partition_new(struct br_store *store, struct br_sql *sql,
     return 0;
 }
 
-/* Reads the totals of a partition of an earlier process. */
+/* Reads the totals of a partition that an earlier process created. */
 static int store_partition_read(const struct br_store_partition *partition,
                                 struct br_store_totals *totals, bool *sealed, struct br_err *err)
 {
@@ -310,7 +313,7 @@ int br_store_partition_load(struct br_store *store, const struct br_store_file_n
 
 /* --- Damaged, lost and unreadable partitions ------------------------------------------------- */
 
-/* Renames a file without replacing another. */
+/* Renames a file. Fails if a file with the new name exists. */
 static bool store_rename(const char *from, const char *into)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, into, RENAME_NOREPLACE) == 0)
@@ -353,7 +356,7 @@ static struct br_store_partition *store_partition_rename_damaged(struct br_store
     return NULL;
 }
 
-/* Renames a damaged partition, and lists the renamed file in its place. */
+/* Renames a damaged partition, and replaces it in the list by the renamed file. */
 static void store_partition_set_aside(struct br_store *store, struct br_store_partition *partition,
                                       const char *why)
 {
@@ -389,7 +392,7 @@ bool br_store_partition_check_damage(struct br_store *store, struct br_store_par
     bool gone = partition->gone,
          recent = partition->checked_ns && now - partition->checked_ns < CHECK_VALID_NS;
     if (!recent)
-        partition->checked_ns = now; /* so that other queries do not check it as well */
+        partition->checked_ns = now; /* other queries then do not check the partition as well */
     (void)pthread_mutex_unlock(&store->lock);
     if (gone || recent)
         return gone;
@@ -422,8 +425,8 @@ void br_store_partition_drop_lost(struct br_store *store, struct br_store_partit
     store_unlock(store);
 }
 
-/* Returns the partition at index `at` of the list with a reference, and copies the partition to
- * `*ret`. Returns NULL if `at` is beyond the end of the list. */
+/* Takes a reference to the partition at index `at` of the list and returns the partition. Copies
+ * the fields of the partition to `*ret`. Returns NULL if `at` is beyond the end of the list. */
 static struct br_store_partition *store_partition_at(struct br_store *store, uint32_t at,
                                                      struct br_store_partition *ret)
 {
@@ -441,7 +444,7 @@ static struct br_store_partition *store_partition_at(struct br_store *store, uin
     return found;
 }
 
-/* Tries again to read a partition; its file may have been replaced. */
+/* Tries again to read a partition, because its file may have been replaced. */
 static void store_partition_retry(struct br_store *store, struct br_store_partition *partition)
 {
     struct br_file_id file = br_file_id_at(partition->path, "");
@@ -552,8 +555,8 @@ static bool store_partition_is_over(const struct br_store *store,
            (config->max_age_ns && age > 0 && (uint64_t)age > config->max_age_ns);
 }
 
-/* Removes the oldest partition from the list if it exceeds the retention. Returns the partition
- * with the reference that the list held. */
+/* Removes the oldest partition from the list if it exceeds the retention. Returns the partition,
+ * whose reference now belongs to the caller. Returns NULL if no partition was removed. */
 static struct br_store_partition *store_unlist_expired(struct br_store *store,
                                                        const struct br_store_partition *spare)
 {
@@ -575,13 +578,13 @@ static struct br_store_partition *store_unlist_expired(struct br_store *store,
     return oldest;
 }
 
-/* Files are deleted while the lock is not held, because deleting may wait for the disk. */
+/* Deletes files without holding the lock, because deleting may wait for the disk. */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare)
 {
     struct br_store_partition *oldest;
     while ((oldest = store_unlist_expired(store, spare))) {
-        /* A file that replaced the partition's file belongs to another program, and is not
-         * deleted. */
+        /* If the partition's file was replaced, the new file belongs to another program, and is
+         * not deleted. */
         if (br_file_id_equal(oldest->file, br_file_id_at(oldest->path, "")))
             store_partition_unlink(oldest->path);
         if (access(oldest->path, F_OK) == 0)
@@ -629,9 +632,9 @@ bool br_store_readers_full(struct br_store *store)
     return full;
 }
 
-/* Finds an idle reader of the oldest partition that has an idle reader, because most queries
- * read the newest partition. With `stacks`, considers only readers that cache stacks. Called
- * with the lock held. */
+/* Finds an idle reader of the oldest partition that has one, because most queries read the
+ * newest partition. If `stacks` is true, considers only readers that cache stacks. Called with
+ * the lock held. */
 static struct br_store_reader *store_reader_oldest(struct br_store *store, bool stacks)
 {
     for (struct br_list *link = store->partitions.next; link != &store->partitions;
@@ -648,8 +651,8 @@ static struct br_store_reader *store_reader_oldest(struct br_store *store, bool 
     return NULL;
 }
 
-/* If the limits on idle readers are exceeded, removes an idle reader and returns it. Otherwise
- * returns NULL. Called with the lock held. */
+/* If the limits on idle readers are exceeded, removes an idle reader and returns it. Returns
+ * NULL if they are not exceeded. Called with the lock held. */
 static struct br_store_reader *store_reader_spare(struct br_store *store)
 {
     struct br_store_reader *reader = NULL;

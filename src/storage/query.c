@@ -6,9 +6,8 @@
 #include "base/mem.h"
 #include "storage/view.h"
 
-#define STEPS_BETWEEN_LOOKS                                                                        \
-    2000 /* virtual machine steps of SQLite between checks of the limits                           \
-          */
+/* virtual machine steps of SQLite between two checks of the query's limits */
+#define STEPS_BETWEEN_LOOKS 2000
 
 static uint64_t query_now_ms(void)
 {
@@ -41,7 +40,7 @@ static int query_on_steps(void *arg)
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 
-/* Reports an unreadable partition in query->note. Only the first such report is kept. */
+/* Reports an unreadable partition in query->note, unless the query has a note already. */
 static void query_note_unread(struct br_store_query *query, const struct br_store_view *view,
                               const char *why)
 {
@@ -74,7 +73,7 @@ int br_store_view_failed(struct br_store_query *query, struct br_store_view *vie
     const char *why = err && *err->text ? err->text : "it cannot be read";
     bool gone = br_store_partition_is_gone(query->store, view->partition);
     if (code == BR_ETIMEOUT)
-        return 0; /* the progress handler has set query->cut */
+        return 0; /* query->cut is set: the progress handler sets it when it interrupts SQLite */
     if (code == BR_ENOMEM)
         return code;
     if (code == BR_ENOTFOUND && !gone)
@@ -87,7 +86,8 @@ int br_store_view_failed(struct br_store_query *query, struct br_store_view *vie
     return 0;
 }
 
-/* Closes readers that the query does not need at the moment, while too many are open. */
+/* Closes readers that the query does not need at the moment, until the number of readers in use
+ * is below its limit. */
 static void query_close_unused(struct br_store_query *query)
 {
     struct br_store_query_state *state = br_store_query_state_of(query);

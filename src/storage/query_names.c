@@ -26,7 +26,7 @@ static int names_begin(struct names *names)
     return names->map ? 0 : br_err_set(names->err, BR_ENOMEM, "out of memory");
 }
 
-/* Adds `count` to the count of a name, which is new or was found before. Returns false if the
+/* Adds `count` to the count of a name, and adds the name if it is new. Returns false if the
  * query is cut. */
 static bool names_add(struct names *names, const char *text, size_t len, uint64_t count)
 {
@@ -59,7 +59,7 @@ static int names_compare(const void *left, const void *right)
     return strcmp((*first)->text, (*second)->text);
 }
 
-/* Calls `fn` for the names in alphabetical order, and frees the map. */
+/* Calls `fn` for each name, in alphabetical order, and frees the map. */
 static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 {
     size_t count = br_map_count(names->map);
@@ -85,16 +85,17 @@ static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 
 enum share { NONE, PART, ALL };
 
-/* Counts the spans of each service or operation in one partition. */
+/* State of counting the spans of each service or operation in one partition. */
 struct counting {
     struct names *names;
     struct br_store_view *view;
     const char *service; /* service whose operations are counted; NULL: services are counted */
     uint64_t from_ns, until_ns;
-    /* by block: an enum share, the share of the block's spans that is in the range */
+    /* by block number: NONE, PART or ALL of the block's spans are in the range (enum share) */
     uint8_t *shares;
     size_t n_blocks;
-    /* by operation: number of its spans in the range, from blocks that are partly in the range */
+    /* by operation number: number of the operation's spans that are in the range and belong to
+     * blocks marked PART */
     uint64_t *counts;
     size_t n_operations;
 };
@@ -200,8 +201,8 @@ static int counting_read_blocks(struct counting *counting, int64_t operation, ui
               : 0;
 }
 
-/* Counts the spans of the operation in the current row. A row without a name stands for a
- * service, and has the counts of all operations of that service in each block. */
+/* Counts the spans of the operation in the current row, and adds the count to its service or
+ * operation. A row without a name stands for all operations of a service. */
 static int counting_operation(struct counting *counting, sqlite3_stmt *statement,
                               bool *may_continue)
 {
@@ -291,7 +292,7 @@ static int names_add_values(struct names *names, struct br_store_view *view, int
     return rc ? br_store_view_sql_failed(names->query, view, names->err) : 0;
 }
 
-/* Adds the keys of a scope or, unless `key` is NULL, the values of that key. */
+/* Adds the keys of a scope if `key` is NULL. Otherwise adds the values of that key. */
 static int names_add_keys(struct names *names, struct br_store_view *view, const char *key,
                           enum br_key_scope scope)
 {

@@ -16,8 +16,8 @@
 #define CHUNKS_MAX (64u << 20)
 #define GROUPS_MAX (16u << 20)
 
-/* A chunk that may contain selected samples, or a sum of chunks, which always has `whole` set
- * and has no samples. */
+/* A chunk that may contain selected samples, or a sum of chunks. For a sum, `whole` is true, and
+ * there are no samples. */
 struct chunk {
     struct br_store_view *view;
     const struct br_stored_series *series;
@@ -25,12 +25,12 @@ struct chunk {
     bool whole;
     uint64_t n_samples;
     int64_t min_time, max_time;
-    const uint8_t *totals, *samples; /* compressed blobs of the chunk */
+    const uint8_t *totals, *samples; /* compressed totals and samples of the chunk */
     size_t totals_len, samples_len;
 };
 
-/* A row to read: a row of `sums` that covers the chunks from `first` to `last` of a series, or a
- * row of `chunks`. */
+/* Identifies a row to read: a row of the table `sums`, which covers the chunks from `first` to
+ * `last` of a series, or a row of the table `chunks`. */
 struct part {
     bool is_sum;
     int64_t id, first, last;
@@ -41,20 +41,20 @@ struct samples_query {
     const struct br_sample_filter *filter;
     struct br_err *err;
     struct br_store_matching matching;
-    uint64_t *span_ids; /* span ids of the filter, sorted */
+    uint64_t *span_ids; /* sorted copy of the filter's span ids */
     const uint8_t (**trace_ids)[16];
     int64_t from, until;
     struct part *list;
     uint32_t n_list, cap_list;
-    struct br_pack plain[2]; /* decompressed blobs: totals and samples */
-    uint32_t *node_of;       /* scratch memory of br_samples_read; NULL until it is needed */
+    struct br_pack plain[2]; /* decompressed blobs of the current chunk: totals and samples */
+    uint32_t *node_of;       /* scratch memory for br_samples_read; NULL until it is needed */
     struct br_store_callsite call_site;
     /* `on_chunk` is called for each chunk of a view, and `on_view` after the last chunk of a
      * view. */
     int (*on_chunk)(struct samples_query *samples, const struct chunk *chunk);
     int (*on_view)(struct samples_query *samples, struct br_store_view *view);
-    /* Returns true if a sum whose samples are between `min_time` and `max_time`, which are in
-     * the range, can replace its chunks. NULL: sums are not used. */
+    /* Returns true if a sum may be read instead of its chunks. The samples of the sum are
+     * between `min_time` and `max_time`, which are in the range. NULL: sums are not used. */
     bool (*accepts_sum)(const struct samples_query *samples, int64_t min_time, int64_t max_time);
     void *arg;
 };
@@ -173,8 +173,8 @@ static int samples_query_read_part(struct samples_query *samples, struct br_stor
                       !samples_query_has_ids(samples);
         chunk.totals = sqlite3_column_blob(statement, 4);
         chunk.totals_len = (size_t)sqlite3_column_bytes(statement, 4);
-        /* Read the samples only if they are needed: SQLite reads large values from separate
-         * pages when they are accessed. */
+        /* Read the samples only if they are needed, because SQLite stores a large value in
+         * separate pages, and reads them when the value is accessed. */
         if (!chunk.whole && !part->is_sum) {
             chunk.samples = sqlite3_column_blob(statement, 5);
             chunk.samples_len = (size_t)sqlite3_column_bytes(statement, 5);
@@ -215,8 +215,8 @@ static int samples_query_find_id(struct samples_query *samples, struct br_store_
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-/* Lists the widest sums that `accepts_sum` allows. In the database, a sum precedes the smaller
- * sums that it consists of, which are skipped. */
+/* Lists the widest sums that `accepts_sum` allows. A row of a sum precedes the rows of the
+ * smaller sums that are part of it, and these smaller sums are skipped. */
 static int samples_query_find_sums(struct samples_query *samples, struct br_store_view *view,
                                    uint32_t series)
 {
@@ -243,8 +243,8 @@ static int samples_query_find_sums(struct samples_query *samples, struct br_stor
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-/* Returns true if one of the `n_sums` sums in the list from index `at` on covers the chunk. The
- * sums are sorted by chunk number. */
+/* Returns true if the chunk `number` is covered by one of `n_sums` sums, which begin at index
+ * `at` of the list. The sums are sorted by chunk number. */
 static bool samples_query_is_in_sum(const struct samples_query *samples, uint32_t at,
                                     uint32_t n_sums, int64_t number)
 {
@@ -349,7 +349,8 @@ static int samples_query_run(struct samples_query *samples)
     return rc;
 }
 
-/* Reads the selected samples of a chunk or, if `total` is set, its totals by node. */
+/* State of reading a chunk. If `total` is set, it is called for the chunk's totals; otherwise
+ * `fn` is called for the selected samples. */
 struct chunk_reader {
     struct samples_query *samples;
     const struct chunk *chunk;
@@ -429,14 +430,17 @@ struct flame_query_node {
 };
 
 struct flame_query {
-    struct chunk_reader reader; /* must be first */
+    /* first member, so that a pointer to it is also a pointer to the flame_query */
+    struct chunk_reader reader;
     struct br_flame *flame;
     const struct br_store_view *view;
-    /* by node of the view, in blocks; NULL: no node in the block has a sum */
+    /* blocks of entries, by node number; NULL: no node of the block has a sum */
     struct flame_query_node **blocks;
-    struct br_store_node_set set; /* nodes that have a sum, and their ancestors */
+    struct br_store_node_set set; /* nodes that have a sum, and the ancestors of these nodes */
     uint32_t cap_blocks, cap_words;
-    uint32_t *names; /* by function: index of its name in the flame, plus 1; 0: not looked up */
+    /* by function number: index of the function's name in the flame, plus 1; 0: not looked up
+     * yet */
+    uint32_t *names;
     uint32_t cap_names;
     bool no_memory;
 };
@@ -447,7 +451,8 @@ static struct flame_query_node *flame_query_at(const struct flame_query *flame_q
     return &flame_query->blocks[node / FLAME_QUERY_BLOCK][node % FLAME_QUERY_BLOCK];
 }
 
-/* Allocates the block of a node. The blocks of its ancestors may still be missing. */
+/* Allocates the block that contains a node's entry. Does not allocate the blocks of the node's
+ * ancestors. */
 static bool flame_query_make_block(struct flame_query *flame_query, uint32_t node)
 {
     uint32_t before = flame_query->cap_blocks, block = node / FLAME_QUERY_BLOCK;
@@ -590,7 +595,7 @@ static int flame_query_name(struct flame_query *flame_query, const struct br_sto
 }
 
 /* Finds or adds the node of the flame that corresponds to a node of the tree. The parent of the
- * node must have been placed before. */
+ * node must be in the flame already. */
 static int flame_query_place(struct flame_query *flame_query, const struct br_store_tree *tree,
                              uint32_t number)
 {
@@ -604,7 +609,7 @@ static int flame_query_place(struct flame_query *flame_query, const struct br_st
                           &flame_query_at(flame_query, number)->in_flame);
 }
 
-/* Merges the smallest stacks of a full flame. */
+/* Merges the smallest stacks of a flame that is full. */
 static int flame_query_make_room(struct flame_query *flame_query)
 {
     uint32_t *map, n_nodes = flame_query->flame->n_nodes;
@@ -694,10 +699,11 @@ int br_store_flame(struct br_store_query *query, const struct br_sample_filter *
 /* --- Sums ------------------------------------------------------------------------------------ */
 
 struct sum_query {
-    struct chunk_reader reader; /* must be first */
+    /* first member, so that a pointer to it is also a pointer to the sum_query */
+    struct chunk_reader reader;
     uint64_t from_ns, step_ns;
     struct br_stored_samples *groups;
-    uint64_t *steps; /* time step of each group */
+    uint64_t *steps; /* steps[i] is the time step of groups[i] */
     uint32_t n_groups, cap_groups, cap_steps;
     struct br_index index;
     br_samples_fn *fn;
@@ -786,7 +792,8 @@ static bool sum_query_add(struct sum_query *sum_query, const struct group_key *k
     return true;
 }
 
-/* Passes a sum to the caller. If per_sample is known, the count is derived from the value. */
+/* Passes a sum to the caller's function. If series->per_sample is known, derives the count from
+ * the value. */
 static bool sum_query_call(const struct sum_query *sum_query, struct br_stored_samples *samples)
 {
     uint64_t each = samples->series->per_sample;
@@ -798,8 +805,8 @@ static bool sum_query_call(const struct sum_query *sum_query, struct br_stored_s
     return sum_query->fn(samples, sum_query->arg);
 }
 
-/* Passes a single sample to the caller. Always returns true, because false would report the
- * chunk as damaged. */
+/* Passes a single sample to the caller's function. Always returns true: the reader of the chunk
+ * would report false as damage. */
 static bool sum_query_hand_out(struct sum_query *sum_query, const struct br_sample_read *sample)
 {
     struct br_stored_samples one = {.series = sum_query->reader.chunk->series,
@@ -856,7 +863,7 @@ static int sum_query_on_chunk(struct samples_query *samples, const struct chunk 
     bool together =
         chunk->whole && sum_query_accepts_sum(samples, chunk->min_time, chunk->max_time);
     if (chunk->whole && !together) {
-        /* The statement is still at the row of the chunk. */
+        /* The statement still refers to the row of the chunk. */
         sqlite3_stmt *statement = chunk->view->reader->sql.statements[BR_SQL_CHUNK];
         read.totals = sqlite3_column_blob(statement, 4);
         read.totals_len = (size_t)sqlite3_column_bytes(statement, 4);
@@ -901,7 +908,7 @@ int br_store_samples(struct br_store_query *query, const struct br_sample_filter
 /* --- Series ---------------------------------------------------------------------------------- */
 
 struct series_query {
-    struct br_map *out; /* map of the hashes of series that were passed to `fn` */
+    struct br_map *out; /* set of the hashes of series that were already passed to `fn` */
     br_series_fn *fn;
     void *arg;
     bool stopped;

@@ -27,18 +27,18 @@ struct spans_query {
     struct br_err *err;
     struct candidate *candidates;
     uint32_t n_candidates, cap_candidates;
-    /* spans that were read but not passed on: a heap with the first span in the filter's order
-     * on top */
+    /* spans that were read but not yet passed to the caller: a heap whose top is the first span
+     * in the filter's order */
     struct br_stored_span *pending;
     uint32_t n_pending, cap_pending;
-    /* the best `limit` ranks of all spans that were read so far: a heap with the worst rank on
-     * top */
+    /* the `limit` best ranks of all spans read so far: a heap whose top is the worst of these
+     * ranks */
     int64_t *ranks;
     uint32_t n_ranks, cap_ranks;
     struct selected {
         bool *operations; /* by operation number: true if the filter selects the operation */
         uint32_t count, cap;
-    } * selected; /* by view; NULL: all operations are selected */
+    } * selected; /* array by view; NULL: the filter selects all operations */
     uint32_t n_out;
     bool stopped;
 };
@@ -96,7 +96,7 @@ int br_store_view_columns(struct br_store_query *query, struct br_store_view *vi
     return rc;
 }
 
-/* Grows the lists of operation texts. */
+/* Grows the lists of service and operation names of a view. */
 static bool spans_grow_operations(struct br_store_query *query, struct br_store_view *view,
                                   uint32_t operation)
 {
@@ -117,8 +117,9 @@ static bool spans_grow_operations(struct br_store_query *query, struct br_store_
     return true;
 }
 
-/* Finds the texts of an operation, which are read at its first use. If reading fails, returns
- * false, and either cuts the query or marks the partition as failed. */
+/* Sets the service and name of a span's operation, and reads them from the partition at their
+ * first use. If reading fails, returns false, and either cuts the query or marks the partition
+ * as failed. */
 static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
                             uint32_t operation, const char **ret_service, const char **ret_name)
 {
@@ -174,8 +175,8 @@ bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from
            (!until_ns || totals->span_from < br_sql_time(until_ns));
 }
 
-/* Longest duration of the selected operations, for each block; -1: the block contains none of
- * these operations. */
+/* By block number: longest duration of the selected operations in the block; -1: the block
+ * contains none of these operations. */
 struct durations {
     int64_t *by_block;
     size_t count;
@@ -211,9 +212,9 @@ static int spans_note_operation(struct spans_query *spans, struct br_store_view 
     return sql_rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
 }
 
-/* Returns true if the filter selects the spans of an operation. Sets `*ret` to true if the
- * blocks of the operation's row are to be read. A row without a name stands for all operations
- * of its service. */
+/* Returns true if the filter selects the operation in the current row. Sets `*ret` to true if
+ * the blocks of this row must be read. A row without a name stands for all operations of its
+ * service. */
 static bool spans_is_operation(const struct br_span_filter *filter, sqlite3_stmt *statement,
                                bool *ret)
 {
@@ -325,7 +326,7 @@ static int64_t spans_rank(const struct br_span_filter *filter, const struct br_s
     return br_sql_time(filter->order == BR_SPANS_SLOWEST ? span->duration_ns : span->start_ns);
 }
 
-/* Returns true if `limit` spans with better ranks were already found. */
+/* Returns true if `limit` spans with better ranks have already been found. */
 static bool spans_is_too_late(const struct spans_query *spans, int64_t rank)
 {
     uint32_t limit = spans->filter->limit;
@@ -409,7 +410,7 @@ static bool spans_match(const struct spans_query *spans, const struct selected *
                               br_sql_time(filter->order == BR_SPANS_SLOWEST ? duration : start));
 }
 
-/* Returns false if the block's Bloom filter excludes one of the needles. */
+/* Returns false if the block's Bloom filter excludes one of the attributes in filter->needles. */
 static bool spans_may_have(struct spans_query *spans, const struct candidate *candidate, int *rc)
 {
     const struct br_span_filter *filter = spans->filter;
@@ -465,7 +466,8 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
     return rc;
 }
 
-/* Passes on the pending spans that no span of an unread block can precede. */
+/* Passes to the caller the pending spans whose rank is at least `bound`: no span of an unread
+ * block can precede them. */
 static void spans_hand_out(struct spans_query *spans, bool all, int64_t bound)
 {
     while (spans->n_pending && !spans->stopped &&
@@ -607,7 +609,7 @@ int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_
     if (spans.n_pending)
         qsort(spans.pending, spans.n_pending, sizeof *spans.pending, spans_compare_starts);
     for (uint32_t i = 0; i < spans.n_pending && !rc; i++) {
-        /* Skip duplicates: a client that did not receive the response sends its spans again. */
+        /* Skip a duplicate: a client that did not receive the response sends its spans again. */
         if (i && spans_compare_starts(&spans.pending[i - 1], &spans.pending[i]) == 0)
             continue;
         if (!fn(&spans.pending[i], arg))
@@ -729,7 +731,8 @@ static uint8_t *spans_put_time(uint8_t *out, uint32_t field, uint64_t time_ns)
     return out + 8;
 }
 
-/* Rebuilds the message of a span. Only the order of its fields may differ from the original. */
+/* Rebuilds the message of a span. Only the order of the message's fields may differ from the
+ * original. */
 static bool spans_assemble(struct br_store_query *query, const struct br_stored_span *span,
                            struct br_store_body *body, uint64_t end_ns, struct br_span_bytes *ret)
 {
@@ -763,7 +766,7 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
     struct br_store_view *view = &state->views[span->partition];
     struct br_store_body *body;
     int rc = 0;
-    if (!view->reader) { /* the reader was closed to open another */
+    if (!view->reader) { /* the reader was closed so that another one could be opened */
         bool opened = br_store_view_open(query, view, &rc, err);
         if (!opened && rc)
             return rc;

@@ -62,7 +62,7 @@ static int samples_compare_nodes(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Makes room for a node that has no sum yet. */
+/* Makes room in the arrays of the packer for the sum of a new node. */
 static bool samples_grow_sums(struct br_sample_packer *packer, uint32_t node)
 {
     uint32_t before = packer->cap_places;
@@ -94,7 +94,7 @@ bool br_sample_packer_add(void *arg, uint32_t node, int64_t value)
     return true;
 }
 
-/* Packs the sums sorted by node, and sets `place_of` to the new order. */
+/* Packs the nodes and their sums in the order of node numbers, and updates `place_of`. */
 static void samples_pack_sums(struct br_sample_packer *packer)
 {
     struct br_pack *totals = &packer->totals;

@@ -8,7 +8,7 @@
 
 #include "storage/pack.h"
 
-/* A sample to be stored. Its trace id is borrowed until the chunk is made. */
+/* A sample to be stored. The trace id of the sample is borrowed until the chunk is made. */
 struct br_sample_row {
     uint32_t series, node;
     int64_t value, time_ns;
@@ -19,12 +19,13 @@ struct br_sample_row {
 /* Builds the blobs of a chunk, and reuses the memory for the next chunk. A zeroed struct is
  * valid. */
 struct br_sample_packer {
-    uint32_t *place_of; /* index of each node in `nodes`, plus 1; 0: not added yet */
+    /* place_of[node] is the index of the node in `nodes` plus 1; 0: the node has not been added */
+    uint32_t *place_of;
     uint32_t cap_places;
     uint32_t *nodes;
     int64_t *sums;
     uint32_t n_nodes, cap_nodes, cap_sums;
-    bool failed; /* memory ran out while a node was added */
+    bool failed; /* true: memory ran out while a node was added */
     struct br_pack totals, samples;
 };
 
@@ -59,12 +60,12 @@ struct br_sample_read {
     int64_t value, time_ns;
 };
 
-/* Returns true if the samples of the span are to be read. */
+/* Returns true if the caller wants the samples of the span. */
 typedef bool br_sample_span_fn(void *arg, const uint8_t *trace_id, uint64_t span_id);
 typedef bool br_sample_fn(void *arg, const struct br_sample_read *sample);
 
 /* Calls `fn` for the samples of the spans that `span` selects (NULL: all spans). `totals` are
- * those of the same chunk. `node_of` is scratch memory for BR_CHUNK_SAMPLES numbers. Returns false
- * if the data is damaged. */
+ * the packed totals of the same chunk. `node_of` is scratch memory for BR_CHUNK_SAMPLES numbers.
+ * Returns false if the data is damaged. */
 bool br_samples_read(const uint8_t *data, size_t len, const uint8_t *totals, size_t totals_len,
                      uint32_t *node_of, br_sample_span_fn *span, br_sample_fn *fn, void *arg);

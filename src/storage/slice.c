@@ -22,10 +22,10 @@
 #define SLICE_SUM_AT 148   /* offset of the checksum in a tar header */
 #define SLICE_MAGIC_AT 257 /* offset of "ustar" in a tar header */
 #define SLICE_PATH_MAX 4096
-/* virtual machine steps of SQLite between calls of `is_stopped`; one of these steps copies a row */
+/* virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a row in one step */
 #define SLICE_STEPS 100
 #define SLICE_MEMBERS_MAX 10000
-/* most bytes of the list of partitions that were left out */
+/* most bytes of the text that lists the partitions left out */
 #define SLICE_LIST_MAX (2 * SLICE_BLOCK)
 
 /* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") ---------------------- */
@@ -144,17 +144,17 @@ static size_t slice_padding(uint64_t size)
 struct br_slice_reader {
     uint64_t from_ns, until_ns;
     DIR *dir;
-    int fd; /* descriptor of the partition's copy that is being read; -1: no copy is open */
+    int fd; /* descriptor of the copy of the current partition; -1: no copy is open */
     uint64_t left, size;
-    /* The next bytes of the archive outside a partition: a header, padding, or the end of the
-     * archive with the list of partitions left out. */
+    /* The next bytes of the archive that do not come from a partition: a header, padding, or the
+     * list BR_SLICE_LIST with the end of the archive. */
     unsigned char block[SLICE_BLOCK + SLICE_LIST_MAX + 2 * SLICE_BLOCK];
     char list[SLICE_LIST_MAX];
     size_t list_len;
     size_t block_at, block_len;
     unsigned count, n_unread;
     bool ended;
-    /* returns true if reading must stop; NULL: reading is not stopped */
+    /* returns true if reading must stop; NULL: reading is never stopped */
     bool (*is_stopped)(void *arg);
     void *stopped_arg;
     char directory[SLICE_PATH_MAX], scratch[SLICE_PATH_MAX];
@@ -186,8 +186,8 @@ static int slice_on_steps(void *arg)
     return slice->is_stopped(slice->stopped_arg);
 }
 
-/* Copies an open database, which may be written meanwhile, to an unlinked file, so nothing is
- * left behind even after a crash. */
+/* Copies an open database to a temporary file, and unlinks the file, which is then read through
+ * slice->fd. Other processes may write to the database during the copy. */
 static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];
@@ -224,8 +224,8 @@ static void slice_leave_out(struct br_slice_reader *slice, const char *name, con
     slice->n_unread++;
 }
 
-/* Returns true if the remaining partitions are to be read after a failure. They are read if the
- * failed partition cannot be read or was deleted meanwhile. */
+/* Returns true if reading continues with the next partition after a failure. Reading continues
+ * if the failed partition cannot be read, or was deleted in the meantime. */
 static bool slice_may_continue(const struct br_slice_reader *slice, int rc, const char *path)
 {
     bool stopped = slice->is_stopped && slice->is_stopped(slice->stopped_arg);
@@ -234,8 +234,8 @@ static bool slice_may_continue(const struct br_slice_reader *slice, int rc, cons
     return rc != BR_EFULL || access(path, F_OK) != 0;
 }
 
-/* Makes a partition the current member of the archive if the partition has data in the time
- * range. */
+/* Copies a partition and makes it the current member of the archive. Does nothing if the
+ * partition has no data in the time range. */
 static int slice_open_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];

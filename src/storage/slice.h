@@ -11,8 +11,8 @@
 
 #include "base/err.h"
 
-/* Name of the member that lists, as text, the partitions that could not be read. It is the last
- * member, and present only if there are such partitions. */
+/* Name of the member that lists, as text, the partitions that could not be read. The list is the
+ * last member, and is present only if there are such partitions. */
 #define BR_SLICE_LIST "left-out.txt"
 
 struct br_slice_reader;

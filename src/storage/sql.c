@@ -108,7 +108,7 @@ static const char *const texts[BR_SQL_STATEMENTS] = {
     [BR_SQL_SUM_ADD] = "INSERT INTO sums VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
     [BR_SQL_SUM_LAST] = "SELECT max(id) FROM sums",
     [BR_SQL_SUM] = "SELECT series, min_time, max_time, n_samples, totals FROM sums WHERE id = ?",
-    /* A sum of sums precedes the sums that it consists of. */
+    /* a sum of sums must precede the sums that it consists of */
     [BR_SQL_SUMS_OF_SERIES] = "SELECT id, first, last, min_time, max_time FROM sums"
                               " WHERE series = ? ORDER BY first, last DESC",
     [BR_SQL_SAMPLE_ID_ADD] = "INSERT OR IGNORE INTO sample_ids VALUES(?, ?)",
@@ -222,8 +222,8 @@ static int sql_prepare_connection(struct br_sql *sql, enum br_sql_open how, bool
     return sql_exec(sql, text, err);
 }
 
-/* Checks that the path is a regular file. A pipe would block forever, and a symbolic link leads
- * to a file that does not belong to the store. */
+/* Checks that the path is a regular file. Opening a pipe could block forever, and a symbolic
+ * link leads to a file that does not belong to the store. */
 static int sql_check_file(const char *path, struct br_err *err)
 {
     struct stat info;
@@ -245,7 +245,8 @@ int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool
         return rc;
     if (sqlite3_open_v2(path, &sql->db, flags, sqlite3_vfs_find(SQL_VFS) ? SQL_VFS : NULL) !=
         SQLITE_OK) {
-        rc = sql_check_file(path, err); /* the file may have been deleted meanwhile */
+        /* if the file has been deleted since the first check, report that instead */
+        rc = sql_check_file(path, err);
         if (!rc)
             rc = sql->db ? br_sql_fail(sql, err) : br_err_set(err, BR_ENOMEM, "out of memory");
     }

@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 
-/* PRAGMA user_version of new partitions; partitions of older versions are read but not written */
+/* version of new partitions (PRAGMA user_version); older partitions are read but not written */
 #define BR_SQL_VERSION 2
 #define BR_SQL_SUMS 2 /* first version of a partition that has the table `sums` */
 
@@ -70,8 +70,8 @@ enum br_sql_id {
 
 struct br_sql {
     sqlite3 *db;
-    int version; /* PRAGMA user_version of the open partition */
-    /* largest size in bytes that the -shm file had so far; 0: no size is known */
+    int version; /* version of the open partition (PRAGMA user_version) */
+    /* largest size of the -shm file so far, in bytes; 0: unknown */
     int64_t index_bytes;
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];
 };
@@ -87,8 +87,8 @@ enum br_sql_open { BR_SQL_READ, BR_SQL_WRITE, BR_SQL_CREATE };
  * before anything in it is evaluated. Returns 0 or, with a message:
  *
  * - BR_ENOTFOUND: the file does not exist, or has no tables yet
- * - BR_EPROTO: SQLite reports damage; br_sql_check_damage confirms it
- * - BR_EUNSUPPORTED: a newer version, not a partition, or not a regular file
+ * - BR_EPROTO: SQLite reports damage, which br_sql_check_damage can confirm
+ * - BR_EUNSUPPORTED: the file has a newer version, is not a partition, or is not a regular file
  * - BR_EFULL, BR_EIO, BR_ENOMEM */
 int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool sync_full,
                 struct br_err *err);
@@ -110,8 +110,8 @@ int br_sql_check_damage(const char *path, struct br_err *err);
 /* Returns true if the database contains spans or samples, or cannot be read. */
 bool br_sql_has_rows(struct br_sql *sql);
 
-/* Returns a prepared statement, reset and without bound values. Returns NULL if it cannot be
- * prepared. */
+/* Returns a prepared statement that is reset and has no bound values. Returns NULL if the
+ * statement cannot be prepared. */
 sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id);
 
 /* Runs a statement that returns no rows. Returns 0 or a code of br_sql_fail. `statement` may be

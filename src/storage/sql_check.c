@@ -8,11 +8,13 @@
 #include "storage/pack.h"
 #include "storage/sql.h"
 
-#define SCHEMA_BYTES (16u << 20) /* most bytes of memory for reading a schema */
-#define SCHEMA_STEPS 100000      /* most virtual machine steps of SQLite for reading a schema */
-#define LENGTH_MAX (512 << 20)   /* most bytes of a value in an untrusted database */
-#define SUMS_TABLES 2            /* number of tables and indexes that BR_SQL_SUMS introduced */
-/* most bytes (one page) of a database whose tables were not committed */
+#define SCHEMA_BYTES (16u << 20) /* most bytes of memory that reading a schema may use */
+/* most virtual machine steps of SQLite that reading a schema may take */
+#define SCHEMA_STEPS 100000
+#define LENGTH_MAX (512 << 20) /* most bytes of a value in an untrusted database */
+/* number of tables and indexes that were added in version BR_SQL_SUMS */
+#define SUMS_TABLES 2
+/* most bytes (one page) of a database without committed tables */
 #define EMPTY_BYTES 8192
 /* number of checks that must find damage before a database counts as damaged */
 #define CHECKS_NEEDED 2
@@ -26,11 +28,11 @@ void br_sql_confine(sqlite3 *db)
     (void)sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     (void)sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     (void)sqlite3_limit(db, SQLITE_LIMIT_LENGTH, LENGTH_MAX);
-    (void)sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); /* needed for VACUUM INTO */
+    (void)sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); /* VACUUM INTO attaches a database */
 }
 
-/* Returns true if `text` is literally a statement of br_sql_schema: SQLite stores statements as
- * they were written. */
+/* Returns true if `text` equals a statement of br_sql_schema. SQLite stores the statements
+ * exactly as they were written. */
 static bool sql_check_has(const char *text)
 {
     const char *at = text ? strstr(br_sql_schema(), text) : NULL;
@@ -94,9 +96,9 @@ static int sql_check_stop(void *arg)
     return 1;
 }
 
-/* Returns true if a database that seems empty may contain tables, because its file is too large
- * for an empty database. The size is checked because reads that failed while SQLite opened the
- * file are not counted. */
+/* Returns true if a database in which SQLite found no tables may contain some, because its file
+ * is too large for an empty database. Reads that failed while SQLite opened the file are not
+ * counted, so only the size can reveal them. */
 static bool sql_check_is_behind(sqlite3 *db)
 {
     struct stat info;
@@ -131,8 +133,8 @@ bool br_sql_has_rows(struct br_sql *sql)
 
 /* --- Damage ---------------------------------------------------------------------------------- */
 
-/* Checks the structure of a database. integrity_check reports failed reads like damage, so
- * failed reads are recognised by the text of the report. */
+/* Checks the structure of a database. integrity_check reports failed reads like damage, so the
+ * text of its report is searched for failed reads. */
 static int sql_check_structure(struct br_sql *sql, struct br_err *err)
 {
     sqlite3_stmt *statement = NULL;

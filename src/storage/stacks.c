@@ -215,15 +215,14 @@ static void stack_tree_pack_nodes(const struct br_stack_tree *stacks, uint32_t f
                                   uint32_t count, struct br_pack *plain)
 {
     for (uint32_t i = first; i < first + count; i++) {
-        /* A parent precedes its children, in most cases directly, so the distance from a node to
-         * its parent is small. */
+        /* In most cases a node directly follows its parent, so this distance is small. */
         br_pack_varint(plain, i + 1 - stacks->nodes[i].parent);
         br_pack_varint(plain, stacks->nodes[i].function);
     }
 }
 
-/* Writes the functions and nodes added since the last call. A pack that was not full at the last
- * call is written again. */
+/* Writes the functions and nodes added since the last call. The last pack of the previous call
+ * is written again if it was not full. */
 int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
                        struct br_pack_codec *codec, struct br_err *err)
 {

@@ -10,15 +10,16 @@
 #include "storage/pack.h"
 #include "storage/sql.h"
 
-/* A partition is sealed at half of each limit; a write that exceeds a limit is rejected. */
+/* Limits of a partition. A partition that reaches half of a limit is sealed; a write that would
+ * exceed a limit is rejected. */
 #define BR_STACK_NODES_MAX (4u << 20)
 #define BR_FUNCTIONS_MAX (1u << 20)
-/* bytes of all function names and files of a partition */
+/* most bytes of all function names and files of a partition together */
 #define BR_FUNCTION_BYTES_MAX (128u << 20)
-#define BR_FUNCTION_NAME_MAX 4096u /* bytes of a function name; longer names are cut */
+#define BR_FUNCTION_NAME_MAX 4096u /* most bytes of a function name; longer names are cut */
 
-/* Entries in one pack, of nodes or of functions. The first entry of a pack has a number that is
- * a multiple of this size, so a query can read only the packs it needs. */
+/* Number of entries (nodes or functions) in one pack. The first entry of a pack has a number
+ * that is a multiple of this size. A query can therefore read only the packs it needs. */
 #define BR_STACK_PACK_NODES 1024u
 #define BR_STACK_PACK_FUNCTIONS 256u
 
@@ -27,7 +28,7 @@ struct br_stack_node {
 };
 
 struct br_stack_function {
-    /* `at` is the offset in `texts` of the name, which the file follows */
+    /* `at` is the offset of the name in `texts`; the file follows the name */
     uint32_t at, name_len, file_len;
 };
 
@@ -38,7 +39,7 @@ struct br_stack_tree {
     uint32_t n_nodes, cap_nodes, n_functions, cap_functions, texts_len, cap_texts;
     /* most nodes that the tree may have; set by br_stack_tree_allow */
     uint32_t max_nodes;
-    /* numbers of nodes and functions that are in the database */
+    /* number of nodes and number of functions that have been written to the database */
     uint32_t saved_nodes, saved_functions;
     struct br_index nodes_index, functions_index;
 };
@@ -57,8 +58,8 @@ int br_stack_tree_function(struct br_stack_tree *stacks, const void *name, size_
  * Before the first call, the limit is BR_STACK_NODES_MAX. */
 void br_stack_tree_allow(struct br_stack_tree *stacks, size_t count);
 
-/* Finds or adds the child of `parent` whose function is `function`, and stores its number in
- * `*ret`. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Finds or adds the child of `parent` whose function is `function`, and stores the child's
+ * number in `*ret`. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t function,
                        uint32_t *ret);
 
@@ -75,9 +76,9 @@ int br_stack_tree_load(struct br_stack_tree *stacks, struct br_sql *sql,
 /* Returns true when the tree has so many nodes or functions that the partition must be sealed. */
 bool br_stack_tree_full(const struct br_stack_tree *stacks);
 
-/* Decode one pack of functions or of nodes. `back` is the distance from a node to its parent.
- * `data` is borrowed until return. Both return 0, BR_EPROTO, or the first code other than 0 that
- * `fn` returns. */
+/* br_stack_tree_read_functions decodes one pack of functions, and br_stack_tree_read_nodes one
+ * pack of nodes. `back` is a node's number minus the number of its parent. `data` is borrowed
+ * until return. Both return 0, BR_EPROTO, or the first code other than 0 that `fn` returns. */
 typedef int br_stack_tree_function_fn(void *arg, const void *name, size_t name_len,
                                       const void *file, size_t file_len);
 int br_stack_tree_read_functions(const uint8_t *data, size_t len, br_stack_tree_function_fn *fn,

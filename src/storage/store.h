@@ -8,8 +8,8 @@
  * Readers and the writer never wait for each other (SQLite's WAL).
  *
  * Spans and samples are stored independently and joined when they are read: a sample names its span
- * by trace id and span id (Sample.link_index). The `join` processor has set these to the deepest
- * span in which the sample was taken.
+ * by trace id and span id (Sample.link_index). The `join` processor has set these ids to the
+ * deepest span in which the sample was taken.
  *
  * Span ids are the eight bytes on the wire, read as in br_span_head; trace ids are 16 bytes. Times
  * are Unix nanoseconds.
@@ -33,9 +33,9 @@ struct br_store;
 
 struct br_store_config {
     const char *directory;
-    /* limit on the bytes of all partitions; above the limit the oldest partition is deleted */
+    /* limit on the bytes of all partitions together; above it, the oldest partition is deleted */
     uint64_t max_bytes;
-    /* nanoseconds after its last write when a partition is deleted; 0: never */
+    /* a partition is deleted this many nanoseconds after its last write; 0: never */
     uint64_t max_age_ns;
     /* a partition is sealed when its spans plus a tenth of its samples reach this number */
     uint64_t partition_rows;
@@ -46,13 +46,13 @@ struct br_store_config {
 };
 
 /* Returns a reference to the store that the exporter `id` writes to, and from which other
- * components read. All workers of a service share the store. The store is closed until
- * br_store_open. Returns NULL if memory runs out. */
+ * components read. All workers of a service share the store. The store is not open before
+ * br_store_open is called. Returns NULL if memory runs out. */
 struct br_store *br_store_get(struct br_host *host, const char *id);
 
 /* Writes the default directory of a store: $XDG_DATA_HOME/braid or ~/.local/share/braid (XDG
- * Base Directory Specification). Returns false if neither variable is set, or the path does not
- * fit. */
+ * Base Directory Specification). Returns false if neither XDG_DATA_HOME nor HOME is set, or if
+ * the path does not fit in `size` bytes. */
 bool br_store_default_directory(char *ret, size_t size);
 
 /* Releases a reference to the store. Closes the store if this was the last reference. Accepts
@@ -71,10 +71,11 @@ bool br_store_is_open(const struct br_store *store);
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Writes items of either signal in one transaction. The items must not contain references
- * (br_item_inline_references), and are not changed. If `n_items` is 0, only checks for
- * partitions that are too old. May be called in any thread; waits for other writers. Returns 0
- * if everything is committed. Otherwise nothing is committed, and the code has a message:
+/* Writes items of both signals (traces and profiles) in one transaction. The items must not
+ * contain references (br_item_inline_references), and are not changed. If `n_items` is 0, only
+ * checks for partitions that are too old. May be called in any thread; waits for other writers.
+ * Returns 0 if everything is committed. Otherwise nothing is committed, and the code has a
+ * message:
  *
  * - BR_EFULL: the disk is full; a retry may succeed
  * - BR_EINVAL: an item cannot be stored
@@ -82,8 +83,8 @@ bool br_store_is_open(const struct br_store *store);
 int br_store_write(struct br_store *store, const struct br_item *const *items, size_t n_items,
                    struct br_err *err);
 
-/* A range of Unix times in nanoseconds, from the oldest to the newest stored time. Both are 0 if
- * the store is empty. */
+/* A range of Unix times in nanoseconds, from the oldest to the newest stored time. Both times
+ * are 0 if the store is empty. */
 struct br_store_range {
     uint64_t oldest_ns, newest_ns;
 };
@@ -93,11 +94,12 @@ struct br_store_usage {
     uint64_t bytes, max_bytes;
     uint64_t n_partitions; /* number of partitions that can be read */
     uint64_t n_damaged;    /* number of partitions that were found to be damaged, and renamed */
-    /* number of partitions that could not be read, or have foreign files; reading is tried again */
+    /* number of partitions whose files could not be read, or are not partitions; the store tries
+     * again to read them */
     uint64_t n_unread;
     uint64_t n_spans, n_samples;
-    /* items since the start that lost data because they expanded too much through references
-     * (storage/chunks.h) */
+    /* number of items since the start that lost data because they expanded too much through
+     * references (storage/chunks.h) */
     uint64_t n_shortened;
     /* ranges of the start times of spans and of the times of samples */
     struct br_store_range spans, samples;
@@ -112,16 +114,18 @@ uint64_t br_store_generation(const struct br_store *store);
 
 /* --- Reading --------------------------------------------------------------------------------- */
 
-/* One query, in one thread. The arguments of a callback are valid during the call. Their texts,
- * labels and series are in `arena`, as are returned values, and stay valid until
+/* One query, in one thread. The arguments of a callback are valid during the call. Returned
+ * values, and the texts, labels and series of arguments, are in `arena` and stay valid until
  * br_store_query_end. */
 struct br_store_query {
     struct br_store *store;
     struct br_arena *arena;
-    uint64_t deadline_ms; /* time on the monotonic clock at which the query is cut; 0: never */
+    /* time at which the query is cut (ended early), in milliseconds of the monotonic clock; 0:
+     * never */
+    uint64_t deadline_ms;
     /* limit on the memory of the query in bytes, including the arena; 0: unlimited */
     size_t max_bytes;
-    /* why the query ended early (time, memory); NULL: the query did not end early */
+    /* why the query was cut: it took too much time or memory; NULL: the query was not cut */
     const char *cut;
     /* why the result is incomplete or differs from the request although the query was not cut;
      * NULL: nothing to report */
@@ -146,9 +150,9 @@ void br_store_query_end(struct br_store_query *query);
 /* A span that was read from the store. */
 struct br_stored_span {
     uint8_t trace_id[16];
-    uint64_t span_id, parent_id; /* ids in the byte order of br_span_head */
+    uint64_t span_id, parent_id; /* span ids in the byte order of br_span_head */
     uint64_t start_ns, end_ns;
-    uint64_t duration_ns; /* nanoseconds; 0 if the span ends before it starts */
+    uint64_t duration_ns; /* duration in nanoseconds; 0 if the span ends before it starts */
     /* `service` is "unknown_service" if the resource has no service.name */
     const char *service, *name;
     uint8_t kind, status; /* values of Span.SpanKind and Status.StatusCode */
@@ -178,13 +182,13 @@ enum br_span_order { BR_SPANS_NEWEST, BR_SPANS_SLOWEST };
 struct br_span_filter {
     /* the span starts in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no end */
     uint64_t from_ns, until_ns;
-    const char *service, *name; /* exact service and span name; NULL: any */
+    const char *service, *name; /* exact service name and exact span name; NULL: any name */
     uint64_t min_duration_ns;
     uint64_t max_duration_ns; /* longest duration in nanoseconds; 0: unlimited */
     bool roots;               /* selects only spans without a parent */
     bool failed;              /* selects only spans whose status is ERROR */
-    /* attributes by which blocks are skipped; the caller must still compare the attributes of
-     * each span */
+    /* attributes that a block's Bloom filter is searched for, so that blocks without them are
+     * skipped; the caller must still compare the attributes of each span */
     const struct br_span_needle *needles;
     size_t n_needles;
     enum br_span_order order;
@@ -195,13 +199,13 @@ struct br_span_filter {
 typedef bool br_span_fn(const struct br_stored_span *span, void *arg);
 
 /* Calls `fn` for the spans that the filter selects, in the order given by the filter. Returns 0,
- * BR_EIO or BR_ENOMEM. If the query was cut, the result is incomplete and the function returns
- * 0. */
+ * BR_EIO or BR_ENOMEM. If the query was cut (query->cut), the result is incomplete and the
+ * function returns 0. */
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,
                    br_span_fn *fn, void *arg, struct br_err *err);
 
 /* Calls `fn` for each span of a trace, ordered by start. Returns 0, BR_EIO or BR_ENOMEM. If the
- * query was cut, the result is incomplete and the function returns 0. */
+ * query was cut (query->cut), the result is incomplete and the function returns 0. */
 int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_span_fn *fn,
                    void *arg, struct br_err *err);
 
@@ -216,13 +220,14 @@ typedef bool br_name_fn(const char *name, uint64_t count, void *arg);
 /* br_store_services calls `fn` for the services that have spans in [from, until).
  * br_store_operations calls `fn` for the operations (span names) of one service. `fn` receives
  * the number of spans of each name. Both functions return 0, BR_EIO or BR_ENOMEM; if the query
- * was cut, the list is incomplete and they return 0. */
+ * was cut (query->cut), the list is incomplete and they return 0. */
 int br_store_services(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
                       br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_operations(struct br_store_query *query, const char *service, uint64_t from_ns,
                         uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 
-/* Kinds of objects that own attributes. The database contains these numbers. */
+/* Kinds of objects that own attributes. The database contains these numbers, so they must not
+ * change. */
 enum br_key_scope {
     BR_KEYS_OF_SPANS,
     BR_KEYS_OF_RESOURCES,
@@ -234,8 +239,8 @@ enum br_key_scope {
 
 /* br_store_span_keys calls `fn` for the attribute keys of one scope. br_store_span_values calls
  * `fn` for the values of one key of spans or resources. Both functions read all partitions that
- * overlap [from, until), and return 0, BR_EIO or BR_ENOMEM. If the query was cut, the list is
- * incomplete and they return 0. */
+ * overlap [from, until), and return 0, BR_EIO or BR_ENOMEM. If the query was cut (query->cut),
+ * the list is incomplete and they return 0. */
 int br_store_span_keys(struct br_store_query *query, enum br_key_scope scope, uint64_t from_ns,
                        uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_span_values(struct br_store_query *query, const char *key, bool resource,
@@ -251,8 +256,8 @@ struct br_matcher {
     enum br_matcher_type type;
 };
 
-/* The labels of a series are sorted by name, and include Pyroscope's service_name and
- * __profile_type__. */
+/* A label of a series. The labels of a series are sorted by name, and include Pyroscope's
+ * service_name and __profile_type__. */
 struct br_series_label {
     const char *name, *value;
 };
@@ -264,50 +269,53 @@ struct br_stored_series {
     /* hash of the labels, `source` and `per_sample`; equal series have equal hashes in all
      * partitions */
     uint64_t hash;
-    /* hash of the labels that all samples of a profile share, so it identifies the process; 0:
-     * unknown */
+    /* hash of the labels that all samples of a profile share; the hash identifies the process;
+     * 0: unknown */
     uint64_t source;
-    uint64_t per_sample; /* value of one sample according to the profile's period; 0: unknown */
+    /* value that one sample stands for, according to the profile's period; 0: unknown */
+    uint64_t per_sample;
 };
 
-/* Receives a series. Returns false to stop the iteration. As `select_series`, returns false to
- * leave the series out. */
+/* Receives a series. Returns false to stop the iteration. A function used as `select_series`
+ * returns false to leave the series out. */
 typedef bool br_series_fn(const struct br_stored_series *series, void *arg);
 
 #define BR_CALL_SITE_MAX 1024
 
 /* A filter of samples. A sample must fulfil all conditions. A zeroed filter selects all samples. */
 struct br_sample_filter {
-    /* times in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no end */
+    /* the sample's time is in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no
+     * end */
     uint64_t from_ns, until_ns;
-    const char *type; /* profile type in five parts; NULL: any */
+    const char *type; /* profile type in five parts; NULL: any type */
     const struct br_matcher *matchers;
     size_t n_matchers;
-    /* the sample belongs to one of these spans; ignored if there are none */
+    /* the sample belongs to one of these spans; ignored if the list is empty */
     const uint64_t *span_ids;
     size_t n_span_ids;
-    /* the sample belongs to one of these traces; ignored if there are none */
+    /* the sample belongs to one of these traces; ignored if the list is empty */
     const uint8_t (*trace_ids)[16];
     size_t n_trace_ids;
-    /* selects among the series that fulfil the other conditions; NULL: all of them */
+    /* selects some of the series that fulfil the other conditions; NULL: all of them are
+     * selected */
     br_series_fn *select_series;
     void *select_arg;
-    /* names of the functions that stacks begin with, the outermost first; at most
-     * BR_CALL_SITE_MAX */
+    /* the sample's stack begins with functions of these names, the outermost first; at most
+     * BR_CALL_SITE_MAX names */
     const char *const *call_site;
     size_t n_call_site;
-    /* for br_store_samples: adds up the samples of all spans, so span_id and trace_id are 0.
-     * Much faster if spans are not needed */
+    /* for br_store_samples: adds the samples of all spans together, so span_id and trace_id are
+     * 0; much faster if spans are not needed */
     bool spans_together;
-    bool each; /* for br_store_samples: returns each sample instead of sums */
+    bool each; /* for br_store_samples: passes each sample to `fn` instead of sums */
 };
 
 /* The sum of samples of one series, type and span. */
 struct br_stored_samples {
     const struct br_stored_series *series;
-    uint8_t trace_id[16]; /* trace of the span; zeros: the samples have no trace id */
-    uint64_t span_id;     /* span of the samples; 0: the samples have no span */
-    uint64_t time_ns;     /* Unix time of the first sample */
+    uint8_t trace_id[16]; /* trace id of the samples; zeros: the samples have no trace id */
+    uint64_t span_id;     /* span id of the samples; 0: the samples have no span */
+    uint64_t time_ns;     /* time of the first sample, in Unix nanoseconds */
     /* Number of samples: the value divided by series->per_sample, rounded, and at least 1 unless
      * the value is 0. If per_sample is unknown, this is the number of stored values */
     uint64_t count;
@@ -321,7 +329,7 @@ typedef bool br_samples_fn(const struct br_stored_samples *samples, void *arg);
 /* Calls `fn` for the selected samples, summed by series, span and time step. The order of the
  * calls is undefined. Steps begin at `from_ns`; a `step_ns` of 0 means one step for the whole
  * range. Returns 0, BR_EINVAL for an invalid regular expression, BR_EIO or BR_ENOMEM. If the
- * query was cut, the result is incomplete and the function returns 0. */
+ * query was cut (query->cut), the result is incomplete and the function returns 0. */
 int br_store_samples(struct br_store_query *query, const struct br_sample_filter *filter,
                      uint64_t step_ns, br_samples_fn *fn, void *arg, struct br_err *err);
 
@@ -334,6 +342,6 @@ int br_store_flame(struct br_store_query *query, const struct br_sample_filter *
 
 /* Calls `fn` once for each series that matches the range, type and matchers of the filter.
  * Returns 0, BR_EINVAL for an invalid regular expression, BR_EIO or BR_ENOMEM. If the query was
- * cut, the list is incomplete and the function returns 0. */
+ * cut (query->cut), the list is incomplete and the function returns 0. */
 int br_store_series(struct br_store_query *query, const struct br_sample_filter *filter,
                     br_series_fn *fn, void *arg, struct br_err *err);

@@ -7,7 +7,7 @@
 #include "storage/stacks.h"
 
 #define TEXT_MAX (2 * BR_FUNCTION_BYTES_MAX)
-#define NOT_READ UINT32_MAX /* marks a parent or a name offset that was not read */
+#define NOT_READ UINT32_MAX /* value of a parent or a name offset that has not been read */
 
 struct tree_nodes {
     uint32_t parents[BR_STACK_PACK_NODES], functions[BR_STACK_PACK_NODES];
@@ -74,7 +74,8 @@ static void *tree_block(struct br_store_tree *tree, void ***list, uint32_t *coun
 
 struct tree_reading {
     struct br_store_tree *tree;
-    /* index of the next entry: the number of a function, or the number of a node minus 1 */
+    /* index of the next entry in the pack: the number of a function, or the number of a node
+     * minus 1 */
     uint32_t at;
 };
 
@@ -82,7 +83,7 @@ static int tree_put_text(struct br_store_tree *tree, const void *data, size_t le
 {
     size_t need = (size_t)tree->text_len + len + 1;
     if (need > TEXT_MAX)
-        return BR_EPROTO; /* the store never writes so many texts */
+        return BR_EPROTO; /* the partition is damaged: the store never writes so many texts */
     if (need > tree->cap_text) {
         uint32_t cap = (uint32_t)(need < TEXT_MAX / 2 ? 2 * need : TEXT_MAX);
         char *text = br_realloc_for(BR_HOLDER_STORE, tree->text, cap);
@@ -116,7 +117,7 @@ static int tree_on_function(void *arg, const void *name, size_t name_len, const 
         return BR_ENOMEM;
     uint32_t *place = &block->at[number % BR_STACK_PACK_FUNCTIONS];
     if (*place != NOT_READ)
-        return 0; /* the function was read before, when the pack was shorter */
+        return 0; /* the function was read earlier, from a pack with fewer functions */
     int rc = tree_put_text(tree, name, name_len);
     if (!rc)
         rc = tree_put_text(tree, file, file_len);
@@ -222,8 +223,8 @@ static int tree_load_node(struct br_store_query *query, struct br_store_view *vi
                : tree_read_pack(query, view, BR_SQL_FUNCTIONS_AT, function, err);
 }
 
-/* Loads all nodes of a set, from the highest number down. Parents have lower numbers, so a
- * parent is in the set before the loop reaches it. */
+/* Loads all nodes of a set, from the highest number down. Adds the parent of each node to the
+ * set; the loop reaches the parent later, because its number is lower. */
 static int tree_load_set(struct br_store_query *query, struct br_store_view *view,
                          const struct br_store_node_set *set, struct br_err *err)
 {

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Caches the packs of a partition's stacks that a reader has read. A query needs few of the stacks,
- * so only the packs that contain them are read, and kept for the next query. For src/storage only.
+ * Caches the parts of a partition's stacks that a reader has read. The stacks are stored in packs.
+ * A query needs few stacks, so only the packs that contain these stacks are read, and they are kept
+ * for the next query. For src/storage only.
  */
 #pragma once
 
 #include "storage/view.h"
 
 struct br_store_tree {
-    /* blocks of BR_STACK_PACK_NODES nodes; NULL: the block was not read */
+    /* array of blocks of BR_STACK_PACK_NODES nodes each; an entry is NULL until its block is
+     * read */
     void **nodes;
-    /* blocks of BR_STACK_PACK_FUNCTIONS functions; NULL: the block was not read */
+    /* array of blocks of BR_STACK_PACK_FUNCTIONS functions each; an entry is NULL until its
+     * block is read */
     void **functions;
-    uint32_t n_nodes, n_functions; /* numbers of entries in `nodes` and in `functions` */
+    uint32_t n_nodes, n_functions; /* lengths of the arrays `nodes` and `functions` */
     /* names of the functions, each followed by the file of the function */
     char *text;
     uint32_t text_len, cap_text;
@@ -31,8 +34,8 @@ struct br_store_node_set {
 int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
                        const struct br_store_node_set *set, bool *ret, struct br_err *err);
 
-/* Returns the parent (which has a lower number) and the function of a node. The node must have
- * been read, and must not be the root. */
+/* Returns the parent of a node, which has a lower number than the node, and the node's function.
+ * The node must have been read, and must not be the root. */
 void br_store_tree_node(const struct br_store_tree *tree, uint32_t node, uint32_t *ret_parent,
                         uint32_t *ret_function);
 
@@ -57,8 +60,9 @@ struct br_store_callsite {
     /* function names of the call site, the outermost function first */
     const char *const *names;
     size_t n_names;                   /* number of function names, at most BR_CALL_SITE_MAX */
-    const struct br_store_view *view; /* the partition whose nodes are in `states` */
-    uint16_t *states;                 /* state of each node (callsite.c), by node number */
+    const struct br_store_view *view; /* partition to whose nodes `states` applies */
+    /* states by node number; the values are defined in callsite.c */
+    uint16_t *states;
     uint32_t n_states, cap_states, cap_words;
     struct br_store_node_set unknown;
     bool no_memory;

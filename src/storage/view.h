@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations shared by the queries of spans and of samples: the partitions as one query sees
- * them. For src/storage only. */
+/* Declarations shared by the queries of spans and of samples. A view is a partition as one query
+ * sees it. For src/storage only. */
 #pragma once
 
 #include "attribute/regex.h"
@@ -14,11 +14,11 @@ struct br_store_view {
     struct br_store_totals totals;
     /* connection to the partition; NULL: not open, or the partition cannot be read */
     struct br_store_reader *reader;
-    /* calls of br_store_view_open that are not closed; at 0, the reader may be closed to open
-     * another */
+    /* number of calls of br_store_view_open without a br_store_view_close yet; at 0, the reader
+     * may be closed so that another can be opened */
     unsigned uses;
     bool failed;
-    /* why the partition cannot be read, if known beforehand; NULL: it can be read */
+    /* why the partition cannot be read, if this was known when the query began; otherwise NULL */
     const char *unread;
     /* service and name of each operation, by operation number; NULL: not read yet */
     const char **services, **names;
@@ -28,13 +28,13 @@ struct br_store_view {
 #define BR_STORE_BODIES 4 /* number of block bodies that a query caches */
 
 struct br_store_body {
-    struct br_store_view *view; /* partition of the cached block; NULL: the entry is empty */
+    struct br_store_view *view; /* view whose block is cached; NULL: the entry is empty */
     int64_t block;
-    /* number of the last use, for eviction: the entry with the smallest number is evicted */
+    /* counter value at the last use of the entry; the entry with the smallest value is evicted */
     uint64_t used;
     struct br_pack plain;
     uint32_t n_spans, n_heads, cap_heads;
-    uint32_t spans[BR_BLOCK_SPANS]; /* offset of each span in `plain` */
+    uint32_t spans[BR_BLOCK_SPANS]; /* offset of each span of the block in `plain` */
     struct {
         const uint8_t *copy; /* copy of the resource or scope in the arena; NULL: not copied yet */
         size_t at, len;
@@ -42,14 +42,14 @@ struct br_store_body {
 };
 
 struct br_store_query_state {
-    struct br_store_view *views; /* the partitions, the oldest first */
+    struct br_store_view *views; /* views of the partitions, the oldest partition first */
     uint32_t n_views;
     struct br_pack_codec codec;
     struct br_pack plain;
     struct br_columns columns;
     struct br_store_body bodies[BR_STORE_BODIES];
     uint64_t n_used;
-    size_t held_bytes; /* bytes held outside the arena */
+    size_t held_bytes; /* bytes of memory that the query holds outside the arena */
 };
 
 static inline struct br_store_query_state *
@@ -72,8 +72,8 @@ bool br_store_view_open(struct br_store_query *query, struct br_store_view *view
                         struct br_err *err);
 void br_store_view_close(struct br_store_view *view);
 
-/* Handles a failure to read a partition. Returns 0 if the query continues without the partition
- * or was cut. Otherwise returns an error code. */
+/* Handles a failure to read a partition. Returns 0 if the query was cut, or if the query
+ * continues without the partition. Returns an error code if the query must fail. */
 int br_store_view_failed(struct br_store_query *query, struct br_store_view *view, int code,
                          struct br_err *err);
 
@@ -91,7 +91,8 @@ const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *state
 bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from_ns,
                              uint64_t until_ns);
 
-/* Handles the last error of SQLite as br_store_view_failed does. Returns the same codes. */
+/* Handles the last error of SQLite in the same way as br_store_view_failed, and returns the same
+ * codes. */
 int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err);
 
@@ -116,10 +117,13 @@ struct br_store_matching {
     struct br_err *err;
     struct br_regex regex;
     struct br_regex_time time;
-    /* compiled regular expression of each matcher; NULL: the matcher has none */
+    /* compiled regular expression of each matcher; NULL: the matcher has no regular expression */
     pcre2_code **patterns;
-    struct br_map *known; /* series of all partitions: hash to struct br_stored_series */
-    /* series of the current view, by their ids; NULL: the filter does not select the series */
+    /* map from the hash of a series to its struct br_stored_series, for the series of all
+     * partitions */
+    struct br_map *known;
+    /* series of the current view, by their ids in the partition; NULL: the filter does not
+     * select the series */
     const struct br_stored_series **series;
     uint32_t n_series, cap_series;
 };

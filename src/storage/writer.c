@@ -7,15 +7,16 @@
 #include "storage/internal.h"
 
 #define SAMPLES_A_ROW 10u
-/* a partition is sealed when its size reaches max_bytes divided by this number */
+/* a partition is sealed when its size reaches max_bytes divided by PARTITIONS_LEAST */
 #define PARTITIONS_LEAST 8u
 #define TRIES_MAX 3
-#define FAILURES_MAX 8 /* consecutive failures after which the next partition is tried */
+/* number of consecutive failures after which items are written to the next partition */
+#define FAILURES_MAX 8
 
 struct br_store_writer {
     struct br_store *store;
     struct br_store_partition *partition; /* the open partition; NULL: no partition is open */
-    /* identity of the database and its write-ahead log at the first transaction */
+    /* identities of the database file and of its write-ahead log, taken at the first transaction */
     struct br_file_id file, log;
     unsigned n_failures; /* number of consecutive failures */
     struct br_sql sql;
@@ -78,8 +79,8 @@ static bool writer_is_full(const struct br_store *store, const struct br_store_p
     return config->max_bytes && partition->bytes >= config->max_bytes / PARTITIONS_LEAST;
 }
 
-/* Returns the newest partition with a reference. Returns NULL if the list is empty, or if the
- * newest partition cannot take more data. */
+/* Takes a reference to the newest partition and returns the partition. Returns NULL if the list
+ * is empty, or if no more data can be written to the newest partition. */
 static struct br_store_partition *writer_newest(struct br_store *store)
 {
     struct br_store_partition *partition = NULL;
@@ -117,7 +118,7 @@ static int writer_open(struct br_store_writer *writer, struct br_err *err)
                          writer->store->config.sync_full, err);
         if (!rc)
             rc = br_store_totals_read(&writer->sql, &writer->totals, err);
-        /* The partition was created, but nothing was committed to it. */
+        /* The partition was created earlier, but nothing has been committed to it. */
         if (rc == BR_ENOTFOUND && writer->sql.db && !writer->partition->totals.n_spans &&
             !writer->partition->totals.n_samples) {
             writer->totals = writer->partition->totals;
@@ -203,8 +204,8 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     return rc;
 }
 
-/* Closes the database, which writes the write-ahead log back even if the log's file was deleted.
- * Returns true if all committed data is in the database afterwards. */
+/* Closes the database: SQLite then copies the write-ahead log into it, even if the log's file
+ * was deleted. Returns true if the database afterwards contains all committed data. */
 static bool writer_is_committed(struct br_store_writer *writer)
 {
     struct br_store_totals found = {0};
@@ -219,8 +220,8 @@ static bool writer_is_committed(struct br_store_writer *writer)
            found.n_samples == writer->totals.n_samples;
 }
 
-/* Checks that the open files are still the files at their paths. Writes to deleted or replaced
- * files would succeed, but the data would be lost. */
+/* Checks that the open files are still at their paths. Writing to a file that was deleted or
+ * replaced would succeed, but the data would be lost. */
 static int writer_check_files(struct br_store_writer *writer, struct br_err *err)
 {
     const char *path = writer->partition->path;
@@ -244,9 +245,8 @@ static int writer_write(struct br_store_writer *writer, const struct br_item *co
     return rc ? rc : writer_check_files(writer, err);
 }
 
-/* Returns true if the next partition may accept the items, because the open partition is
- * damaged, was deleted, cannot be opened, failed repeatedly, or had no room for the names in the
- * items. */
+/* Returns true if the next partition may accept the items: the open partition is damaged, was
+ * deleted, cannot be opened, failed repeatedly, or had no room for the names in the items. */
 static bool writer_may_retry(struct br_store_writer *writer, int rc, bool had_data, const char *why)
 {
     bool opened = writer->file.ino;
@@ -263,7 +263,8 @@ static bool writer_may_retry(struct br_store_writer *writer, int rc, bool had_da
         (void)br_store_partition_check_damage(writer->store, writer->partition, why);
     }
     writer->n_failures = 0;
-    /* seal the partition even if it is not damaged, because the data read from it was damaged */
+    /* seal the partition even if its file is not damaged: the data that was read from it was
+     * damaged */
     writer_seal(writer);
     return true;
 }
@@ -299,7 +300,7 @@ int br_store_write(struct br_store *store, const struct br_item *const *items, s
     if (!atomic_load(&store->open))
         rc = br_err_set(&why, BR_EIO, "the store is not open");
     else if ((rc = br_store_lock_directory(store, &why)) == BR_EINVAL)
-        rc = BR_EIO; /* the code BR_EINVAL would mean that an item is invalid */
+        rc = BR_EIO; /* BR_EINVAL from this function would mean that an item is invalid */
     struct br_store_writer *writer = store->writer;
     bool locked = !rc, again = !rc && n_items;
     for (int attempt = 0; attempt < TRIES_MAX && again; attempt++)
