@@ -252,8 +252,9 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
  * yet. From then on the records are pending. */
 void br_item_received(struct br_item *item);
 
-/* Counts the item's records as restored from the durable queue of the exporter with this ledger,
- * which may be NULL. From then on the records are pending, and nobody waits for the item. */
+/* Counts the item's records as restored from the durable queue of the exporter with the ledger
+ * `exporter`, which may be NULL. From then on the records are pending. No sender waits for the
+ * item. */
 void br_item_restored(struct br_item *item, struct br_ledger *exporter);
 
 /* Notes that the sender of a received item was answered, or expects no answer. Called once for
