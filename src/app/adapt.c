@@ -429,8 +429,8 @@ static bool adapt_reads_client(const struct br_yaml *extension)
 }
 
 /* Checks an exporter's `auth`. Returns true if Braid does not support the authenticator and the
- * exporter has to be removed. A Collector in front of Braid does not pass on headers of clients, so
- * with `split`, it keeps exporters that send them. */
+ * exporter has to be removed. With `split`, the Collector keeps exporters that send headers of
+ * clients, because a Collector in front of Braid does not pass these headers on. */
 static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
 {
     const struct br_yaml *name = br_yaml_get(br_yaml_get(unit->node, "auth"), "authenticator");
@@ -438,7 +438,7 @@ static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
         name ? br_adapt_resolve(adapter, BR_EXTENSION, name) : NULL;
     bool by_client = adapter->adapt->split && extension && adapt_reads_client(extension->node);
     if (!extension || (extension->component && !by_client))
-        return false; /* the loader checks it */
+        return false; /* the loader checks a supported `auth` */
     const char *why = by_client ? "it sends headers from client requests"
                                 : "Braid does not have its authenticator";
     unit->refused = br_adapt_keep(
@@ -731,7 +731,7 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
             last--; /* without its last protocol the component is useless, so remove it */
     else if (kind == BR_EXPORTER && guard < chain->count &&
              strcmp(adapt_chain_key(chain, guard), "tls_settings") != 0)
-        last = 1; /* without its credentials or TLS the exporter must not send */
+        last = 1; /* an exporter without its credentials or TLS must not send, so remove it */
     for (size_t i = 2; i < last; i++)
         if (!chain->value[i].parent->keys && !adapt_chain_is_condition(chain, last))
             /* a rule without one of its conditions would match something else, so remove the

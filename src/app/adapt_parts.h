@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations that adapt.c, adapt_split.c and auth.c share. adapt.c removes unsupported parts
- * of a configuration, and adapt_split.c splits pipelines between Braid and a Collector. */
+/* Declarations that adapt.c and adapt_split.c share. adapt.c removes unsupported parts of a
+ * configuration, and adapt_split.c splits pipelines between Braid and a Collector. */
 #pragma once
 
 #include "app/adapt.h"

@@ -319,8 +319,8 @@ static void advice_loop(const struct br_pipeline *pipeline, const struct br_inst
 
 /* --- Durable queues --------------------------------------------------------------------------- */
 
-/* Returns the key with which a processor answers requests before it forwards them; NULL: it does
- * not. */
+/* Returns the key of the setting that makes a processor answer requests before it forwards them,
+ * or NULL if the processor forwards them first. */
 static const char *advice_answers_early(const struct br_instance *processor)
 {
     static const char *const holds[] = {"hold", "profile_hold"};

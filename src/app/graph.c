@@ -252,8 +252,8 @@ static bool graph_is_durable(const struct br_queue_config *queue)
     return queue->enabled && queue->storage;
 }
 
-/* Returns the queue in memory of an exporter. If a durable queue is in front, its requests have an
- * unlimited place here, and the result of each is reported back. */
+/* Returns an exporter's queue in memory. Behind a durable queue, the queue in memory has no
+ * limit for requests, and reports the result of each request back. */
 static struct br_queue *graph_queue(struct place *place, const struct br_queue_config *queue)
 {
     struct br_consumer *next = place->retry ? br_retry_input(place->retry) : &place->node.input;
