@@ -225,7 +225,7 @@ static size_t edit_run_end(const struct editor *editor, const struct br_yaml *pa
     return index;
 }
 
-/* Returns the offset after a pair or an item. A key may have no value. */
+/* Returns the offset after a pair or an item. The key of a pair may have no value. */
 static size_t edit_end_of(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
     size_t key = edit_end(editor, edit_head(parent, index)),
@@ -247,7 +247,8 @@ static void edit_cut_flow(struct editor *editor, const struct br_yaml *parent, s
     edit_change(editor, from, to > from ? to : from, &nothing);
 }
 
-/* Returns true if the line contains only blanks, and a dash if `dash` is set, before `start`. */
+/* Returns true if only blanks precede the offset `start` in its line. If `dash` is set, a dash
+ * may precede it, too. */
 static bool edit_is_first(const struct editor *editor, size_t start, bool dash)
 {
     size_t at = edit_line_start(editor, start);
@@ -368,7 +369,8 @@ static void edit_put(struct editor *editor, const struct br_yaml *key, const str
     edit_change(editor, from, to, &with);
 }
 
-/* The content of an alias is edited at its anchor. */
+/* Collects the changes of the nodes below `node`. Skips the content of an alias, which is edited
+ * at its anchor. */
 static void edit_walk(struct editor *editor, const struct br_yaml *node)
 {
     for (size_t i = 0; i < node->count && !node->alias && !editor->no_memory; i++) {

@@ -11,7 +11,7 @@ enum br_edit_kind {
     BR_EDIT_DROP,
     BR_EDIT_SET, /* replaces the value of a pair by `text` */
     /* inserts `key: text` into a map before the other pairs. The place is the key of the map,
-     * whose value may be absent. Several such edits add their pairs in order. */
+     * whose value may be absent. Several such edits for one map add their pairs in order. */
     BR_EDIT_PUT,
 };
 

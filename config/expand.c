@@ -32,8 +32,7 @@ struct brought {
     const char *text;
     size_t len;
     const char *file; /* name of the file that contained the text, or NULL */
-    /* the text is an empty default: it counts as an empty text, although YAML would read it as
-     * null */
+    /* the text is an empty default: the result is an empty text, although YAML would read null */
     bool empty;
 };
 
@@ -224,8 +223,8 @@ static void expand_mark_expanded(struct br_yaml *node)
         expand_mark_expanded(node->items[i]);
 }
 
-/* Parses the text of a reference as YAML. Sets `*ret` to NULL if the text is not YAML; it is
- * then plain text. */
+/* Parses the text of a reference as YAML. Sets `*ret` to NULL if the text is not YAML; the text
+ * is then used as plain text. */
 static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
                                 const struct brought *value, struct br_yaml **ret)
 {
@@ -266,7 +265,8 @@ static int expand_text_node(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* In quotes the result is a text, although a token may be "null" or look like a comment. */
+/* Returns true for a value in quotes whose reference brings a text that YAML reads as null:
+ * "null" itself or a text that looks like a comment. In quotes, such a value stays a text. */
 static bool expand_is_quoted_null(const struct br_yaml *at, const struct brought *value,
                                   const struct br_yaml *parsed)
 {
@@ -322,8 +322,8 @@ static int expand_inside(struct expand *expand, const struct br_yaml *at, const 
     return expand_text(expand, at, value.text, value.len, nested + 1, keep, out);
 }
 
-/* Expands a text. `keep` leaves $$ unchanged: inside a reference it is replaced once, when the
- * result is expanded. */
+/* Expands a text. If `keep` is true, $$ stays unchanged: inside a reference, $$ is replaced
+ * once, when the result is expanded. */
 static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
                        size_t len, unsigned nested, bool keep, struct br_str *out)
 {
@@ -344,7 +344,7 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
                     expand->errs, at, NULL,
                     "\"${\" has no closing \"}\"; write \"$${\" for the literal text");
             if (ref == 0) {
-                /* A secret may contain "${". */
+                /* The result of a reference may contain "${": a secret, for example. */
                 br_str_add(out, text + i, len - i);
                 return 0;
             }

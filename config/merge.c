@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "config/parts.h"
 
-/* Reads a whole file. The arena may keep `text` after a failed read; both are freed together. */
+/* Reads a whole file into the arena. `*ret_why` is the reason of BR_EIO and BR_ETOOBIG. */
 static int config_merge_read_all(int fd, struct br_arena *arena, const char **ret, size_t *ret_len,
                                  const char **ret_why)
 {
@@ -62,8 +62,9 @@ struct merge {
     struct br_yaml *tree;
 };
 
-/* Moves the pairs of `from` into `into`. If both have a key, two maps are merged. Otherwise the
- * pair of `from` replaces that of `into`, including its file position. */
+/* Moves the pairs of `from` into `into`. If both have a key with two maps, the maps are merged.
+ * If both have a key with other values, the pair of `from` replaces that of `into`, including
+ * its file position. */
 static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br_yaml *from)
 {
     for (size_t i = 0; i < from->count; i++) {
@@ -98,7 +99,7 @@ static struct br_yaml *config_merge_wrap(struct merge *merge, const struct br_ya
     return map;
 }
 
-/* Merges {a: {b: value}} for the path "a::b". */
+/* Merges the value at the path "a::b" as the map {a: {b: value}}. */
 static int merge_path(struct merge *merge, const struct br_yaml *at, const char *path,
                       const char *separator, struct br_yaml *value)
 {
@@ -200,8 +201,8 @@ static int merge_uri(struct merge *merge, const char *uri)
     return merge_file(merge, uri);
 }
 
-/* Moves the columns of a node, so that they count from the start of the argument that the user
- * typed. */
+/* Adds `by` to the columns in the first line, so that columns count from the start of the
+ * argument that the user typed. */
 static void config_merge_shift(struct br_yaml *node, int by)
 {
     if (node->line == 1)
@@ -247,7 +248,7 @@ static int config_merge_no_sources(struct merge *merge)
                        "no configuration is given: use --config file.yaml");
 }
 
-/* Merges all sources. An error in one source does not hide those of the next. */
+/* Merges all sources. An error in one source does not hide the errors of the next. */
 static int merge_all(struct merge *merge)
 {
     const struct br_config_sources *sources = merge->sources;

@@ -13,7 +13,7 @@
 #include "config/foreign.h"
 #include "config/parts.h"
 
-#define NAMES_MAX 128 /* most names in one table, including aliases */
+#define NAMES_MAX 128 /* largest number of names in one table, including aliases */
 #define CHOICES_SIZE 320
 
 struct reader {
@@ -209,7 +209,7 @@ static int option_choice_index(const struct br_option *option, const char *text)
     return -1;
 }
 
-/* Writes "one of a, b" with as many choices as fit. */
+/* Writes "one of a, b" with as many of the option's choices as fit. */
 static void option_print_choices(const struct br_option *option, char out[CHOICES_SIZE])
 {
     struct br_str str = {.data = out, .cap = CHOICES_SIZE, .max = CHOICES_SIZE - 1, .fixed = true};
@@ -416,7 +416,7 @@ static int option_read_nested(struct reader *reader, const struct br_option *opt
                               const struct br_yaml *node, const struct br_yaml *at,
                               const char *path, const char *name, void *field)
 {
-    /* br_err cuts a path when it stores it; sub-tables need the whole path. */
+    /* struct br_err stores a shortened path, but sub-tables need the whole path. */
     const char *whole = br_arena_printf(reader->arena, "%s%s%s", path, *path ? "::" : "", name);
     if (!whole)
         return br_errs_no_memory(reader->errs);
@@ -513,7 +513,8 @@ static void option_set_default(const struct br_option *option, void *field)
     }
 }
 
-/* Returns the index in the map of the row's key or alias, or `node->count`. */
+/* Returns the index of the row's key or alias in the map `node`, or `node->count` if both are
+ * absent. */
 static size_t option_find_key(const struct br_option *option, const struct br_yaml *node)
 {
     size_t at = br_yaml_index(node, option->name);
@@ -632,7 +633,8 @@ static void option_print_names(const char *const *names, size_t count, char *out
         out[0] = '\0';
 }
 
-/* Returns the section of the table that has the key if it is the only one, or NULL. */
+/* Returns the section of the table that contains the key. Returns NULL if no section, or more
+ * than one, contains it. */
 static const struct br_option *option_find_home(const struct br_option *table, const char *key)
 {
     const struct br_option *home = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Option tables: a component describes its settings as a constant array of rows, and one function
- * reads a YAML map into a struct by them. Names, defaults and units are those of the Collector.
+ * Option tables: a component describes its settings as a constant array of rows. One function reads
+ * a YAML map into a struct as the rows describe. Names, defaults and units are those of the
+ * Collector.
  *
  * A row's field must have the C type of its kind, which BR_OPT checks at compile time. Fields are
  * initialised to the row's default. Strings and lists are allocated in the arena of the call.
@@ -29,14 +30,14 @@ struct br_strings {
 
 /* Names and secret values, as in `headers:`. Names keep their spelling and the order of the
  * file. As RFC 9110 requires, names are tokens and values have no control characters. There are
- * at most BR_HEADERS_MAX. */
+ * at most BR_HEADERS_MAX pairs. */
 struct br_headers {
     const char **names;
     struct br_secret *values;
     size_t count;
 };
 
-/* A list or a map of sub-structs, each of which has the row's `size` in bytes. */
+/* A list or a map of sub-structs. Each sub-struct has the row's `size` in bytes. */
 struct br_structs {
     void *items;
     size_t count;
@@ -53,23 +54,23 @@ enum br_option_kind {
     BR_OPT_ENUM,     /* int: index into `choices` */
     BR_OPT_STRINGS,  /* struct br_strings; a scalar counts as a list of one */
     BR_OPT_HEADERS,  /* struct br_headers: a map, or a list of {name, value} */
-    /* an embedded struct, described by `sub`; if the key is absent, it has its defaults */
+    /* an embedded struct, described by `sub`; if the key is absent, the struct has its defaults */
     BR_OPT_STRUCT,
-    /* pointer to a struct described by `sub`; NULL if the key is absent, with defaults if the
-     * key has no value */
+    /* pointer to a struct described by `sub`; NULL if the key is absent. If the key has no
+     * value, the struct has its defaults. */
     BR_OPT_PRESENT,
     BR_OPT_LIST,  /* struct br_structs: a list of maps described by `sub` */
     BR_OPT_VALUE, /* const struct br_yaml *: the node itself; NULL if absent */
-    /* no field: a key of the Collector that is accepted and has no effect (warning) */
+    /* no field: a key of the Collector that is accepted with a warning and has no effect */
     BR_OPT_IGNORED,
 };
 
 struct br_option {
     const char *name;
     const char *alias; /* another spelling of the name, or NULL */
-    /* not NULL: the row is an older spelling of the key at this path below the table
-     * ("keepalive::idle_timeout"). It is accepted with a warning and sets that key's field. That
-     * key's row precedes it. */
+    /* path, below the table, of the key of which this row is an older spelling
+     * ("keepalive::idle_timeout"); NULL: this row is not an older spelling. The older spelling
+     * is accepted with a warning and sets the field of the present key, whose row comes first. */
     const char *now;
     bool negated; /* BOOL rows of an older spelling: the value is inverted */
     enum br_option_kind kind;
@@ -176,7 +177,7 @@ struct br_option {
     {                                                                                              \
         .name = (key), .kind = BR_OPT_IGNORED, .help = (text)                                      \
     }
-/* An older spelling of the key at `path`, whose field `field` has the type `ctype`. */
+/* Row for an older spelling of the key at `path`, whose field `field` has the type `ctype`. */
 #define BR_OLDER(kind_, type, field, ctype, key, path)                                             \
     {                                                                                              \
         .name = (key), .kind = (kind_), .offset = BR_OPT_FIELD(type, field, ctype), .now = (path), \
@@ -193,9 +194,9 @@ struct br_option {
     }
 
 /* Reads `node` (a MAP, or NULL or a NULL node for all defaults) into `out`, the struct that the
- * table describes. Its fields need not be initialised. `path` is the prefix of every error's
- * path. An unknown key is reported with the nearest known one. Returns 0, or BR_EINVAL or
- * BR_ENOMEM with errors added; `out` may then be partly filled. */
+ * table describes. The fields of `out` need not be initialised. `path` is the prefix of every
+ * error's path. An unknown key is reported with the nearest known key. Returns 0, or BR_EINVAL
+ * or BR_ENOMEM with errors added; `out` may then be partly filled. */
 int br_options_read(const struct br_option *table, const struct br_yaml *node, const char *path,
                     void *out, struct br_arena *arena, struct br_errs *errs);
 
@@ -216,9 +217,9 @@ bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);
 
 /*
  * A tree of effective values contains every key of an option table. Keys without a value are null.
- * An absent section is `{enabled: false}`, because naming it alone would enable it. Lists of maps,
- * and keys that have no effect, are copied from the config file. Reading the tree gives the same
- * settings.
+ * An absent section is `{enabled: false}`, because the key of the section alone would enable it.
+ * Lists of maps, and keys that have no effect, are copied from the config file. If the tree is read
+ * again, the settings are the same.
  */
 
 /* Returns the tree of effective values of `settings`, the struct described by `table` that was read

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions that only the files of config/ share: they make and change tree nodes, describe nodes
- * in messages, and perform the steps of loading and merging.
+ * Functions that only the files of config/ share. The functions make and change tree nodes,
+ * describe nodes in messages, and perform the steps of loading and merging.
  */
 #pragma once
 
@@ -9,8 +9,8 @@
 #include "config/sources.h"
 
 #define BR_CONFIG_ARENA_MAX (64u << 20)
-#define BR_YAML_SIZE_MAX (1u << 20) /* most bytes of one file */
-#define BR_YAML_DEPTH_MAX 100       /* most nested levels of maps and lists */
+#define BR_YAML_SIZE_MAX (1u << 20) /* largest size of a file in bytes */
+#define BR_YAML_DEPTH_MAX 100       /* largest number of nested levels of maps and lists */
 /* size in bytes of the buffers of br_yaml_show and br_text_show */
 #define BR_SHOWN_SIZE 112
 
@@ -28,7 +28,7 @@ struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t 
 int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
                    struct br_yaml *value);
 
-/* Returns the index of `key` in a MAP, or `map->count`. */
+/* Returns the index of `key` in a MAP, or `map->count` if the key is absent. */
 size_t br_yaml_index(const struct br_yaml *map, const char *key);
 
 /* Describes a node for a message: its text in quotes, shortened and on one line, or "a map", "a
@@ -36,24 +36,24 @@ size_t br_yaml_index(const struct br_yaml *map, const char *key);
 const char *br_yaml_show(const struct br_yaml *node, char *out);
 const char *br_text_show(const char *text, char *out);
 
-/* Suggests the likely mistake if a text is in the place of a map, such as "; a colon is missing
- * behind it", or "" for other texts. Returns `out`. */
+/* Writes the likely mistake if a text is in the place of a map, such as "; a colon is missing
+ * behind it". Writes "" for other texts. Returns `out`. */
 const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80]);
 
 /* Writes `path::name` (only `name` if `path` is empty), cut to the size of an error's path. */
 const char *br_path_join(char out[192], const char *path, const char *name);
 
-/* Returns true if no further error fits, and records that in `errs`, so that the caller need not
- * compose one. */
+/* Returns true if no further error fits into `errs`, and sets errs->more, so that the caller
+ * need not compose an error. */
 bool br_errs_full(struct br_errs *errs);
 
 /* Adds an error for BR_ENOMEM. Returns BR_ENOMEM. */
 int br_errs_no_memory(struct br_errs *errs);
-#ifdef __clang_analyzer__ /* The analyzer must know that the result is not 0. */
+#ifdef __clang_analyzer__ /* clang's static analyzer must know that the result is not 0. */
 #define br_errs_no_memory(errs) (br_errs_no_memory(errs), BR_ENOMEM)
 #endif
 
-/* Sorts errors and warnings by their place: by the order of `files`, then by line and column. */
+/* Sorts errors and warnings by file, in the order of `files`, then by line and column. */
 void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files);
 
 /* Reads a file of at most BR_YAML_SIZE_MAX bytes into the arena, with a terminator. On failure

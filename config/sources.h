@@ -15,9 +15,11 @@ struct br_config_sources {
     void *arg;
     /* unsupported parts of the config are removed, with warnings (app/adapt.h) */
     bool skip_unsupported;
-    bool accept_loss; /* parts that change which data is kept or shown are removed, too */
-    bool as_written;  /* br_config_merge does not expand ${...} */
-    /* value of environment variables that are not set; NULL: they are empty, with a warning */
+    /* unsupported parts that change which data is kept or shown are removed, too */
+    bool accept_loss;
+    bool as_written; /* br_config_merge does not expand ${...} */
+    /* value of environment variables that are not set; NULL: such variables are empty, with a
+     * warning */
     const char *unset;
 };
 

@@ -81,8 +81,8 @@ static const char *yaml_line_of(const struct builder *builder, size_t line, size
     return p;
 }
 
-/* Returns the mistake that is visible in a line alone, or "". `*ret_at` is the offset of the
- * mistake. */
+/* Returns a description of the mistake if it is visible in the line alone, otherwise "".
+ * `*ret_at` is the offset of the mistake. */
 static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
 {
     size_t start = 0;
@@ -166,7 +166,7 @@ static int yaml_refuse_quote(struct builder *builder, const struct br_yaml *at, 
 }
 
 /* Returns the first template in a text, or NULL. Unless `any` is set, finds only templates of
- * Helm, because texts of other programs contain such braces, too. */
+ * Helm, because texts of other programs contain double braces, too. */
 static const char *yaml_find_template(const char *text, size_t len, bool any)
 {
     static const char *const marks[] = {".Values", ".Release",   ".Chart", ".Capabilities",
@@ -222,7 +222,7 @@ static bool yaml_explain_quote(struct builder *builder, size_t line)
     return true;
 }
 
-/* Reports a character that has a meaning in YAML at the start of a text. */
+/* Reports a text that starts with a character which has a meaning in YAML. */
 static bool yaml_explain_indicator(struct builder *builder, const char *problem,
                                    const char *context)
 {
@@ -319,7 +319,7 @@ static struct br_yaml_span yaml_span_of(const yaml_event_t *event)
                                  (int)event->end_mark.line + 1, (int)event->end_mark.column + 1};
 }
 
-/* Returns a node at the position of the event, and counts it. */
+/* Returns a new node at the position of the event, and counts the node. */
 static int yaml_make_node(struct builder *builder, enum br_yaml_type type,
                           const yaml_event_t *event, struct br_yaml **ret)
 {
@@ -350,7 +350,8 @@ static int yaml_remember(struct builder *builder, const yaml_char_t *name, struc
     return 0;
 }
 
-/* Adds a finished value, or the start of one, to the open map or list. */
+/* Adds a node to the innermost map or list that is not complete. The content of the node may
+ * follow. */
 static int yaml_attach(struct builder *builder, struct br_yaml *node)
 {
     if (builder->depth == 0) {
@@ -558,8 +559,8 @@ static int yaml_on_close(struct builder *builder, const yaml_event_t *event)
     return rc || builder->plain ? rc : yaml_apply_merge_key(builder, node);
 }
 
-/* Copies a tree. The copies keep the file position of the original, which is where a mistake
- * must be corrected. */
+/* Copies a tree. The copies keep the file position of the original nodes, where a mistake must
+ * be corrected. */
 static int yaml_copy_tree(struct builder *builder, const struct br_yaml *from, size_t depth,
                           const struct br_yaml *at, struct br_yaml **ret)
 {

@@ -17,7 +17,7 @@
 enum br_yaml_type { BR_YAML_NULL, BR_YAML_SCALAR, BR_YAML_SEQ, BR_YAML_MAP };
 
 /* The range of a node in its file, 1-based; the end is exclusive. Maps and lists that are not
- * `flow` have only a start; they end with their last child. */
+ * `flow` have only a start; such a map or list ends with its last child. */
 struct br_yaml_span {
     int line, col, end_line, end_col;
 };
@@ -27,7 +27,7 @@ struct br_yaml {
     /* the node is a scalar in quotes or a block scalar, so it is always a string */
     bool quoted;
     bool expanded; /* the node is a scalar whose text contains the result of ${...} */
-    /* the node is a pair's value that does not start on its key's line */
+    /* the node is the value of a pair and starts on a later line than its key */
     bool own_line;
     bool flow; /* MAP, SEQ: written in braces or brackets */
     /* the node is an alias; `line` and `col` are those of its anchor's node */
@@ -43,17 +43,18 @@ struct br_yaml {
     struct br_yaml **items; /* SEQ, MAP: the values, in the order of the file */
     /* MAP: the keys, which are SCALAR nodes, so that errors can point at a key */
     struct br_yaml **keys;
-    /* in a result of ${...}: the scalar with the reference; otherwise NULL */
+    /* scalar as written, whose ${...} expanded to this node; NULL: the file has no ${...} here */
     const struct br_yaml *raw;
     const char
-        /* SEQ, MAP: the text that ${...} expanded to, terminated; else NULL. It is used where a
-         * text is required, as in the Collector. */
+        /* SEQ, MAP: the text that ${...} expanded to before it was parsed, terminated; NULL: the
+         * file has no ${...} here. As in the Collector, it is the value of a text option. */
         *brought;
     size_t brought_len;
 };
 
-/* Up to 20 errors and 200 warnings, collected before anything starts. The code of an error is
- * BR_EINVAL, or BR_EUNSUPPORTED if the setting may be valid but Braid does not support it. */
+/* Up to 20 errors and 200 warnings, which are collected before anything starts. The code of an
+ * error is BR_EINVAL, or BR_EUNSUPPORTED if the setting may be valid but Braid does not support
+ * it. */
 #define BR_ERRS_MAX 20
 #define BR_WARNINGS_MAX 200
 struct br_errs {
@@ -75,13 +76,13 @@ struct br_yaml *br_yaml_get(const struct br_yaml *map, const char *key);
 int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt,
                 ...) __attribute__((format(printf, 4, 5)));
 
-/* Adds an error like br_errs_add, with the code BR_EUNSUPPORTED, for a setting that is unknown
- * here and may be valid elsewhere. Returns BR_EINVAL. */
+/* Adds an error like br_errs_add, with the code BR_EUNSUPPORTED, for a setting that may be valid
+ * but that Braid does not support. Returns BR_EINVAL. */
 int br_errs_lack(struct br_errs *errs, const struct br_yaml *node, const char *path,
                  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Adds an error like br_errs_add for `key` of the map `node`, whose path is `path`. Its position
- * is that of the key's value, or that of the map if the key is absent. */
+/* Adds an error like br_errs_add for `key` of the map `node`, whose path is `path`. The error's
+ * position is that of the key's value, or that of the map if the key is absent. */
 int br_errs_add_key(struct br_errs *errs, const struct br_yaml *node, const char *path,
                     const char *key, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 

@@ -12,7 +12,7 @@
 #include "config/parts.h"
 
 #define KINDS (BR_EXTENSION + 1)
-#define CHAIN_MAX 24 /* most nested keys and list indices in the path of an error */
+#define CHAIN_MAX 24 /* largest number of nested keys and list indices in the path of an error */
 
 void *br_adapt_keep(struct br_adapter *adapter, void *memory)
 {
@@ -203,8 +203,7 @@ static void adapt_mark_units(struct br_adapter *adapter, const struct br_yaml *p
     }
 }
 
-/* Records the unsupported processors that a pipeline loses and that may drop, hide or change
- * data. */
+/* Records the unsupported processors of a pipeline that may drop, hide or change data. */
 static void adapt_note_losses(struct br_adapter *adapter, const struct br_yaml *key,
                               const struct br_yaml *list)
 {
@@ -250,7 +249,7 @@ static void adapt_signals(struct br_adapter *adapter, struct br_yaml *pipelines)
 }
 
 /* Removes the unsupported components from one list of a pipeline. Returns true if the list has
- * become empty and the pipeline requires it. */
+ * become empty and a pipeline without that list is not valid. */
 static bool adapt_empties_list(struct br_adapter *adapter, const struct br_yaml *pipeline,
                                size_t index)
 {
@@ -317,8 +316,9 @@ static bool adapt_pipeline(struct br_adapter *adapter, struct br_yaml *pipelines
     return true;
 }
 
-/* Removes a pipeline that stays in the Collector as a whole. All its exporters are unsupported,
- * or one sends headers from client requests, which no link forwards. */
+/* Removes a pipeline from Braid's file if the Collector runs all of it. The Collector does so if
+ * all exporters of the pipeline are unsupported, or if one of them sends headers from client
+ * requests, which no link forwards. */
 static bool adapt_keep_in_collector(struct br_adapter *adapter, struct br_yaml *pipelines,
                                     size_t index)
 {
@@ -429,8 +429,8 @@ static bool adapt_reads_client(const struct br_yaml *extension)
 }
 
 /* Checks an exporter's `auth`. Returns true if Braid does not support the authenticator and the
- * exporter has to be removed. A Collector in front of Braid does not pass on headers of clients, so
- * with `split`, it keeps exporters that send them. */
+ * exporter has to be removed. With `split`, the Collector keeps exporters that send headers of
+ * clients, because a Collector in front of Braid does not pass these headers on. */
 static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
 {
     const struct br_yaml *name = br_yaml_get(br_yaml_get(unit->node, "auth"), "authenticator");
@@ -438,7 +438,7 @@ static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
         name ? br_adapt_resolve(adapter, BR_EXTENSION, name) : NULL;
     bool by_client = adapter->adapt->split && extension && adapt_reads_client(extension->node);
     if (!extension || (extension->component && !by_client))
-        return false; /* the loader checks it */
+        return false; /* the loader checks a supported `auth` */
     const char *why = by_client ? "it sends headers from client requests"
                                 : "Braid does not have its authenticator";
     unit->refused = br_adapt_keep(
@@ -501,7 +501,7 @@ static int adapt_components(struct br_adapter *adapter)
 {
     struct br_yaml *pipelines = br_adapt_pipelines(adapter);
     if (!pipelines || pipelines->count == 0)
-        return 0; /* the loader reports this error */
+        return 0; /* the loader reports an error if there are no pipelines */
     adapt_signals(adapter, pipelines);
     adapt_all_pipelines(adapter, pipelines);
     adapt_mark_used(adapter, pipelines);
@@ -572,7 +572,7 @@ static size_t adapt_chain_step(const struct br_yaml *map, const char *path, size
     return best;
 }
 
-/* Adds to the chain the nodes on the path of an error, as far as they exist. */
+/* Adds to the chain the nodes on the path of an error, up to the last one that exists. */
 static void adapt_chain_follow(struct chain *chain, struct br_yaml *tree, const char *path)
 {
     struct br_yaml *at = tree;
@@ -654,7 +654,7 @@ static bool adapt_chain_is_condition(const struct chain *chain, size_t index)
            strcmp(adapt_chain_key(chain, index - 1), "conditions") == 0;
 }
 
-/* Returns the component that the chain leads into, or NULL. */
+/* Returns the component that contains the setting at the end of the chain, or NULL. */
 static struct br_adapt_unit *adapt_chain_unit(const struct br_adapter *adapter,
                                               const struct chain *chain)
 {
@@ -665,7 +665,7 @@ static struct br_adapt_unit *adapt_chain_unit(const struct br_adapter *adapter,
     return NULL;
 }
 
-/* Marks the component that the chain leads into as unsupported. */
+/* Marks the component that contains the setting at the end of the chain as unsupported. */
 static bool adapt_mark_lacking(struct br_adapter *adapter, const struct chain *chain,
                                const char *why)
 {
@@ -705,8 +705,8 @@ static bool adapt_is_lossy(const struct br_adapt_unit *unit)
     return unit && unit->kind == BR_PROCESSOR && !br_foreign_is_harmless(unit->type);
 }
 
-/* Chooses how to handle an error. With `loss`, settings that protect, drop or change data may be
- * removed. */
+/* Chooses how to handle an error. If `loss` is true, settings that protect, drop or change data
+ * may be removed. */
 static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct chain *chain,
                                       const struct br_err *err, bool loss, size_t *ret_last)
 {
@@ -731,7 +731,7 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
             last--; /* without its last protocol the component is useless, so remove it */
     else if (kind == BR_EXPORTER && guard < chain->count &&
              strcmp(adapt_chain_key(chain, guard), "tls_settings") != 0)
-        last = 1; /* without its credentials or TLS the exporter must not send */
+        last = 1; /* an exporter without its credentials or TLS must not send, so remove it */
     for (size_t i = 2; i < last; i++)
         if (!chain->value[i].parent->keys && !adapt_chain_is_condition(chain, last))
             /* a rule without one of its conditions would match something else, so remove the
@@ -754,11 +754,11 @@ static bool adapt_resolve_error(struct br_adapter *adapter, const struct br_err 
     adapt_chain_follow(&chain, adapter->tree, err->path);
     adapt_chain_point(&chain, err);
     if (chain.count < 2)
-        return false; /* adapt_decide reports it; the code below needs a component */
+        return false; /* an error outside the sections of components is reported */
     const struct br_adapt_unit *exporter =
         adapt_chain_is_auth(&chain) ? adapt_chain_unit(adapter, &chain) : NULL;
     if (exporter && exporter->refused)
-        return false; /* adapt_auth has already handled this error */
+        return false; /* adapt_auth has already handled the error of `auth` */
     size_t last = 0;
     enum adapt_action action =
         adapt_decide(adapter, &chain, err, adapter->adapt->accept_loss, &last);
@@ -786,7 +786,8 @@ static size_t adapt_round(struct br_adapter *adapter, struct br_errs *errs)
     if (br_config_load_tree(adapter->tree, adapter->adapt->registry, &config, errs) == BR_ENOMEM)
         adapter->no_memory = true;
     br_config_free(config);
-    bool moved = false; /* an item was removed, so the indices in other paths may be wrong */
+    /* true if an item was removed from a list, so the indices in other paths may be wrong */
+    bool moved = false;
     for (size_t i = 0; i < errs->n_errors && !adapter->no_memory; i++) {
         bool in_list = strchr(errs->errors[i].path, '[') != NULL;
         if ((in_list && moved) || !adapt_resolve_error(adapter, &errs->errors[i]))
@@ -799,7 +800,7 @@ static size_t adapt_round(struct br_adapter *adapter, struct br_errs *errs)
 
 #define ADAPT_HINT "; --accept-loss removes it, migrate --rest keeps it in a Collector"
 
-/* Reports a remaining error, with the options that avoid it, if any. */
+/* Reports a remaining error, with the command-line options that avoid it, if any. */
 static int adapt_report(struct br_adapter *adapter, const struct chain *chain,
                         const struct br_err *err)
 {

@@ -5,19 +5,20 @@
  *
  * - Pipelines of metrics and logs are removed, with the components that only they use.
  * - Components that Braid does not have are removed from every pipeline. A pipeline without a
- * receiver or without an exporter is also removed.
+ *   receiver or without an exporter is also removed.
  * - Unknown settings are removed one by one.
  *
- * Some removals are errors, unless `accept_loss` allows them. They would pass on data that the
- * original dropped, hid or changed, or would accept clients that it rejected. Examples are
- * tail_sampling, filter, redaction and transform, settings of such a processor, `auth` or `tls` of
- * a receiver, and an `auth` of an exporter whose authenticator Braid does not have.
+ * Some removals are errors, unless `accept_loss` allows them. Without the removed part, data would
+ * pass that the original dropped, hid or changed, or clients would be accepted that it rejected.
+ * Examples are tail_sampling, filter, redaction and transform, settings of such a processor, `auth`
+ * or `tls` of a receiver, and an `auth` of an exporter whose authenticator Braid does not have.
  *
  * With `accept_loss`, all other settings that the loader rejects are removed too. A server or
  * exporter whose `auth` or `tls` is rejected is removed as a whole.
  *
- * With `split`, a Collector runs next to Braid and keeps those parts (remainder.c), so nothing is
- * lost. Links over OTLP on loopback connect the two, one per pipeline and direction.
+ * With `split`, a Collector runs next to Braid and keeps the removed parts (remainder.c), so
+ * nothing is lost. Links over OTLP on loopback connect Braid and the Collector, one per pipeline
+ * and direction.
  */
 #pragma once
 

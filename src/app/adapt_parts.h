@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by adapt.c, which removes unsupported parts of a configuration, adapt_split.c, which
- * splits pipelines between Braid and a Collector, and auth.c. */
+/* Declarations that adapt.c and adapt_split.c share. adapt.c removes unsupported parts of a
+ * configuration, and adapt_split.c splits pipelines between Braid and a Collector. */
 #pragma once
 
 #include "app/adapt.h"
@@ -16,8 +16,8 @@ struct br_adapt_unit {
     /* Braid's component, even if the Collector uses another name for it; NULL if Braid lacks it */
     const struct br_component *component;
     const struct br_foreign *foreign;
-    const char *lacking; /* why the component has to be removed; NULL if it can stay */
-    /* for an exporter, why its `auth` is not supported; otherwise NULL */
+    const char *lacking; /* reason why the component has to be removed; NULL if it can stay */
+    /* for an exporter, the reason why its `auth` is not supported; otherwise NULL */
     const char *refused;
     bool named;     /* a pipeline lists the component */
     bool wanted;    /* a pipeline of traces or profiles lists the component */
@@ -41,7 +41,7 @@ struct br_adapt_plan {
     struct br_yaml **items[BR_ADAPT_LISTS];
     size_t count[BR_ADAPT_LISTS];
     const char
-        /* ids of the receiver and the exporter in Braid that are links; NULL without a link */
+        /* ids of the receiver and of the exporter that are Braid's ends of links; NULL: no link */
         *link[BR_ADAPT_LISTS];
     const char *text[BR_ADAPT_LISTS]; /* settings of the components in `link`, as YAML */
     size_t n_front; /* number of processors that the Collector runs before Braid */
@@ -66,7 +66,7 @@ struct br_adapt_list {
 };
 extern const struct br_adapt_list br_adapt_lists[BR_ADAPT_LISTS];
 
-/* Returns `memory`. If it is NULL, records that memory ran out. */
+/* Returns `memory`. If `memory` is NULL, records that memory ran out. */
 void *br_adapt_keep(struct br_adapter *adapter, void *memory);
 
 /* Returns service::pipelines, or NULL if it is not a map. */
@@ -75,8 +75,8 @@ struct br_yaml *br_adapt_pipelines(const struct br_adapter *adapter);
 /* Returns the section of the components of a kind, or NULL if it is not a map. */
 struct br_yaml *br_adapt_section(const struct br_adapter *adapter, enum br_kind kind);
 
-/* Returns the component to which `node`, an item of a list of `kind`, refers. It may be a
- * connector. Returns NULL if the component is not defined. */
+/* Returns the component to which `node`, an item of a list of `kind`, refers. The component may
+ * be a connector. Returns NULL if the component is not defined. */
 struct br_adapt_unit *br_adapt_resolve(struct br_adapter *adapter, enum br_kind kind,
                                        const struct br_yaml *node);
 
@@ -84,8 +84,9 @@ struct br_adapt_unit *br_adapt_resolve(struct br_adapter *adapter, enum br_kind 
 void br_adapt_plan_all(struct br_adapter *adapter);
 
 /* Splits each remaining pipeline. The Collector keeps the receivers and exporters that Braid
- * does not have, and all processors up to the last one that Braid does not have. An otlp
- * receiver and an otlp exporter of Braid replace them. */
+ * does not have, and all processors up to the last one that Braid does not have. In Braid's
+ * pipeline, an otlp receiver and an otlp exporter replace the components that the Collector
+ * keeps. */
 void br_adapt_split(struct br_adapter *adapter);
 
 /* Removes the links of removed pipelines and records the changes to make in the file. */

@@ -90,9 +90,9 @@ static bool split_reads_client(const struct br_yaml *node)
     return false;
 }
 
-/* Returns how many processors the Collector runs before Braid. These are all processors up to
- * the last one that Braid does not have, or that uses values from the requests of the
- * Collector's clients. */
+/* Returns how many processors the Collector runs before Braid: all processors up to the last one
+ * that must run in the Collector. That is a processor that Braid does not have, or that uses
+ * values from requests of clients. */
 static size_t split_processors_in_front(struct br_adapter *adapter,
                                         const struct br_adapt_plan *plan)
 {
@@ -164,7 +164,7 @@ static void split_name(const struct br_adapt_plan *plan, const char *id, struct 
 }
 
 /* Returns the id of Braid's end of a link. The id of the Collector's end has "braid" instead of
- * "collector". Both ids are unused in the file. */
+ * "collector". Neither of the two ids occurs in the file. */
 static const char *split_id(struct br_adapter *adapter, const struct br_adapt_plan *plan,
                             size_t list)
 {
@@ -199,7 +199,7 @@ static struct br_yaml *split_scalar(struct br_adapter *adapter, const char *text
     return br_adapt_keep(adapter, br_yaml_scalar(adapter->adapt->arena, text, strlen(text), at));
 }
 
-/* Adds Braid's end of a link to a pipeline. Both ends are on loopback. */
+/* Adds Braid's end of a link to a pipeline. Both ends of the link use the loopback address. */
 static void split_make(struct br_adapter *adapter, struct br_adapt_plan *plan, size_t list)
 {
     const char *id = split_id(adapter, plan, list);
@@ -295,7 +295,8 @@ static bool split_has(const struct br_yaml *list, const struct br_yaml *item)
     return false;
 }
 
-/* Records the change of a list: item by item if only some were removed, otherwise as a whole. */
+/* Records the change of a list. If only some items were removed, records each of them, otherwise
+ * the list as a whole. */
 static void split_edit_list(struct br_adapter *adapter, const struct br_adapt_plan *plan,
                             size_t list)
 {

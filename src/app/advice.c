@@ -40,7 +40,7 @@ static const struct br_strings *advice_auth_keys(const struct br_config *config,
                : &no_keys;
 }
 
-/* Returns the metadata keys that an instance uses. */
+/* Returns the client metadata keys that an instance uses. */
 static const struct br_strings *advice_keys_of(const struct br_config *config,
                                                const struct br_instance *instance)
 {
@@ -187,8 +187,8 @@ static bool advice_is(const struct br_instance *instance, const char *name)
     return instance->component && strcmp(instance->component->name, name) == 0;
 }
 
-/* Warns if a memory_limiter is not the first processor of a pipeline. The lists in the tree have
- * the same order as those in `pipeline`. */
+/* Warns if a memory_limiter is not the first processor of a pipeline. `pipeline` lists the
+ * processors in the same order as the tree. */
 static void advice_limiter(const struct br_config *config, size_t index, struct br_errs *errs)
 {
     const struct br_pipeline *pipeline = &config->pipelines[index];
@@ -226,7 +226,7 @@ static bool advice_is_loopback(const struct br_yaml *node)
 }
 
 /* Warns if `tls` contradicts the scheme of an endpoint. Only gRPC endpoints may lack a scheme;
- * they use TLS by default. */
+ * without a scheme, they use TLS by default. */
 static void advice_endpoint(const struct br_instance *instance, const struct br_yaml *endpoint,
                             struct br_errs *errs)
 {
@@ -319,8 +319,8 @@ static void advice_loop(const struct br_pipeline *pipeline, const struct br_inst
 
 /* --- Durable queues --------------------------------------------------------------------------- */
 
-/* Returns the key with which a processor answers requests before it forwards them; NULL: it does
- * not. */
+/* Returns the key of the setting that makes a processor answer requests before it forwards them,
+ * or NULL if the processor forwards them first. */
 static const char *advice_answers_early(const struct br_instance *processor)
 {
     static const char *const holds[] = {"hold", "profile_hold"};

@@ -21,7 +21,7 @@ static const struct br_instance *authenticators_find(const struct br_config *con
     return NULL;
 }
 
-/* Returns the sides on which an extension authenticates. */
+/* Returns the sides (BR_AUTH_SERVER, BR_AUTH_CLIENT) on which an extension authenticates. */
 static unsigned authenticators_sides(const struct br_instance *extension)
 {
     const struct br_component *component = extension->component;

@@ -10,8 +10,8 @@
 int br_authenticators_check(const struct br_config *config, struct br_arena *arena,
                             struct br_errs *errs);
 
-/* Checks one `auth` block of a server, which may be NULL, as br_authenticators_check does. `node`
- * and `path` belong to the block. */
+/* Checks one `auth` block of a server as br_authenticators_check does. The block may be NULL.
+ * `node` and `path` are those of the block in the file. */
 void br_authenticators_check_server(const struct br_config *config,
                                     const struct br_auth_config *auth, const struct br_yaml *node,
                                     const char *path, struct br_errs *errs);

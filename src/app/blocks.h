@@ -10,11 +10,11 @@ struct br_block {
     const struct br_option *table; /* the option table of the map */
     const void *config;            /* the struct that the table fills */
     const struct br_yaml *node;    /* the map in the file */
-    const char *path;              /* its path in the file */
+    const char *path;              /* path of the map in the file */
 };
 
-/* Receives one map. Returns true if the maps inside it must not be visited. A code other than 0 in
- * `*rc` is the result of the whole visit; BR_ENOMEM ends it. */
+/* Receives one map. Returns true if the maps inside this map must not be visited. A code other
+ * than 0 in `*rc` is the result of the whole visit. BR_ENOMEM also ends the visit. */
 typedef bool br_block_fn(const struct br_block *block, void *arg, int *rc);
 
 /* Visits the maps that `node` contains and that `table` describes. Only keys that are in the file

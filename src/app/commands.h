@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands of `braid`. Those with more than one file have their own headers: migrate.h,
- * query_command.h and service.h. */
+/* Commands of `braid`. Commands with more than one source file have their own headers:
+ * migrate.h, query_command.h and service.h. */
 #pragma once
 
 #include "base/arena.h"

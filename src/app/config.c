@@ -69,12 +69,13 @@ static const struct br_option lists_options[] = {
     BR_OPT_END,
 };
 
-/* Data of the loader about an instance. An instance of an unknown type is kept, so that a
- * pipeline that lists it does not cause a second error; br_config_load fails in that case. */
+/* The loader's additional data of an instance. An instance of an unknown type stays in the list,
+ * so that a pipeline that names it does not cause a second error; br_config_load fails in that
+ * case. */
 struct slot {
     enum br_kind kind;
     const struct br_yaml *key;
-    bool idle; /* a Collector component that changes no data; skipped in lists */
+    bool idle; /* a Collector component that changes no data; the lists of pipelines skip it */
 };
 
 struct loader {
@@ -120,7 +121,8 @@ static bool loader_name_valid(const char *name, size_t len)
     return chars <= NAME_MAX_CHARS;
 }
 
-/* Splits an id into its parts and checks it. Returns false after an error. */
+/* Splits an id into its parts and checks it. Adds an error and returns false if the id is
+ * invalid. */
 static bool loader_id_parse(struct loader *loader, const struct br_yaml *node, const char *path,
                             struct id *ret)
 {
@@ -408,7 +410,7 @@ static void loader_refuse_reference(struct loader *loader, const struct br_yaml 
                     what, shown, section);
 }
 
-/* Returns the instance with the id in `node`, or NULL after an error. */
+/* Returns the instance with the id in `node`. Adds an error and returns NULL if there is none. */
 static struct br_instance *loader_resolve(struct loader *loader, const struct br_yaml *node,
                                           const char *path, enum br_kind kind)
 {

@@ -14,11 +14,13 @@
 
 /* One configured component. */
 struct br_instance {
-    const struct br_component *component; /* NULL for a Collector component that changes no data */
+    /* the component of this type; NULL: a Collector component that changes no data */
+    const struct br_component *component;
     /* type and name as in the file, for example "otlp/tempo" */
     const char *id;
-    const struct br_yaml *node; /* settings; may be a NULL node */
-    const void *config;         /* settings read into the component's struct */
+    /* node of the component's settings in the tree; may be a NULL node */
+    const struct br_yaml *node;
+    const void *config; /* settings read into the component's struct */
     bool used;
 };
 
@@ -37,11 +39,12 @@ struct br_target_label {
 struct br_telemetry_config {
     enum br_log_level log_level;
     bool log_json;
-    /* address of the metrics server, for example "localhost:8888"; NULL without a server */
+    /* address of the metrics server, for example "localhost:8888"; NULL: no metrics server */
     const char *metrics_endpoint;
     const struct br_auth_config *metrics_auth; /* authentication of scrapes; NULL: none */
-    struct br_strings metrics_hosts; /* additional hosts that requests may name (net/hosts.h) */
-    bool metrics_detailed;           /* the metrics level is `detailed` */
+    /* additional host names that requests for metrics may contain (net/hosts.h) */
+    struct br_strings metrics_hosts;
+    bool metrics_detailed; /* the metrics level is `detailed` */
     /* metric names end in their unit, and names of counters in _total */
     bool metrics_suffixes;
     struct br_target_label *target; /* labels of target_info, sorted by name, without duplicates */
@@ -59,7 +62,7 @@ struct br_config {
     size_t n_extensions;
     unsigned workers; /* service::workers, the number of workers; 0 means auto */
     struct br_telemetry_config telemetry;
-    struct br_fanout_config fanout; /* service::fanout */
+    struct br_fanout_config fanout; /* settings of service::fanout */
 };
 
 /* Loads a configuration from a tree that is already merged and expanded. The tree must outlive
@@ -100,7 +103,7 @@ int br_config_check_tls(const struct br_option *table, const void *config,
 
 /* --- Keys of `service` (service_config.c) ----------------------------------------------------- */
 
-/* These keys configure the process: logs, metrics and the number of workers. */
+/* The keys of `service` configure the process: logs, metrics and the number of workers. */
 
 /* Option tables of `service` and of `service::telemetry`. */
 extern const struct br_option br_service_options[], br_telemetry_options[];

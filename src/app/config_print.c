@@ -31,7 +31,7 @@ struct scope {
 struct printer {
     struct br_str *out;
     const struct br_component *const *registry;
-    bool raw; /* print secrets, and ${...} unexpanded */
+    bool raw; /* secrets are printed, and ${...} is printed unexpanded */
 };
 
 static bool config_print_sounds_secret(const char *name)

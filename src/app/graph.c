@@ -13,18 +13,19 @@
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
-/* number of records; at start, a queue that may hold more records is logged */
+/* a queue that may hold this number of records or more is logged at start */
 #define QUEUE_ITEMS_LARGE 1000000u
 #define BLOCK_PATHS_MAX 65536u   /* bytes of the paths of an exporter's settings */
-#define METADATA_KEYS_MAX 10000u /* most metadata keys of a receiver */
+#define METADATA_KEYS_MAX 10000u /* largest number of metadata keys of a receiver */
 
 struct place {
-    struct br_list link; /* node of graph->places, which is in order of creation */
+    struct br_list link; /* link in graph->places, a list in the order of creation */
     struct br_node node;
     const struct br_instance *instance;
     const struct br_pipeline
         *pipeline; /* pipeline of a processor that exists once per pipeline; otherwise NULL */
-    /* for a shared processor: index among the pipelines of one signal that list the processor */
+    /* for a shared processor: index of the pipeline among those of its signal that list the
+     * processor */
     unsigned turn;
     unsigned depth;
     bool started;
@@ -50,7 +51,7 @@ struct br_graph {
     /* owned; for each pipeline, the fan-out to its exporters if it has several */
     struct br_fanout **fanouts;
     struct br_consumer **heads; /* for each pipeline, its first consumer */
-    unsigned depth;             /* level of nodes that is being drained */
+    unsigned depth;             /* depth of the nodes that are being drained */
     void (*on_drained)(void *arg);
     void *on_drained_arg;
     struct br_deferred step;
@@ -114,8 +115,8 @@ static unsigned graph_turn_in(const struct br_graph *graph, const struct br_inst
 }
 
 /* Returns a node of a shared processor. The first traces pipeline and the first profiles
- * pipeline that list it share one node, the second ones another, and so on. Data shared by all
- * nodes belongs to the host (core/shared.h). */
+ * pipeline that list the processor share one node. The second pipelines of both signals share
+ * another node, and so on. Data shared by all nodes belongs to the host (core/shared.h). */
 static struct place *graph_find_shared(struct br_graph *graph, const struct br_instance *instance,
                                        unsigned turn)
 {
@@ -198,8 +199,8 @@ static struct place *graph_processor(struct br_graph *graph, const struct br_pip
                : graph_find(graph, instance, pipeline);
 }
 
-/* Increases the depth of processors until each is below its predecessors in all its pipelines.
- * Draining and destroying go level by level. */
+/* Increases the depth of processors until each is deeper than its predecessors in all its
+ * pipelines. Nodes are drained and destroyed by depth. */
 static int graph_order(struct br_graph *graph, struct br_err *err)
 {
     const struct br_config *config = graph->config;
@@ -251,8 +252,8 @@ static bool graph_is_durable(const struct br_queue_config *queue)
     return queue->enabled && queue->storage;
 }
 
-/* Returns the queue in memory of an exporter. If a durable queue is in front, its requests have an
- * unlimited place here, and the result of each is reported back. */
+/* Returns an exporter's queue in memory. Behind a durable queue, the queue in memory has no
+ * limit for requests, and reports the result of each request back. */
 static struct br_queue *graph_queue(struct place *place, const struct br_queue_config *queue)
 {
     struct br_consumer *next = place->retry ? br_retry_input(place->retry) : &place->node.input;
@@ -542,8 +543,8 @@ static int graph_start(struct place *place, struct br_err *err)
     return rc;
 }
 
-/* Logs how many records a queue of batches may hold, because the configured size counts
- * requests. */
+/* Logs how many records an exporter's queue may hold behind a batch processor, because the
+ * configured queue size counts requests. */
 static void graph_note_queue(const struct br_pipeline *pipeline, const struct place *exporter,
                              uint64_t items)
 {
@@ -675,7 +676,7 @@ static void graph_on_fanout_end(void *arg)
     br_host_defer(graph->host, &graph->step, graph_step);
 }
 
-/* Returns true if a fan-out is empty. Otherwise the fan-out continues the draining when it
+/* Returns true if a fan-out is empty. If the fan-out is not empty, draining continues when it
  * becomes empty. */
 static bool graph_fanout_drained(struct br_graph *graph, struct br_fanout *fanout)
 {
@@ -685,7 +686,8 @@ static bool graph_fanout_drained(struct br_graph *graph, struct br_fanout *fanou
     return false;
 }
 
-/* Returns true if no fan-out between this level, which is drained, and the next one holds items. */
+/* Returns true if no fan-out directly after the nodes of depth graph->depth, which are drained,
+ * holds items. */
 static bool graph_fanouts_drained(struct br_graph *graph)
 {
     bool drained = true;
@@ -737,7 +739,7 @@ static void graph_empty(struct place *place)
         graph_drain_node(&place->node);
 }
 
-/* Makes all processors and queues send the records that they hold. Otherwise an unresponsive
+/* Makes all processors and queues send the records that they hold. Without this, an unresponsive
  * backend would also delay items for other backends. A level still counts as drained only after
  * the previous level. */
 static void graph_on_flush_timer(struct br_timer *timer)
@@ -771,8 +773,8 @@ static void graph_log_unsent(const struct br_node *node)
                      (unsigned long long)node->n_unsent[s], br_signal_records((enum br_signal)s));
 }
 
-/* Destroys a node. Its pending items are finished, and br_host_iterate delivers the results to
- * upstream nodes. Items that arrive later are rejected. */
+/* Destroys a node. The node's pending items are finished, and br_host_iterate delivers the
+ * results to upstream nodes. Items that arrive later are rejected. */
 static void graph_destroy(struct place *place)
 {
     struct br_node *node = &place->node;
@@ -797,7 +799,8 @@ static void graph_destroy(struct place *place)
     br_free(state);
 }
 
-/* Finishes the items in fan-outs above the level that was destroyed last. */
+/* Finishes the items in the fan-outs directly after the nodes of this depth. The nodes behind
+ * the fan-outs have been destroyed. */
 static void graph_close_fanouts(struct br_graph *graph, unsigned depth)
 {
     for (size_t i = 0;

@@ -11,8 +11,8 @@
 
 struct br_graph;
 
-/* Creates and connects all nodes. Returns 0, or a negative code with `err` set and nothing
- * created. */
+/* Creates and connects all nodes. Returns 0. On failure, returns a negative code with `err` set
+ * and leaves nothing allocated. */
 int br_graph_new(const struct br_config *config, struct br_host *host, struct br_graph **ret,
                  struct br_err *err);
 
@@ -25,11 +25,11 @@ int br_graph_start(struct br_graph *graph, struct br_err *err);
  * 0 or a negative code. */
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
 
-/* Drains the levels from the receivers on, each after the previous one is empty, then calls `fn`
- * once. After `flush_ms`, all processors and queues send the records that they hold, even if a
- * previous level is not empty. If the timer of `flush_ms` cannot be allocated, they are not
- * flushed early. */
+/* Drains the nodes level by level, starting with the receivers: each level after the previous
+ * one is empty. Then calls `fn` once. After `flush_ms`, all processors and queues send the
+ * records that they hold, even if a previous level is not empty. If memory for the timer is
+ * short, this early sending does not happen. */
 void br_graph_drain(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg);
 
-/* Destroys the nodes. Items that they hold are finished and counted. Accepts NULL. */
+/* Destroys the nodes. Items in the nodes are finished and counted. Accepts NULL. */
 void br_graph_free(struct br_graph *graph);

@@ -9,7 +9,7 @@ struct row {
     const char *name, *text;
 };
 
-/* Sorted by name. */
+/* The help texts of all metrics, sorted by name. */
 static const struct row rows[] = {
     {"braid_adaptive_cpu_percentage",
      "CPU time used, in percent of the CPU time available to the process."},

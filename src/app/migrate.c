@@ -37,7 +37,7 @@ static bool migrate_is_empty(const struct br_yaml *node)
     return node->type != BR_YAML_SCALAR && node->count == 0;
 }
 
-/* Returns true if the trees are equal. Null, {} and [] are equal. */
+/* Returns true if the trees are equal. Null, {} and [] are equal to each other. */
 static bool migrate_is_same(const struct br_yaml *tree, const struct br_yaml *other)
 {
     if (migrate_is_empty(tree) || migrate_is_empty(other))

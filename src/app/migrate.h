@@ -3,12 +3,12 @@
  * Converts a Collector's configuration file to one for Braid and, optionally, a second one for a
  * Collector that runs next to Braid.
  *
- * Both are the text of the original without the parts that do not belong there. Order, comments,
- * quotes and ${...} are kept, and a comment replaces each removed part. If the text cannot be
- * edited, for example because an anchor is removed and its alias stays, the tree is printed without
- * comments and a warning is added. Each result is read again and compared with the tree that
- * adapt.c or remainder.c made. A comment at the top lists the components that were carried over,
- * and those that were not.
+ * Each of the two files is the text of the original without the parts that its program does not
+ * run. Order, comments, quotes and ${...} are kept, and a comment replaces each removed part. If
+ * the text cannot be edited, for example because an anchor is removed and its alias stays, the tree
+ * is printed without comments and a warning is added. Each result is read again and compared with
+ * the tree that adapt.c or remainder.c made. A comment at the top lists the components that were
+ * carried over, and those that were not.
  */
 #pragma once
 
@@ -23,9 +23,9 @@ struct br_migration {
     struct br_str rest;
 };
 
-/* Reads the file at `path`. Of `sources`, only `getenv` and `accept_loss` are used. With
- * `split`, also writes `ret->rest`, and the two files together do the same as the original.
- * Without it, Braid's file is the configuration that --skip-unsupported runs.
+/* Reads the file at `path`. Uses only `getenv` and `accept_loss` of `sources`. With `split`,
+ * also writes `ret->rest`, and the two files together do the same as the original. Without
+ * `split`, Braid's file is the configuration that --skip-unsupported runs.
  *
  * `ret` must be zeroed; on success it owns its strings, and the warnings in `errs` list each
  * removed part. Returns 0, or a negative code with errors in `errs`. */
@@ -39,8 +39,9 @@ void br_migration_release(struct br_migration *migration);
 /*
  * Reduces a configuration to the part that a Collector runs next to Braid, after br_config_adapt
  * has split it. The part has the pipelines that Braid does not run, the receivers and processors
- * before Braid, and the exporters and connectors after Braid. It also gets the links between the
- * two processes. If both processes would listen on a port, the Collector's port is 10,000 higher.
+ * before Braid, and the exporters and connectors after Braid. The links between the Collector and
+ * Braid are in the part, too. If both programs would listen on a port, the Collector's port is
+ * 10,000 higher.
  */
 
 struct br_remainder {

@@ -17,7 +17,7 @@
 #include "net/hosts.h"
 #include "net/server.h"
 
-#define PLACES_MAX 10000 /* most servers of a configuration */
+#define PLACES_MAX 10000 /* largest number of servers of a configuration */
 #define POOL_BYTES (1u << 20)
 
 struct preflight {
@@ -90,7 +90,7 @@ static const struct br_client_ops preflight_client_ops = {
 /* --- Ports in use ---------------------------------------------------------------------------- */
 
 /* Finds the endpoint of the protocol `what` ("grpc") in an option table, if the settings have
- * that protocol. Appends the path of its key. */
+ * that protocol. Appends the path of the endpoint's key to `path`. */
 static bool preflight_find_key(const struct br_option *table, const char *settings,
                                const char *what, struct br_str *path)
 {
@@ -159,8 +159,8 @@ static const struct br_yaml *preflight_node(const struct br_yaml *tree, const ch
 
 #define METRICS "service::telemetry::metrics"
 
-/* Appends an argument of --set that selects another port. It uses dots unless an id contains
- * one. */
+/* Appends an argument of --set that selects another port. The keys of the argument are separated
+ * by dots unless an id contains a dot. */
 static void preflight_put_set(const char *path, const char *endpoint, struct br_str *out)
 {
     enum { SHIFT = 10000 };

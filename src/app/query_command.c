@@ -71,7 +71,7 @@ struct query_args {
     const char *url, *scope, *selector, *baseline, *comparison, *pprof;
     const char *authorization; /* value of the header Authorization; NULL: not sent */
     bool json;
-    size_t lines; /* most lines of a tree to print */
+    size_t lines; /* largest number of lines of a printed tree */
     struct query_parameter parameters[QUERY_PARAMETERS_MAX];
     size_t n_parameters;
 };

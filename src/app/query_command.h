@@ -27,9 +27,9 @@ struct json_t;
  * of another unit as "12.3k". */
 void br_query_output_amount(struct br_str *out, double value, const char *unit);
 
-/* The functions below append a response of the query API as a table or a tree. They return false
- * if the response does not have the expected structure. A tree has at most `width` columns and
- * `lines` lines. */
+/* The functions below append a response of the query API as a table or a tree. Each function
+ * returns false if the response does not have the expected structure. A tree has at most `width`
+ * columns and `lines` lines. */
 bool br_query_output_spans(struct br_str *out, const struct json_t *response);
 bool br_query_output_trace(struct br_str *out, const struct json_t *response);
 bool br_query_output_top(struct br_str *out, const struct json_t *response);

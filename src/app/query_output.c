@@ -9,7 +9,8 @@
 #include "app/query_command.h"
 #include "base/mem.h"
 
-#define OUTPUT_DEPTH_MAX 512 /* most levels of a printed tree; deeper frames are omitted */
+/* largest number of levels of a printed tree; deeper frames are omitted */
+#define OUTPUT_DEPTH_MAX 512
 /* smallest printed frame, as a share of the total; smaller frames are omitted */
 #define OUTPUT_SMALLEST 0.005
 #define OUTPUT_BAR 24             /* width of a span's bar, in columns */
@@ -174,7 +175,7 @@ bool br_query_output_spans(struct br_str *out, const json_t *response)
 struct output_span {
     const json_t *json;
     uint64_t start, duration;
-    /* indices + 1 of the parent, of the first and last child, and of the next sibling; 0: none */
+    /* index plus 1 of the parent, the first child, the last child and the next sibling; 0: none */
     size_t parent, first, last, next;
 };
 
@@ -360,7 +361,7 @@ struct output_flame {
     const char *unit;
     double whole[2];
     unsigned width;
-    size_t lines; /* most lines of the tree to print */
+    size_t lines; /* largest number of printed lines of the tree */
 };
 
 static const char *output_name(const struct output_flame *flame, double index)
@@ -414,7 +415,7 @@ static void output_frame_line(struct br_str *out, const struct output_flame *fla
 
 struct output_level {
     struct output_frame *frames;
-    size_t n_frames, next; /* frames[next] is the first frame that is not printed yet */
+    size_t n_frames, next; /* `next`: index of the first frame that has not been printed yet */
 };
 
 static bool output_is_large(const struct output_flame *flame, const struct output_frame *frame)

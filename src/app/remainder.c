@@ -92,7 +92,7 @@ static struct br_yaml *remainder_value(struct reduction *reduction, const char *
     return value;
 }
 
-/* Adds `key: text` to the map at `index` of `parent`, which may be null. */
+/* Adds `key: text` to the map at `index` of `parent`. A null value at `index` becomes a map. */
 static void remainder_put(struct reduction *reduction, struct br_yaml *parent, size_t index,
                           const char *key, const char *text)
 {

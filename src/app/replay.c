@@ -35,8 +35,8 @@ const char br_replay_help[] =
     "                         ~/.local/share/braid)\n"
     "  --time-range D         a duration such as 15m or 2h\n";
 
-/* The configuration receives nothing. Its only pipeline creates the exporter, which opens the
- * directory. */
+/* This configuration receives no data. Its only pipeline creates the exporter, which opens the
+ * directory of the saved data. */
 static const char replay_config[] =
     "yaml:receivers: {nop: }\n"
     "exporters: {store: {directory: '%s', retention: {max_bytes: 1000GiB, max_age: 0s}}}\n"
@@ -124,7 +124,7 @@ static void replay_watched(sigset_t *signals)
         (void)sigaddset(signals, numbers[i]);
 }
 
-/* Forwards signals to the child until it ends. Returns its exit code. */
+/* Forwards signals to the child until the child ends. Returns the child's exit code. */
 static int replay_wait(pid_t child, const sigset_t *signals)
 {
     for (int status, number;;) {
@@ -138,8 +138,8 @@ static int replay_wait(pid_t child, const sigset_t *signals)
     }
 }
 
-/* Prepares the child process: it receives the terminal's Ctrl-C only through the parent, and
- * ends with the parent. */
+/* Prepares the child process: the child receives the terminal's Ctrl-C only through the parent,
+ * and ends when the parent ends. */
 static void replay_become_child(const sigset_t *before)
 {
     (void)setpgid(0, 0);

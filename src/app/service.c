@@ -15,11 +15,12 @@
 #include "core/shared.h"
 #include "net/loop.h"
 
-#define READ_MARK_BYTES (24u << 20) /* bytes per worker; see br_loop_set_mark */
+#define READ_MARK_BYTES (24u << 20) /* limit of br_loop_set_mark for each worker, in bytes */
 #define WORKERS_MAX 256
-/* waiting for threads ends this many ms before the signals thread ends the process */
+/* the wait for threads ends this many ms before the signals thread ends the process */
 #define MARGIN_MS 300
-#define LAST_LOG_MS 200 /* ms of MARGIN_MS that are for writing the log */
+/* the last part of MARGIN_MS, in ms, which is reserved for writing the log */
+#define LAST_LOG_MS 200
 /* default memory limit, in percent of the memory of the machine or control group */
 #define MEMORY_PERCENTAGE 80u
 #define MEMORY_SPIKE_SHARE 5u
@@ -95,7 +96,8 @@ static void service_on_part_returned(struct br_message *message, struct br_loop 
 static void service_on_part(struct br_message *message, struct br_loop *loop)
 {
     struct part *p = br_container_of(message, struct part, message);
-    br_mem_flush(); /* the first worker adds up the memory of all */
+    /* the first worker reports the memory that the flushes of all threads have added up */
+    br_mem_flush();
     p->metrics = br_metrics_new();
     if (p->metrics && br_metrics_add(p->metrics, br_loop_host(loop)->metrics)) {
         br_metrics_free(p->metrics);
@@ -295,7 +297,7 @@ static void service_log_all_totals(const struct app *app)
 
 /* --- Ending while threads are blocked -------------------------------------------------------- */
 
-/* Ends the process at once. Frees nothing, because blocked threads may still use it. */
+/* Ends the process at once. Frees nothing, because blocked threads may still use the memory. */
 static void service_abort(struct app *app)
 {
     service_log_all_totals(app);
@@ -423,8 +425,8 @@ static int service_start_threads(struct app *app, struct br_err *err)
     return rc;
 }
 
-/* Joins the workers' threads. Then runs the messages that are still queued, because they own
- * sockets and memory. */
+/* Joins the workers' threads. After that, runs the messages that are still queued, because the
+ * messages own sockets and memory. */
 static void service_join_threads(struct app *app)
 {
     for (unsigned i = 1; i < app->n_workers; i++)
@@ -440,7 +442,7 @@ static void service_free_all(struct app *app, bool ran)
     br_telemetry_free(app->telemetry);
     for (unsigned i = 0; i < app->n_workers; i++)
         br_graph_free(app->workers[i].graph);
-    if (ran) /* freeing the graphs has reported all remaining records */
+    if (ran) /* all records have a result, because br_graph_free reports the remaining ones */
         service_log_all_totals(app);
     if (app->signals)
         br_signals_leave(app->signals, ran ? EXIT_SUCCESS : EXIT_FAILURE);

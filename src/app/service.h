@@ -8,31 +8,32 @@
 #include "app/config.h"
 
 struct br_service_options {
-    /* ms from the first SIGTERM or SIGINT until the shutdown must have ended */
+    /* time in ms from the first SIGTERM or SIGINT until the shutdown must have ended */
     uint64_t shutdown_timeout_ms;
     void (*on_ready)(void *arg); /* called when all servers listen; may be NULL */
     void *on_ready_arg;
 };
 
 /* Starts all workers, runs until SIGTERM or SIGINT, delivers queued records, and logs the
- * totals. Returns 0, or a negative code with `err` set if it could not start.
+ * totals. Returns 0, or a negative code with `err` set if the service could not start.
  *
  * After the return, the signals stay blocked. The process ends within a second of the shutdown
  * timeout even if the caller blocks. If a thread does not end, for example because a disk does
- * not respond, the function does not return: it logs the totals and ends the process with
- * EXIT_FAILURE. */
+ * not respond, the function does not return. The totals are then logged, and the process ends
+ * with EXIT_FAILURE. */
 int br_service_run(const struct br_config *config, const struct br_service_options *options,
                    struct br_err *err);
 
 /* --- Checks without a start (preflight.c) ----------------------------------------------------- */
 
 /* Checks whether a configuration would start, without starting it. Creates and starts all
- * components on a host that opens no sockets and writes no files. Certificates and keys are loaded,
- * listening addresses are resolved and must be local, and no two servers may use the same port. A
- * port in use by another process is not an error: that may be the process to be restarted. Returns
- * 0, or a negative code with errors in `errs`. */
+ * components on a host that opens no sockets and writes no files. Certificates and keys are
+ * loaded, listening addresses are resolved and must be local, and no two servers may use the
+ * same port. A port in use by another process is not an error, because Braid may replace that
+ * process. Returns 0, or a negative code with errors in `errs`. */
 int br_preflight(const struct br_config *config, struct br_errs *errs);
 
-/* Checks which ports are in use by other processes, after a failed start. Adds an error for
- * each, with the --set argument that selects another port. Returns the number of such ports. */
+/* Checks which ports are in use by other processes, after a failed start. Adds an error for each
+ * such port, with the --set argument that selects another port. Returns the number of such
+ * ports. */
 size_t br_preflight_taken(const struct br_config *config, struct br_errs *errs);

@@ -198,8 +198,8 @@ static int service_config_read_endpoint(const struct metrics *metrics, const str
     bool v6 = strchr(p->host, ':') && p->host[0] != '[';
     ret->metrics_endpoint = br_arena_printf(arena, "%s%s%s:%u", v6 ? "[" : "", p->host,
                                             v6 ? "]" : "", (unsigned)p->port);
-    /* As in the Prometheus reader of otelconf, suffixes are omitted only if both options are
-     * set. */
+    /* As in the Prometheus reader of otelconf, suffixes are omitted only if both options of the
+     * reader are set. */
     ret->metrics_suffixes = !p->without_type_suffix || !p->without_units;
     return ret->metrics_endpoint ? 0 : br_errs_no_memory(errs);
 }

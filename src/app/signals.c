@@ -17,11 +17,11 @@ struct br_signals {
     struct br_signals_config config;
     pthread_mutex_t lock; /* protects the fields below; also locked while on_late runs */
     struct br_loop *loop; /* NULL after br_signals_leave */
-    /* time at which the process ends, on the monotonic clock in ms; UINT64_MAX before a signal */
+    /* time of the monotonic clock, in ms, at which the process ends; UINT64_MAX before a signal */
     uint64_t deadline_ms;
-    unsigned n_ends;    /* number of SIGTERM and SIGINT received */
-    unsigned n_hangups; /* number of SIGHUP not yet passed to the loop */
-    unsigned n_handed;  /* number of SIGTERM and SIGINT passed to the loop */
+    unsigned n_ends;    /* number of received SIGTERM and SIGINT signals */
+    unsigned n_hangups; /* number of SIGHUP signals that have not been passed to the loop yet */
+    unsigned n_handed;  /* number of SIGTERM and SIGINT signals that have been passed to the loop */
     int last;           /* the last end signal: SIGTERM or SIGINT */
     bool posted;        /* `message` is in the loop's queue */
     struct br_message message;

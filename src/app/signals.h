@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Receives SIGTERM, SIGINT and SIGHUP in a separate thread and passes them to a worker. After the
- * first SIGTERM or SIGINT the thread also bounds the shutdown: it ends the process at the deadline,
- * even if all other threads are blocked.
+ * Receives SIGTERM, SIGINT and SIGHUP in a separate thread and passes them to a worker. The thread
+ * also bounds the shutdown: after the first SIGTERM or SIGINT, the thread ends the process at the
+ * deadline, even if all other threads are blocked.
  */
 #pragma once
 

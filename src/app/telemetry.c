@@ -22,10 +22,10 @@ struct br_telemetry {
     void *arg;
     struct br_codec *codec;
     struct br_str target; /* labels of target_info, in the format of Prometheus text */
-    bool suffixes;        /* names of metrics have suffixes */
+    bool suffixes;        /* the names of metrics have suffixes */
     bool detailed;        /* the metrics level is `detailed` */
     uint64_t started_ms;
-    struct br_list scrapes; /* list of struct scrape, requests without a response yet */
+    struct br_list scrapes; /* list of struct scrape: requests that have not been answered yet */
 };
 
 /* A request for metrics that waits for the snapshot of all workers. */
@@ -54,8 +54,8 @@ static void telemetry_add_mark(struct br_metrics *metrics, const char *mark, siz
     br_str_release(&labels);
 }
 
-/* Adds the memory in use by category and the memory limits. The sum of all categories is
- * compared with the limits. */
+/* Adds the memory in use by category, including the overhead, and the memory limits. The limits
+ * apply to the sum of all categories. */
 static void telemetry_add_memory(struct br_telemetry *telemetry, struct br_metrics *metrics)
 {
     struct br_memory *memory = telemetry->host->memory;
@@ -86,9 +86,9 @@ static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metr
                "") = (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
 }
 
-/* Returns the format of the response. OpenMetrics requires suffixes. It is therefore chosen only
- * if suffixes are enabled and the client accepts OpenMetrics with at least the quality of plain
- * text, as Prometheus does. */
+/* Returns the format of the response. OpenMetrics requires suffixes. OpenMetrics is therefore
+ * chosen only if suffixes are enabled and the client accepts it with at least the quality of
+ * plain text, as Prometheus does. */
 static enum br_metrics_format telemetry_choose_format(const struct br_telemetry *telemetry,
                                                       const struct br_request *request)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An arena allocates memory that is freed as a whole. Each item has one, and protobuf-c unpacks
- * into one. The maximum given to br_arena_init limits how much memory a hostile message can unpack
- * to.
+ * An arena allocates memory that is freed as a whole. Each item has an arena, and protobuf-c
+ * unpacks messages into arenas. The maximum given to br_arena_init limits how much memory a hostile
+ * message can unpack to.
  */
 #pragma once
 
@@ -18,10 +18,12 @@ struct br_pool;
 struct br_arena {
     struct br_arena_block *blocks; /* list of the arena's blocks, newest first */
     size_t used;                   /* bytes allocated so far */
-    size_t max;                    /* most bytes that the arena may allocate; 0: 16 MiB */
+    /* largest number of bytes that the arena may allocate; 0: 16 MiB */
+    size_t max;
     /* the last failed allocation failed because of `max`, not because memory ran out */
     bool full;
-    enum br_holder holder; /* memory category of its blocks; set before the first allocation */
+    /* memory category of the arena's blocks; set before the first allocation */
+    enum br_holder holder;
     /* pool whose buffers are used as large blocks; NULL: all blocks are allocated from the
      * system */
     struct br_pool *pool;
@@ -45,7 +47,7 @@ void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 /* Returns why the last allocation failed: BR_EFULL if the maximum was reached, so that a retry
  * fails again, else BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
-#ifdef __clang_analyzer__ /* The analyzer must know that the result is not 0. */
+#ifdef __clang_analyzer__ /* clang's static analyzer must know that the result is not 0. */
 #define br_arena_why(arena) (br_arena_why(arena), BR_ENOMEM)
 #endif
 

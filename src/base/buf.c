@@ -14,27 +14,29 @@
 #define CLASSES 84u
 #define CLASS_NONE CLASSES /* size class of buffers of an exact size, which are never reused */
 #define ROPE_MAX (1u << 24)
-/* divisor: unused buffers take at most this fraction of the memory limit */
+/* divisor: unused buffers of all pools take at most 1/IDLE_SHARE of the memory limit */
 #define IDLE_SHARE 16u
-/* br_pool_release_some frees at least this many bytes, */
+/* one call of br_pool_release_some frees at least this number of bytes */
 #define RELEASE_SLICE (512u << 10)
-#define RELEASE_TURNS 256u /* or this fraction of the delayed buffers' bytes */
+/* one call of br_pool_release_some frees at least 1/RELEASE_TURNS of the delayed bytes */
+#define RELEASE_TURNS 256u
 /* alignment of released memory: a multiple of the page size of every system */
 #define RELEASE_ALIGN ((uintptr_t)64 << 10)
 /* buffers of more than this number of bytes are freed gradually */
 #define RELEASE_FROM (1u << 20)
-/* malloc keeps the pages of buffers of less than this number of bytes */
+/* smallest buffer from another thread, in bytes, whose pages are released when it is freed */
 #define FOREIGN_FROM (8u << 10)
-/* buffers of more than this number of bytes are moved with mremap instead of being copied */
+/* a growing buffer with more than this number of bytes is moved with mremap, not copied */
 #define COPIED_MAX (2u << 20)
 
 struct idle {
     struct idle *next;
 };
 
-#define BLOCK_STEP 32u                      /* bytes between two block sizes */
-#define BLOCK_SIZES 32u                     /* number of block sizes that are reused */
-#define BLOCKS_IDLE_MAX ((size_t)256 << 10) /* most bytes in the unused blocks of a pool */
+#define BLOCK_STEP 32u  /* bytes between two block sizes */
+#define BLOCK_SIZES 32u /* number of block sizes that are reused */
+/* largest number of bytes in the unused blocks of a pool */
+#define BLOCKS_IDLE_MAX ((size_t)256 << 10)
 
 /* Header that precedes each block. */
 struct block {
@@ -43,11 +45,12 @@ struct block {
     _Alignas(16) size_t size;
 };
 
-/* Written over the beginning of a large buffer that is being freed, slice by slice from its end. */
+/* State of a large buffer that is being freed, slice by slice from its end. The struct
+ * overwrites the beginning of the buffer. */
 struct leaving {
     struct leaving *next;
     size_t size; /* capacity of the buffer in bytes */
-    size_t left; /* bytes of the block whose pages were not released yet */
+    size_t left; /* bytes of the buffer's memory whose pages have not been released yet */
 };
 
 struct br_pool {
@@ -60,7 +63,8 @@ struct br_pool {
     struct idle *free[CLASSES];
     size_t idle_blocks; /* bytes in all unused blocks */
     struct idle *blocks[BLOCK_SIZES];
-    /* pool that gets each buffer without references, set by br_pool_watch; NULL: not watched */
+    /* pool that receives each buffer after its last reference is dropped, set by br_pool_watch;
+     * NULL: no watch */
     struct br_pool *heir;
     void (*on_last)(const struct br_buf *buf, void *arg);
     void *on_last_arg;
@@ -113,7 +117,7 @@ struct br_pool *br_pool_new(size_t max_idle)
     return pool;
 }
 
-/* The pools that keep unused buffers divide the permitted amount among them. */
+/* Counts the pools that keep unused buffers. These pools divide the permitted bytes among them. */
 static void buf_pool_count_in(const struct br_pool *pool, int count)
 {
     if (pool->memory && pool->max_idle)
@@ -234,7 +238,7 @@ size_t br_pool_live(const struct br_pool *pool)
     return pool->live;
 }
 
-/* Adds `size` bytes, which may be negative, to those in use in the pool's buffers. */
+/* Adds `size` bytes, which may be negative, to the count of bytes in use by the pool's buffers. */
 static void buf_pool_count(struct br_pool *pool, uint8_t holder, int64_t size)
 {
     pool->live += (size_t)size;
@@ -252,8 +256,8 @@ static struct br_buf *buf_pool_take(struct br_pool *pool, uint32_t size_class, s
     return (struct br_buf *)(void *)i;
 }
 
-/* Returns the most bytes of unused buffers that the pool may keep: its share of the bytes that
- * all pools together may keep. */
+/* Returns the largest number of bytes of unused buffers that the pool may keep: its share of the
+ * bytes that all pools together may keep. */
 static size_t buf_pool_idle_max(const struct br_pool *pool)
 {
     if (!pool->memory || !pool->max_idle)
@@ -435,7 +439,7 @@ struct br_buf *br_buf_ref(struct br_buf *buf)
 }
 
 /* Returns the buffer's pages to the system. glibc keeps the pages of a thread's heap until all
- * of the heap is free. It then returns 64 MiB in one call, which takes ten milliseconds. */
+ * of the heap is free. glibc would then return 64 MiB in one call, which takes ten milliseconds. */
 static void buf_release_pages(const struct br_buf *buf)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)buf->data,

@@ -2,10 +2,10 @@
 /*
  * Reference-counted buffers of bytes, slices and ropes of them, and the pool that recycles them.
  *
- * A buffer is a block of bytes with a reference count. It is filled while it has a single reference
- * and never written once it is shared. A slice is a range of a buffer. A rope is a list of slices
- * that together are one payload. Reference counts are not atomic: a buffer belongs to the worker
- * whose pool made it and is not used in another thread.
+ * A buffer is a block of bytes with a reference count. A buffer is filled while it has a single
+ * reference and never written once it is shared. A slice is a range of a buffer. A rope is a list
+ * of slices that together are one payload. Reference counts are not atomic: a buffer belongs to the
+ * worker whose pool made it and is not used in another thread.
  *
  * The pool recycles buffers by size class. Each buffer has a memory category, which changes as a
  * payload moves through the pipeline. Memory for bytes that clients send is limited by the pool's
@@ -31,7 +31,7 @@ struct br_buf {
     uint32_t len; /* number of bytes that are filled */
     uint32_t cap; /* number of bytes that can be filled */
     uint16_t size_class;
-    uint8_t holder; /* memory category, enum br_holder */
+    uint8_t holder; /* memory category of the buffer, of enum br_holder */
     bool foreign;   /* the buffer's memory was allocated in another thread */
     uint8_t data[];
 };
@@ -40,8 +40,8 @@ struct br_buf {
  * unused buffers for reuse. Free the pool after the last of its buffers. */
 struct br_pool *br_pool_new(size_t max_idle);
 
-/* Sets the budget that br_pool_fits checks; it must outlive the pool. NULL, the initial value,
- * means no limit. */
+/* Sets the budget that br_pool_fits checks. The budget must outlive the pool. NULL, the initial
+ * value, means no limit. */
 void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
 
 /* Returns true if the budget has room for `more` bytes from a client. Returns the pool's unused
@@ -66,8 +66,8 @@ bool br_pool_has(const struct br_pool *pool, size_t cap);
 uint64_t br_pool_taken(const struct br_pool *pool);
 
 /* Makes the pool free buffers of more than 1 MiB gradually, in calls of br_pool_release_some,
- * because freeing one at once would block the worker. Until then they count as unused buffers
- * (BR_HOLDER_POOL) and are freed early if memory is needed. */
+ * because freeing one at once would block the worker. Until they are freed, these buffers count
+ * as unused buffers (BR_HOLDER_POOL) and are freed early if memory is needed. */
 void br_pool_linger(struct br_pool *pool);
 
 /* Frees the next 512 KiB of the buffers that br_pool_linger delays, or 1/256 of their bytes if
@@ -83,11 +83,11 @@ void br_pool_trim(struct br_pool *pool);
 void br_pool_watch(struct br_pool *pool, struct br_pool *heir,
                    void (*fn)(const struct br_buf *buf, void *arg), void *arg);
 
-/* Return a block of memory for objects that are allocated and freed with each request, aligned
- * as by malloc. Freed blocks, up to 256 KiB in total, are reused for blocks of the same size if
- * the pool keeps unused buffers. Pass the same memory category `holder` in all calls for a
- * block. Both return NULL if memory runs out; br_block_resize then leaves the block unchanged.
- * br_block_new of size 0 returns a block. */
+/* br_block_new and br_block_resize return a block of memory for objects that are allocated and
+ * freed with each request, aligned as by malloc. Freed blocks, up to 256 KiB in total, are
+ * reused for blocks of the same size if the pool keeps unused buffers. Pass the same memory
+ * category `holder` in all calls for a block. Both functions return NULL if memory runs out;
+ * br_block_resize then leaves the block unchanged. br_block_new of size 0 returns a block. */
 void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size);
 void *br_block_resize(struct br_pool *pool, enum br_holder holder, void *block, size_t size);
 /* Frees a block of br_block_new. Accepts NULL. */
@@ -97,12 +97,12 @@ void br_block_free(struct br_pool *pool, enum br_holder holder, void *block);
  * owns. Returns NULL if memory runs out or `cap` is greater than BR_BUF_MAX. */
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
 
-/* Returns a buffer as br_buf_new does. If it is large (BR_MEM_MAPPED), it has room for exactly
- * `cap` bytes and is not reused. Use it when the size is known in advance. */
+/* Returns a buffer as br_buf_new does. A large buffer (BR_MEM_MAPPED) has room for exactly `cap`
+ * bytes and is not reused. Use this function when the size is known in advance. */
 struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap);
 
-/* Returns the capacity of a buffer made for `cap` bytes, which is up to a quarter larger than
- * `cap`. */
+/* Returns the capacity of a buffer made for `cap` bytes. The capacity is up to a quarter larger
+ * than `cap`. */
 size_t br_buf_room(size_t cap);
 
 /* Moves `buf` from its pool to `pool`, including its share of the counted memory. */
@@ -126,8 +126,8 @@ struct br_buf *br_buf_discard(struct br_buf *buf);
  * 0 or BR_ENOMEM; on failure `*buf` is unchanged. */
 int br_buf_reserve(struct br_buf **buf, size_t cap);
 
-/* Reduces the capacity of `buf` to its content if that at least halves it. `buf` must have a
- * single reference. */
+/* Reduces the capacity of `buf` to the length of its content if that at least halves the
+ * capacity. `buf` must have a single reference. */
 void br_buf_shrink(struct br_buf **buf);
 
 /* Appends `len` bytes, growing the buffer to at most `max` bytes. Returns 0, BR_EFULL or
@@ -168,9 +168,9 @@ void br_rope_release(struct br_rope *rope);
 struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
                             const uint8_t **ret_data);
 
-/* Returns all bytes of the rope in one place: in the rope's buffer if it is a single slice
- * (`*ret_copy` is NULL), else in a copy, which the caller owns. Changes no reference count, so
- * another thread may call it with its pool while the rope's worker leaves the rope unchanged.
- * Returns NULL if memory runs out. */
+/* Returns all bytes of the rope in one place. For a single slice, this is the rope's buffer, and
+ * `*ret_copy` is NULL. Otherwise it is a copy, which the caller owns. Changes no reference
+ * count, so another thread may call this function with its pool while the rope's worker leaves
+ * the rope unchanged. Returns NULL if memory runs out. */
 const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
                              struct br_buf **ret_copy);

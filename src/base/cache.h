@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache of fixed size in an array of the caller. It returns the entry of a hash: each hash has
- * one or two entries, and the most recent ones stay. It never grows and needs no cleaning. The
+ * A cache of fixed size in an array of the caller. Each hash selects a set of one or two entries,
+ * in which a new key replaces the less recent one. The cache never grows and needs no cleaning. The
  * caller hashes with the cache's secret (br_cache_hash), so that clients cannot choose texts that
  * displace one another, and compares whole keys.
  */
@@ -20,7 +20,7 @@ struct br_cache {
     void *entries; /* array of entries, owned by the caller; all bytes of an empty entry are zero */
     size_t entry_size;
     uint32_t n_sets;
-    /* number of entries in a set, one or two; the first entry is the one used last */
+    /* number of entries in a set, one or two; the first entry is the most recently used one */
     uint32_t ways;
     uint64_t secret[2];
 };
@@ -61,7 +61,7 @@ static inline void br_cache_swap(const struct br_cache *cache, void *set)
 }
 
 /* Returns the entry of this hash that equals `key`, or NULL. The entry is valid until the next
- * call. */
+ * call of br_cache_find or br_cache_take. */
 static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
                                   br_cache_equal_fn *equal, const void *key)
 {
@@ -74,9 +74,9 @@ static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
     return set;
 }
 
-/* Returns the entry in which to store a new key of this hash. It contains the entry to evict, or
- * zeros. The caller releases the contents of the evicted entry and overwrites the entry before
- * the next call. */
+/* Returns the entry in which to store a new key of this hash. The entry still has the contents
+ * of the evicted key, or zeros. The caller releases these contents and overwrites the entry
+ * before the next call. */
 static inline void *br_cache_take(const struct br_cache *cache, uint64_t hash)
 {
     void *set = br_cache_set(cache, hash);

@@ -31,8 +31,8 @@ bool br_file_head(const char *path, char out[BR_CGROUP_TEXT_MAX])
     return len > 0;
 }
 
-/* Calls the function for the file in the group at `path` and in every group above it up to
- * `mount`. */
+/* Calls walk->fn with the content of the file `name` in the group `group`, and in every group
+ * above it up to `mount`. */
 static void cgroup_climb(const struct walk *walk, const char *mount, const char *group,
                          const char *name)
 {

@@ -9,15 +9,15 @@
 
 #define BR_CGROUP_TEXT_MAX 5120
 
-/* The name of a controller's file in version 2 of control groups, and in version 1 (NULL: not
- * read). */
+/* The name of a controller's file in version 2 of control groups, and in version 1. NULL in
+ * version 1: groups of version 1 are not read. */
 struct br_cgroup_file {
     const char *v2, *v1_controller, *v1;
 };
 
 typedef void br_cgroup_fn(const char *text, void *arg);
 
-/* Calls `fn` with the content of the file in each group, from that of the process upwards.
+/* Calls `fn` with the content of this file of each group, from the group of the process upwards.
  * Groups without the file are skipped. `root` is put before "/proc" and "/sys" in tests, and is
  * otherwise "". */
 void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/decimal.h"
 
-#define SAFE_DIGITS 19                      /* any number of so many digits fits into 64 bits */
+/* every number with this many digits fits into 64 bits */
+#define SAFE_DIGITS 19
 #define FRACTION_SCALE 1000000000000000000u /* 10 to the power of 18 */
 
 __extension__ typedef unsigned __int128 wide;

@@ -19,8 +19,8 @@ static inline bool br_is_digit(int letter)
  * there is no digit before `end`, or if the number is greater than `max`. */
 bool br_decimal_read(const char **p, const char *end, uint64_t max, uint64_t *ret);
 
-/* Parses a text that consists of digits. Returns false if the text is empty, has another
- * character, or is greater than `max`. */
+/* Parses a text that consists of digits. Returns false if the text is empty or has another
+ * character, or if its number is greater than `max`. */
 bool br_decimal_parse(const char *text, size_t len, uint64_t max, uint64_t *ret);
 
 /* Parses digits with an optional sign, as Go's strconv.ParseInt does with base 10. Returns false if

@@ -22,7 +22,7 @@
 #define MANTISSA_MASK ((UINT64_C(1) << MANTISSA_BITS) - 1)
 #define EXPONENT_MASK 0x7ff
 #define EXPONENT_LEAST (-1074) /* exponent of the smallest subnormal number */
-/* most bytes of a number as text: a sign, "0.", 323 zeros and 17 digits */
+/* largest size of a number as text, in bytes: a sign, "0.", 323 zeros and 17 digits */
 #define TEXT_SIZE 352
 
 __extension__ typedef unsigned __int128 double_product;
@@ -44,9 +44,9 @@ static int double_floor_log2_pow10(int exponent)
     return (exponent * 1741647) >> 19;
 }
 
-/* Returns power * factor / 2^128, with the lowest bit set if the result is not an integer. The
- * power may be too large by less than its last bit. The last of the bits cut off can therefore
- * be 1 for an integer, too. */
+/* Returns power * factor / 2^128, with the lowest bit set if the result is not an integer.
+ * `power` may be too large by less than its last bit. The last of the discarded bits can
+ * therefore be 1 even if the exact result is an integer. */
 static uint64_t double_round_to_odd(const uint64_t power[2], uint64_t factor)
 {
     double_product low = (double_product)power[1] * factor;

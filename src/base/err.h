@@ -3,9 +3,9 @@
  * Error codes, and the structure that returns the text of an error to the caller.
  *
  * A function that can fail returns 0 or one of the negative codes below. If a user has to see the
- * reason, it also takes `struct br_err *err` as its last parameter. `err` is filled once, by the
- * function that finds the cause, and is unchanged on success. Callers may only add a prefix. `err`
- * may be NULL.
+ * reason, the function also takes `struct br_err *err` as its last parameter. `err` is filled once,
+ * by the function that finds the cause, and is unchanged on success. Callers may only add a prefix.
+ * `err` may be NULL.
  */
 #pragma once
 
@@ -48,7 +48,8 @@ const char *br_strerror(int code);
 /* Fills `err` (may be NULL) with a code and a printf-style sentence. Returns `code`. */
 int br_err_set(struct br_err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-#ifdef __clang_analyzer__ /* The analyzer must know that the result is not 0 if `code` is not. */
+/* clang's static analyzer must know that the result is not 0 if `code` is not 0. */
+#ifdef __clang_analyzer__
 #define br_err_set(err, code, ...) (br_err_set(err, code, __VA_ARGS__), (code))
 #endif
 

@@ -6,11 +6,12 @@
 #include <sys/types.h>
 
 /* Opens a file for writing with O_CLOEXEC and further `flags` of open (O_APPEND, O_TRUNC).
- * Creates it with mode 0600 if it does not exist; an existing file keeps its mode. Returns a
- * descriptor, or -1 with errno. */
+ * Creates the file with mode 0600 if it does not exist; an existing file keeps its mode. Returns
+ * a descriptor, or -1 with errno. */
 int br_file_open(const char *path, int flags);
 
-/* Makes a directory with exactly this mode. Returns 0, also if it exists, or an errno value. */
+/* Makes a directory with exactly the mode `mode`. Returns 0 if the directory was made or exists
+ * already, otherwise an errno value. */
 int br_folder_make(const char *path, mode_t mode);
 
 /* Checks, without changing anything, whether br_file_open would succeed: the file must be

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A keyed hash for tables and caches on hot paths, where br_siphash (base/map.h) would take most of
- * the time. It folds 64 x 64 bit products, 16 bytes per step, with two chains for long texts, as
- * wyhash does. Without the secret nobody can choose texts that collide.
+ * the time. Like wyhash, the hash multiplies 64-bit words, 16 bytes per step, and folds each
+ * 128-bit product; long texts use two independent chains. Without the secret nobody can choose
+ * texts that collide.
  */
 #pragma once
 
@@ -66,9 +67,9 @@ static inline uint64_t br_hash_keyed(const uint64_t secret[2], const void *data,
     return h;
 }
 
-/* Returns the hash of a number. A single multiplication is not enough: it maps consecutive
- * numbers to an arithmetic sequence, which with one secret in about twenty covers few slots of a
- * table. */
+/* Returns the hash of a number. A single multiplication is not enough: a multiplication maps
+ * consecutive numbers to an arithmetic sequence. With about one secret in twenty, that sequence
+ * covers few slots of a table. */
 static inline uint64_t br_hash_number(const uint64_t secret[2], uint64_t number)
 {
     return br_hash_mix(br_hash_mix(number ^ secret[1], secret[0]) ^ secret[0], secret[1]);

@@ -10,7 +10,7 @@
 #define COUNT_MIN 42u /* number of entries for which the first 65 slots are enough */
 
 /* Returns the number of slots for `count` entries: one and a half slots per entry and two more.
- * At most two thirds are used, so a probe always ends. */
+ * At most two thirds of the slots are used, so a probe always ends. */
 static size_t index_slots_for(size_t count)
 {
     return count + count / 2 + 2;

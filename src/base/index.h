@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hash index over an array that the caller owns. It finds the position of an entry in the array
- * and stores only four bytes per slot. It uses open addressing with linear probing and is at most
- * two thirds full. It takes 6 to 12 bytes per entry while it grows, and 6 if the number of entries
- * is known in advance.
+ * A hash index over an array that the caller owns. The index finds the position of an entry in the
+ * array and stores only four bytes per slot. The slots use open addressing with linear probing and
+ * are at most two thirds full. An index takes 6 to 12 bytes per entry while it grows, and 6 if the
+ * number of entries is known in advance.
  *
  * Entries cannot be removed. The caller hashes with the index's secret (br_index_hash), so that
  * clients cannot choose input that collides, or with another hash that clients cannot guess.
@@ -23,7 +23,7 @@
 struct br_index {
     uint32_t *slots; /* array of slots, each with the position of an entry plus 1; 0: empty slot */
     size_t n_slots;
-    uint32_t max; /* most entries of the index */
+    uint32_t max; /* largest number of entries that the index can have */
     enum br_holder holder;
     uint64_t secret[2];
 };
@@ -41,14 +41,14 @@ void br_index_init(struct br_index *index, uint32_t max, enum br_holder holder);
 /* Frees the slots and leaves the index as br_index_init does. Accepts a zeroed index. */
 void br_index_release(struct br_index *index);
 
-/* Allocates slots for `count` entries in an empty index without slots. Returns 0, BR_EFULL (more
- * than the maximum) or BR_ENOMEM. */
+/* Allocates slots for `count` entries in an empty index without slots. Returns 0, BR_ENOMEM, or
+ * BR_EFULL if `count` is greater than the maximum. */
 int br_index_reserve(struct br_index *index, uint32_t count);
 
 /* Returns the number of bytes that br_index_reserve allocates for `count` entries. */
 size_t br_index_bytes_for(size_t count);
 
-/* Returns the size in bytes of the current slots. */
+/* Returns the size of the allocated slots in bytes. */
 static inline size_t br_index_bytes(const struct br_index *index)
 {
     return index->n_slots * sizeof *index->slots;
@@ -60,8 +60,8 @@ static inline uint64_t br_index_hash(const struct br_index *index, const void *d
     return br_hash_keyed(index->secret, data, len);
 }
 
-/* Returns the first slot to probe. It uses the upper half of the hash and works for any number
- * of slots. */
+/* Returns the first slot to probe for an entry. The slot follows from the upper half of the
+ * hash, for any number of slots. */
 static inline size_t br_index_home(const struct br_index *index, uint64_t hash)
 {
     return (size_t)((hash >> 32) * index->n_slots >> 32);

@@ -7,8 +7,8 @@
 
 #include "base/bytes.h"
 
-#define DIGITS_MAX 64     /* most digits of a number without its exponent */
-#define EXPONENT_DIGITS 5 /* most digits of an exponent */
+#define DIGITS_MAX 64     /* largest number of digits of a number without its exponent */
+#define EXPONENT_DIGITS 5 /* largest number of digits of an exponent */
 
 /* --- Errors ---------------------------------------------------------------------------------- */
 
@@ -94,7 +94,7 @@ size_t br_word_len(const char *p, const char *end)
 /* --- Strings --------------------------------------------------------------------------------- */
 
 /* Reads the digits of an escape for a byte (\101, \x41) or a code point (\u00e9, \U0001f600).
- * `p` is after the backslash. */
+ * `p` points to the character after the backslash. */
 static int lexer_code(struct br_lexer *lexer, const char *p, char *out, size_t *ret_len)
 {
     static const char kinds[] = "xuU";

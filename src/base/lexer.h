@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The common part of the lexers of small languages: the position in the text, errors that name it,
- * blanks, words, numbers, and strings with the escapes of Go. Each language has its own grammar and
- * describes its differences in a struct br_lexer_rules.
+ * The common part of the lexers of small languages: the position in the text, errors that state the
+ * position, blanks, words, numbers, and strings with the escapes of Go. Each language has its own
+ * grammar and describes its differences in a struct br_lexer_rules.
  */
 #pragma once
 
@@ -17,10 +17,11 @@
 struct br_lexer_rules {
     const char *blanks; /* characters between tokens */
     bool comments;      /* a comment begins with "#" and ends with its line */
-    /* an error names only the character, and strings may contain line ends */
+    /* errors name only the character position, not the line, and strings may contain line ends */
     bool one_line;
     const char *label; /* text before each message of an error: "parse error: " */
-    /* messages about strings; `unended_line` is unused with `one_line` */
+    /* error messages for strings: without an end, with a line end (unused with `one_line`), and
+     * with an unknown escape */
     const char *unended, *unended_line, *unknown_escape;
 };
 
@@ -45,8 +46,8 @@ int br_lexer_vfail(const struct br_lexer *lexer, const char *at, int code, const
 /* Skips blanks and comments. */
 void br_lexer_skip(struct br_lexer *lexer);
 
-/* Skips `token` if the text continues with it, and returns true. A word is not taken from the
- * beginning of a longer word. */
+/* If the text continues with `token`, skips it and returns true. Does not skip a word that is
+ * only the beginning of a longer word. */
 bool br_lexer_take(struct br_lexer *lexer, const char *token);
 
 /* Returns true if the next character is one of `letters`. */
@@ -68,17 +69,19 @@ static inline bool br_is_identifier(const char *text, size_t len)
     return len && !br_is_digit(*text) && br_word_len(text, text + len) == len;
 }
 
-/* Reads a string. The next character is its quote; in backquotes, a backslash is a character like
- * others. `*ret` is in the arena and has a terminator that `*ret_len` does not count. Returns 0,
- * BR_EINVAL with an error, or BR_ENOMEM if br_arena_alloc fails. */
+/* Reads a string. The next character is its quote. In a string in backquotes, a backslash is an
+ * ordinary character. `*ret` is in the arena and has a terminator that `*ret_len` does not
+ * count. Returns 0, BR_EINVAL with an error, or BR_ENOMEM if br_arena_alloc fails. */
 int br_lexer_string(struct br_lexer *lexer, const char **ret, size_t *ret_len);
 
 /* Returns the number of characters of the digits at `p` with an optional decimal point. Returns 0
  * if there are no digits, or more than 64. */
 size_t br_lexer_decimal(const char *p, const char *end, bool *ret_point);
 
-/* Returns the same for a number with an optional exponent of at most five digits. `*ret_whole` is
- * true if the number has neither a point nor an exponent. */
+/* Returns the number of characters of the digits at `p` with an optional decimal point and an
+ * optional exponent of at most five digits. Returns 0 if there are no digits before the
+ * exponent, or more than 64. `*ret_whole` is true if the number has neither a point nor an
+ * exponent. */
 size_t br_lexer_number(const char *p, const char *end, bool *ret_whole);
 
 /* Returns the value of a number that br_lexer_decimal or br_lexer_number found. */

@@ -161,8 +161,8 @@ static bool log_make_line(struct br_str *str, const char *when, const char *leve
     return !str->failed;
 }
 
-/* An escaped byte may take six bytes. If the line is too long, the text is shortened and the
- * rest of the line is kept. */
+/* Composes a line in `line` and returns its length. If the line is too long, shortens `text`
+ * until the line fits: escaping can make `text` six times as long. */
 static size_t log_make(char line[BR_LOG_LINE_MAX + 1], const struct br_log *log,
                        enum br_log_level level, const char *text)
 {

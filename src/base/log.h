@@ -3,15 +3,16 @@
  * Writes the log: one line of text or JSON per message, to stderr. Each node has a logger, named by
  * its place in the graph (`traces/exporter/otlp/tempo`). All functions are thread-safe. A line is
  * one write and contains no control characters (C0, DEL, C1, Unicode's marks of line and
- * direction). JSON has \uXXXX in their place, text has blanks. Invalid UTF-8 becomes U+FFFD.
+ * direction). In place of control characters, JSON has \uXXXX and text has blanks. Invalid UTF-8
+ * becomes U+FFFD.
  *
  * Between br_log_start and br_log_stop, logging never blocks: lines are queued in order in a ring
  * of 256 KiB, and a separate thread writes them. When the ring is full, lines are dropped and
- * counted. Once it is empty again, a line reports how many were dropped. Before br_log_start and
- * after br_log_stop, the calling thread writes the line.
+ * counted. Once the ring is empty again, a line reports how many lines were dropped. Before
+ * br_log_start and after br_log_stop, the calling thread writes the line.
  *
- * Library layers do not log above debug; the component that decides logs once. Nothing is logged
- * per item above trace. Repeated messages are limited with br_log_limited.
+ * Library layers do not log above debug; the component that handles an error logs it once. Nothing
+ * is logged per item above trace. Repeated messages are limited with br_log_limited.
  */
 #pragma once
 
@@ -25,7 +26,7 @@ struct br_log {
     const char *name; /* name in each line, borrowed; NULL: no name */
 };
 
-/* Limits how often a message is logged and counts the messages held back. */
+/* Limits how often a message is logged, and counts the messages that were not logged. */
 struct br_log_limit {
     uint64_t next_ms;
     uint64_t held;
@@ -61,7 +62,8 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
 /* Returns true if the message may be logged now: at most once per `every_ms`. `*ret_held` is the
- * number of messages held back since the last one that was logged. `now_ms` is monotonic. */
+ * number of messages held back since the last one that was logged. `now_ms` is the time of the
+ * monotonic clock in milliseconds. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
 
@@ -93,8 +95,8 @@ bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br
  * mix. */
 #define BR_LOG_LINE_MAX 4096
 
-/* Takes a line, whose last character is its only line feed. Writes it at once if there is no
- * thread, else queues it in the ring or counts it as dropped. */
+/* Takes a line, whose last character is its only line feed. Writes the line at once if there is
+ * no thread, else queues it in the ring or counts it as dropped. */
 void br_log_sink_put(int fd, const char *line, size_t len);
 
 /* Starts the thread that writes. `notice` makes a line which reports that `n` lines were

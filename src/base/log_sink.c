@@ -21,7 +21,7 @@ enum mode {
 
 static const int crashes[CRASHES] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
-/* There is one log per process (law 10). */
+/* There is one log per process (law 10 in docs/contributing/laws.md). */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t more, done;
@@ -31,15 +31,15 @@ static struct {
     _Atomic int mode;
     bool stopping, stopped;
     _Atomic size_t head,
-        /* total bytes that were queued, and that were written; the crash handler reads both
-         * without the lock */
+        /* total bytes queued (head) and written (tail); the crash handler reads both without the
+         * lock */
         tail;
     uint64_t dropped, told;
     struct sigaction before[CRASHES];
     char ring[RING_BYTES];
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Writes a line, in one call if possible. Blocks until it is written. */
+/* Writes a line, in one call if possible. Blocks until the line is written. */
 static bool log_sink_write_line(int fd, const char *line, size_t len)
 {
     while (len) {
@@ -90,7 +90,7 @@ static void log_sink_write_next(void)
 }
 
 /* Writes how many lines were dropped. Called when the ring is empty, because the dropped lines
- * came after all lines written so far. */
+ * are later than all lines written so far. */
 static void log_sink_write_notice(void)
 {
     char line[BR_LOG_LINE_MAX + 1];
@@ -122,7 +122,7 @@ static void *log_sink_run(void *arg)
 /* --- Crashes ---------------------------------------------------------------------------------- */
 
 /* Writes the lines left in the ring, as far as that does not block, and lets the crash proceed.
- * It does not lock, because the crashed thread may hold the lock. The log's thread may write the
+ * Takes no lock, because the crashed thread may hold the lock. The log's thread may write the
  * same lines a second time. */
 static void log_sink_on_crash(int number, siginfo_t *info, void *context)
 {
@@ -139,7 +139,8 @@ static void log_sink_on_crash(int number, siginfo_t *info, void *context)
             break;
         at += len;
     }
-    /* The signal was sent by kill or raise, so that returning would not repeat the fault. */
+    /* The signal was sent by kill or raise: it would not come again after a return from the
+     * handler. */
     if (info->si_code <= 0)
         (void)raise(number);
 }
@@ -213,7 +214,7 @@ bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LIN
     return true;
 }
 
-/* Waits for the log's thread. Returns true if it wrote everything within the time. */
+/* Waits for the log's thread. Returns true if the thread wrote all lines within `wait_ms`. */
 static bool log_sink_wait_done(uint64_t wait_ms)
 {
     struct timespec until;

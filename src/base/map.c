@@ -183,7 +183,7 @@ int br_map_put(struct br_map *map, const void *key, size_t len, void *value, voi
     return 0;
 }
 
-/* Empties slot `index` and moves entries back that were probed past it. */
+/* Empties slot `index` and moves back the entries whose probe has passed this slot. */
 static void map_vacate(struct br_map *map, size_t index)
 {
     size_t mask = map->n_slots - 1, j = index;

@@ -17,13 +17,14 @@
 #define BLOCK_HEAD sizeof(size_t)
 #define TRIM_MIN (4u << 20)
 #define TRIM_MAX (64u << 20)
-/* divisor: freed memory of up to this fraction of the memory limit is kept */
+/* divisor: up to 1/TRIM_SHARE of the memory limit is kept as freed memory */
 #define TRIM_SHARE 32u
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
 
-/* A thread's figures that are not yet added to those of the process, and its innermost scope. */
+/* A thread's figures that have not been added to those of the process yet, and its innermost
+ * scope. */
 static _Thread_local struct {
     int64_t live;
     int64_t held[BR_HOLDERS];
@@ -38,8 +39,8 @@ void br_mem_set_hooks(const struct br_mem_hooks *mem_hooks)
     hooks = mem_hooks ? mem_hooks : &libc_hooks;
 }
 
-/* Setting the thresholds also prevents the library from raising them when blocks are freed.
- * Large blocks would then stay in the heaps of their threads. */
+/* Setting the thresholds also prevents the library from raising them when blocks are freed. With
+ * higher thresholds, large blocks would stay in the heaps of their threads. */
 void br_mem_tune(size_t limit)
 {
     size_t keep = limit / TRIM_SHARE;

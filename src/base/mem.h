@@ -36,12 +36,12 @@ void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
 /* Configures the C library's allocator for the whole process. Blocks from BR_MEM_MAPPED bytes on
  * are mapped, and 1/32 of `limit` bytes of freed memory (4 to 64 MiB) is kept. Returning pages
- * and allocating them again takes about a tenth of the processor time. br_mem_trim returns them
- * when the process is idle. */
+ * and allocating them again takes about a tenth of the processor time. br_mem_trim returns the
+ * kept pages when the process is idle. */
 void br_mem_tune(size_t limit);
 
-/* Work like malloc, calloc, realloc, free, strdup and strndup. They return NULL if memory runs
- * out; size 0 gives a unique pointer. The caller owns the result and frees it with br_free. */
+/* Work like malloc, calloc, realloc, free, strdup and strndup. All of them return NULL if memory
+ * runs out; size 0 gives a unique pointer. The caller owns the result and frees it with br_free. */
 void *br_malloc(size_t size);
 void *br_calloc(size_t count, size_t size);
 void *br_realloc(void *memory, size_t size);
@@ -50,7 +50,7 @@ char *br_strdup(const char *text);
 char *br_strndup(const char *text, size_t len);
 
 /* Work like malloc, realloc and free for blocks that are always mapped separately, in whole
- * pages. br_remap never copies: it moves the block's pages. `had` is the size with which the
+ * pages. br_remap never copies a block but moves its pages. `had` is the size with which the
  * block was made or last resized. With hooks or a sanitizer, the blocks come from the allocator
  * instead. The caller owns the block and frees it with br_unmap. */
 void *br_map(size_t size);
@@ -67,7 +67,7 @@ void br_mem_trim(void);
 
 /* Memory categories: the purpose of the memory. */
 enum br_holder {
-    /* memory that is not in another category: config, metrics, tables of readers */
+    /* memory that is not counted in another category, such as config and metrics */
     BR_HOLDER_PROCESS,
     BR_HOLDER_REQUESTS,     /* bodies of requests, and their decompressed or converted form */
     BR_HOLDER_BATCHES,      /* payloads that wait in `batch` */
@@ -88,7 +88,7 @@ enum br_holder {
 /* Returns "process", "requests", ..., the values of the label `holder` of braid_memory_bytes. */
 const char *br_holder_name(enum br_holder holder);
 
-/* Counts `bytes` (may be negative) allocated by this thread in a category other than
+/* Adds `bytes`, which may be negative, to this thread's count of a category other than
  * BR_HOLDER_PROCESS. */
 void br_mem_hold(enum br_holder holder, int64_t bytes);
 
@@ -117,23 +117,23 @@ size_t br_mem_held(enum br_holder holder);
 struct br_memory;
 
 /*
- * One piece of work for a client, such as reading, converting or merging, from br_mem_scope_begin
- * to br_mem_scope_end in one thread. Its allocations are counted. An allocation that would exceed
- * `max`, or the budget of the process, fails as if memory had run out; `full` and `refused`
- * indicate the reason. A scope inside another can use at most the remainder of the outer one, and
- * counts towards it when it ends.
+ * A scope is one piece of work for a client, such as reading, converting or merging, from
+ * br_mem_scope_begin to br_mem_scope_end in one thread. All allocations in a scope are counted. An
+ * allocation that would exceed `max`, or the budget of the process, fails as if memory had run out;
+ * `full` and `refused` indicate the reason. An inner scope can use at most the remainder of the
+ * outer scope, and its bytes count towards the outer scope when it ends.
  */
 struct br_mem_scope {
     struct br_mem_scope *outer;
     struct br_memory *memory; /* memory budget of the process; NULL: only `max` limits the scope */
     /* the scope sends data that is already held (br_memory_sends); set after br_mem_scope_begin */
     bool sends;
-    size_t max; /* most bytes that the scope may hold at the same time */
+    size_t max; /* largest number of bytes that the scope may hold at the same time */
     /* bytes that the scope holds; negative if blocks from before the scope were freed */
     int64_t used;
     int64_t peak;
-    /* Why an allocation was last refused. Work that went on after a refusal did not need the
-     * memory. */
+    /* The reason for the last refused allocation. Work that goes on after a refusal did not need
+     * the memory. */
     bool full; /* the allocation would have exceeded `max`: a retry fails again */
     /* the allocation would have exceeded the budget: a retry can succeed if `wanted` can ever
      * fit into the budget */
@@ -144,7 +144,7 @@ struct br_mem_scope {
 /* Begins a scope. `scope` must not move until it has ended. */
 void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory *memory);
 
-/* Ends the innermost scope, which is `scope`. Its figures stay readable. */
+/* Ends the innermost scope, which is `scope`. The figures of the scope stay readable. */
 void br_mem_scope_end(struct br_mem_scope *scope);
 
 /* Counts reused memory towards the innermost scope as if it were allocated. Returns false if the
@@ -154,8 +154,8 @@ void br_mem_scope_give(size_t bytes);
 
 /* --- Arithmetic and arrays -------------------------------------------------------------------- */
 
-/* br_size_add and br_size_mul set `*ret` to the sum or the product. They return false, with
- * `*ret` unchanged, if the result overflows. */
+/* br_size_add and br_size_mul set `*ret` to the sum or the product. If the result overflows,
+ * both functions return false and leave `*ret` unchanged. */
 bool br_size_add(size_t left, size_t right, size_t *ret);
 bool br_size_mul(size_t left, size_t right, size_t *ret);
 

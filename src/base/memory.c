@@ -12,10 +12,11 @@
 #include "base/mem.h"
 
 #define PATH_SIZE 1024
-#define INTAKE_SHARE 8u /* divisor: this fraction of the hard limit is reserved for sending */
+/* divisor: 1/INTAKE_SHARE of the hard limit is reserved for sending held data */
+#define INTAKE_SHARE 8u
 
-/* Lowers the total to a limit in a control group's file. "max" and other texts that are not a
- * number set no limit. */
+/* Lowers the total memory to the limit in a control group's file. "max" and other texts that are
+ * not a number set no limit. */
 static void memory_lower_total(const char *text, void *arg)
 {
     uint64_t *total = arg;

@@ -4,14 +4,14 @@
  * whether a request fits does not depend on the worker that receives it.
  *
  * The memory held is the total counted by base/mem.h plus overhead: code, stacks, libraries and
- * memory that the allocator keeps. The overhead is the resident set less the counted total. It is
- * measured whenever the counted total has changed by 1/BR_MEMORY_LOOK of the limit.
+ * memory that the allocator keeps. The overhead is the resident set less the counted total. The
+ * overhead is measured whenever the counted total has changed by 1/BR_MEMORY_LOOK of the limit.
  *
  * There are three limits:
  *
  *     hard    the process holds at most this much
- *     intake  hard less an eighth: above it, no bytes are read from clients; the eighth is
- *             reserved for sending held data
+ *     intake  seven eighths of the hard limit: above it, no bytes are read from clients; the
+ *             last eighth is reserved for sending held data
  *     soft    above it, no new request is begun (`memory_limiter`: limit less spike)
  *
  * A budget without limits admits everything. All functions are thread-safe.
@@ -26,7 +26,7 @@
 #define BR_MEMORY_LOOK 64u
 
 struct br_memory {
-    _Atomic size_t soft, hard; /* limits in bytes; 0: none */
+    _Atomic size_t soft, hard; /* the limits in bytes; 0: no limit */
     _Atomic size_t overhead;   /* overhead in bytes, as last measured */
     _Atomic size_t looked_at;  /* counted total in bytes when the overhead was last measured */
     /* bytes that are never freed, as measured by br_memory_limit and br_memory_settle */
@@ -34,12 +34,12 @@ struct br_memory {
     _Atomic unsigned n_pools; /* number of pools that keep unused buffers */
     /* number of times that the pools were asked to free their unused buffers */
     _Atomic unsigned trims;
-    /* returns the process's resident bytes; NULL: overhead is not measured */
+    /* returns the resident set of the process in bytes; NULL: overhead is not measured */
     size_t (*resident)(void);
 };
 
 /* Returns in `*ret` the bytes that the process may use: the machine's memory (MemTotal), or the
- * lowest limit of its control groups (v1 or v2) if that is lower. `root` is put before /proc and
+ * lowest limit of its control groups (v1 or v2) if it is lower. `root` is put before /proc and
  * /sys in tests, and is otherwise "". Returns false if none of the files can be read. */
 bool br_memory_total(const char *root, uint64_t *ret);
 
@@ -59,7 +59,7 @@ size_t br_memory_intake(const struct br_memory *memory);
 size_t br_memory_hard(const struct br_memory *memory);
 
 /* Returns the number of bytes that the process holds: counted total and overhead. Measures the
- * overhead if that is due. */
+ * overhead again if the counted total has changed enough. */
 size_t br_memory_used(struct br_memory *memory);
 
 /* Returns the overhead in bytes, as last measured. */
@@ -68,24 +68,26 @@ size_t br_memory_overhead(const struct br_memory *memory);
 /* Measures the overhead now. */
 void br_memory_look(struct br_memory *memory);
 
-/* Returns true if `more` bytes can be read from a client now. */
+/* Returns true if the memory budget has room for `more` bytes from a client. */
 bool br_memory_fits(struct br_memory *memory, size_t more);
 
-/* Returns true if `more` bytes can be allocated to send held data, also above the intake limit. */
+/* Returns true if `more` bytes can be allocated to send held data. These bytes may exceed the
+ * intake limit, but not the hard limit. */
 bool br_memory_sends(struct br_memory *memory, size_t more);
 
 /* Returns true if the process holds more than the hard limit. The caller should then begin no
  * work that can wait. */
 bool br_memory_is_over(struct br_memory *memory);
 
-/* Returns the largest number of bytes that a single request can ever get. A request that needs
- * more must not be retried. */
+/* Returns the largest number of bytes that a single request can get when no other work holds
+ * memory. A request that needs more must not be retried. */
 size_t br_memory_largest(const struct br_memory *memory);
 
 /* Makes room after a large allocation was refused to work that holds `own` bytes. Frees the
  * memory that the allocator keeps, asks all workers to free their unused buffers
- * (br_memory_trims), and measures. If no other work holds memory for clients, the remainder is
- * memory that is never freed, which br_memory_largest then subtracts. Takes milliseconds. */
+ * (br_memory_trims), and measures the overhead. If no other work holds memory for clients,
+ * records the remaining bytes as never freed; br_memory_largest then subtracts them. Takes
+ * milliseconds. */
 void br_memory_settle(struct br_memory *memory, size_t own);
 
 /* Returns how often the workers were asked to free their unused buffers. */

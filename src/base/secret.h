@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares secrets in constant time, so that the duration does not help to guess them. */
+/* Compares secrets in constant time, so that the duration of a comparison does not help to guess
+ * a secret. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define BR_DIGEST_SIZE 32 /* bytes of a SHA-256 digest */
+#define BR_DIGEST_SIZE 32 /* size of a SHA-256 digest in bytes */
 
 /* Computes the SHA-256 digest of `len` bytes. Returns false if OpenSSL fails. */
 bool br_digest(const void *data, size_t len, uint8_t ret[BR_DIGEST_SIZE]);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counts the work done on texts, so that a test can show on any machine that it grows in proportion
- * to the input. A step is one byte that is hashed, compared, checked, converted or copied.
- * Functions that process texts count their bytes; a reader also counts its work per element.
+ * Counts the work done on texts, so that a test can show on any machine that the work grows in
+ * proportion to the input. A step is one byte that is hashed, compared, checked, converted or
+ * copied. Functions that process texts count their bytes; a parser also counts its work for each
+ * element.
  *
  * Each thread has a counter, which is always compiled in and costs one addition per text. In builds
- * with a sanitizer (BR_COUNT_FIELDS), each protobuf field that is read is a step, too. This reveals
- * a message that is read again for each reference to it.
+ * with a sanitizer (BR_COUNT_FIELDS), each protobuf field that is read is a step, too. Counting
+ * fields reveals a message that is read again for each reference to it.
  */
 #pragma once
 

@@ -13,7 +13,7 @@
 struct br_str {
     char *data; /* the text, with a terminator; NULL until something is appended, unless `fixed` */
     size_t len, cap;
-    size_t max;  /* most bytes of the text without the terminator; 0: 64 MiB */
+    size_t max;  /* largest length of the text in bytes, without the terminator; 0: 64 MiB */
     bool fixed;  /* `data` is the caller's buffer of `cap` bytes (at least 1); text is cut to fit */
     bool failed; /* a text did not fit, or memory ran out */
 };
@@ -43,21 +43,21 @@ void br_str_base64(struct br_str *str, const uint8_t *data, size_t len);
 long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size);
 
 /* Parses an id of `size` bytes (at most 16) in hex. Accepts either case, surrounding blanks,
- * missing leading zeros and additional leading zeros. Returns false, with `out` undefined, if it
- * is not hex, too long, or all zeros. */
+ * missing leading zeros and additional leading zeros. Returns false, with `out` undefined, if
+ * the text is not hex, is too long, or is all zeros. */
 bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
 
 /* Decodes base64 with the standard or the URL alphabet and optional padding. `out` needs len / 4
  * * 3 + 3 bytes. Returns the number of bytes, or -1 if the text is not base64. */
 long br_base64_decode(const char *text, size_t len, uint8_t *out);
 
-/* Parses a number in base 2 to 16, in either case, up to the end of the string; `negative` makes
- * it negative. Returns false if the string is empty, has another character, or does not fit into
- * an int64_t. */
+/* Parses a number in base 2 to 16, in either case, up to the end of the string. If `negative` is
+ * true, negates the result. Returns false if the string is empty, has another character, or does
+ * not fit into an int64_t. */
 bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret);
 
 /* Returns the length of the longest valid UTF-8 prefix (RFC 3629: no surrogates or overlong
- * sequences). It is `len` if all of the text is valid. */
+ * sequences). The result is `len` if all of the text is valid. */
 size_t br_utf8_valid(const uint8_t *data, size_t len);
 
 /* Copies `len` bytes to `out`, replacing each byte that does not start a valid sequence by

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Timers in a binary heap ordered by due time. The caller supplies the time: a loop (or a test)
- * reads when the next timer is due and runs the due ones. A timer is a member of the structure that
- * uses it.
+ * reads when the next timer is due and runs the due timers. A timer is a member of the structure
+ * that uses it.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ int br_timers_arm(struct br_timers *ts, struct br_timer *timer, uint64_t due_ms,
 /* Disarms the timer. Does nothing if it is not armed. */
 void br_timers_disarm(struct br_timers *ts, struct br_timer *timer);
 
-/* Returns when the next timer is due, or UINT64_MAX. */
+/* Returns the time at which the next timer is due, or UINT64_MAX if no timer is armed. */
 uint64_t br_timers_next(const struct br_timers *ts);
 
 /* Disarms and calls every timer that is due at `now_ms`. If a callback arms a timer for

@@ -16,7 +16,7 @@
 
 struct br_signing;
 
-/* prefix of the metadata keys of items that name an attribute of the authenticated client */
+/* prefix of an item's metadata keys that name attributes of the authenticated client */
 #define BR_AUTH_KEY "auth."
 
 /* The two sides on which an authenticator can work. */
@@ -51,7 +51,7 @@ static inline const char *br_auth_name(const struct br_auth_config *auth)
 enum br_auth_verdict {
     BR_AUTH_ALLOWED,
     BR_AUTH_DENIED,
-    /* not decided, because the decision needs a costly password hash */
+    /* the authenticator has not decided, because it would have to compute a costly password hash */
     BR_AUTH_COSTLY,
 };
 
@@ -68,9 +68,10 @@ struct br_authenticator {
      * NULL: the authenticator does not check clients. */
     enum br_auth_verdict (*check)(struct br_authenticator *self, const char *value, bool may_hash,
                                   const char **ret_context);
-    /* Clients: adds credentials to a request. Returns 0, BR_ENOMEM, BR_EAGAIN if the credentials
-     * are not there yet (br_authenticator_ready reports them), or another error with a text for the
-     * log in `err`. NULL: the authenticator has no credentials for requests. */
+    /* Clients: adds credentials to a request. Returns 0, BR_ENOMEM, or another error with a text
+     * for the log in `err`. Returns BR_EAGAIN if the credentials do not exist yet;
+     * br_authenticator_ready is called when they do. NULL: the authenticator has no credentials
+     * for requests. */
     int (*sign)(struct br_authenticator *self, struct br_signing *signing, struct br_err *err);
     struct br_list waiters; /* list of struct br_auth_waiter */
 };
@@ -84,7 +85,8 @@ struct br_auth_waiter {
 /* Adds an authenticator to the host. It must stay valid until br_authenticator_remove. */
 void br_authenticator_add(struct br_host *host, struct br_authenticator *authenticator);
 
-/* Removes an authenticator from its host; requests are then denied. Accepts a zeroed one. */
+/* Removes an authenticator from its host. Requests that need the authenticator are then denied.
+ * Accepts a zeroed authenticator. */
 void br_authenticator_remove(struct br_authenticator *authenticator);
 
 /* Returns the authenticator of an extension, or NULL. */

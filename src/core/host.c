@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "core/item.h"
 
-/* Limit of callbacks in one iteration, so that components that finish each other's items without
- * end cannot block the sockets. */
+/* Largest number of callbacks in one iteration, so that components that finish each other's
+ * items without end cannot block the sockets. */
 #define SETTLE_MAX 100000
 #define PARKED_MS (1ull << 40) /* delay of a parked timer, in milliseconds: 34 years */
 
@@ -136,7 +136,7 @@ bool br_host_over_limit(const struct br_host *host)
 {
     if (!host->memory)
         return false;
-    /* Unused buffers of the pools do not count: the next request is read into them. */
+    /* Unused buffers of the pools are not counted, because the next request is read into them. */
     size_t used = br_memory_used(host->memory), unused = br_mem_held(BR_HOLDER_POOL);
     return used > unused && used - unused > br_memory_soft(host->memory);
 }

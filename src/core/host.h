@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The host is a component's interface to everything outside it: clock, timers, buffers, work at the
- * end of a loop iteration, metrics, random numbers, servers and clients. A worker embeds one. A
- * test makes a fake host and sets its clock.
+ * end of a loop iteration, metrics, random numbers, servers and clients. Each worker contains a
+ * host. A test makes a fake host and sets its clock.
  */
 #pragma once
 
@@ -41,25 +41,27 @@ enum br_work_kind {
 };
 
 /* Work for a thread of the pool. The structure is a member of the object that `run` works on.
- * `run` is called in the thread, and must not touch anything that the worker uses at the same
- * time. Then `done` is called in the worker, and may free the work. */
+ * `run` is called in the thread, and must not use data that the worker may use at the same time.
+ * After `run`, `done` is called in the worker, and may free the work. */
 struct br_work {
     void (*run)(struct br_work *work);
     void (*done)(struct br_work *work);
     void *impl; /* private data of the host that runs the work */
     enum br_work_kind kind;
-    bool cancelled; /* br_host_work_cancel was called before `run` */
+    bool cancelled; /* br_host_work_cancel was called before a thread called `run` */
 };
 
 struct br_host_ops {
-    uint64_t (*mono_ms)(struct br_host *host); /* monotonic milliseconds */
+    /* returns the time of the monotonic clock in milliseconds */
+    uint64_t (*mono_ms)(struct br_host *host);
     uint64_t (*unix_ns)(struct br_host *host);
-    /* CPU time of the process in nanoseconds, user and system */
+    /* returns the CPU time of the process, user and system, in nanoseconds */
     uint64_t (*cpu_ns)(struct br_host *host);
-    /* net/server.h: opens (or shares) a listener; every worker calls it with equal configs. */
+    /* Opens a listener, or shares one that is open (net/server.h). Every worker calls it with
+     * equal configs. */
     int (*serve)(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
-    /* net/client.h: creates a client. It succeeds even if the endpoint does not answer. */
+    /* Creates a client (net/client.h). Succeeds even if the endpoint does not answer. */
     int (*connect)(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
     /* Runs work as br_host_work does. Returns false if memory is short. NULL: the host has no
@@ -75,9 +77,10 @@ struct br_host {
     struct br_timers timers;
     /* list of struct br_deferred to run at the end of the loop iteration */
     struct br_list deferred;
-    /* list of finished struct br_item whose callbacks were not called yet */
+    /* list of finished struct br_item whose callbacks have not been called yet */
     struct br_list finished;
-    struct br_list overridables;   /* list of struct br_overridable (pipeline/override.h) */
+    /* list of struct br_overridable: components that can be overridden (pipeline/override.h) */
+    struct br_list overridables;
     struct br_list authenticators; /* list of struct br_authenticator (core/authenticator.h) */
     struct br_metrics *metrics;
     struct br_ledger ledger;
@@ -90,11 +93,13 @@ struct br_host {
     /* a dry run of the start: no file is opened for writing, nothing outside is changed, and no
      * timer fires */
     bool checking;
-    bool draining; /* the shutdown has begun: the graph takes nothing new */
-    void *shared;  /* struct br_shared: shared by the workers of one service (core/shared.h) */
+    bool draining; /* the shutdown has begun: the graph accepts no new data */
+    /* struct br_shared: objects that all workers of one service use (core/shared.h) */
+    void *shared;
 };
 
-/* Initializes the parts that do no I/O. `ops` and the pool are borrowed. Returns 0 or BR_ENOMEM. */
+/* Initialises the parts of the host that do no I/O. `ops` and `pool` are borrowed. Returns 0 or
+ * BR_ENOMEM. */
 int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool);
 void br_host_release(struct br_host *host);
 
@@ -108,10 +113,10 @@ bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_
                    br_timer_fn *fn);
 void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
 
-/* Arms `timer` for a time that is never reached, which reserves its memory. Until the timer is
- * stopped, br_host_timer and br_host_timer_park cannot fail for it. Meant for timers that held
- * data depends on. The timer's callback must arm or park the timer again before it arms any
- * other timer. Returns false if memory is short. */
+/* Arms `timer` for a time that is never reached. This reserves the timer's memory: until the
+ * timer is stopped, br_host_timer and br_host_timer_park cannot fail for it. Use it for a timer
+ * without which queued data would wait forever. The timer's callback must arm or park the timer
+ * again before it arms any other timer. Returns false if memory is short. */
 bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
 /* Queues `deferred` for the end of this loop iteration. Has no effect if it is queued already. */
@@ -123,19 +128,19 @@ void br_host_defer_cancel(struct br_deferred *deferred);
  * host has no threads, `run` and `done` are called before this function returns. */
 void br_host_work(struct br_host *host, struct br_work *work);
 
-/* Cancels `work` if it has not begun; otherwise it continues. In both cases `done` is called
- * later. */
+/* Cancels `work` if it has not begun; otherwise the work continues. In both cases `done` is
+ * called later. */
 void br_host_work_cancel(struct br_host *host, struct br_work *work);
 
-/* Waits, after br_host_work_cancel, until `work` is not running. Blocks the worker. */
+/* Waits until no thread runs `work`. Call br_host_work_cancel first. Blocks the worker. */
 void br_host_work_wait(struct br_host *host, struct br_work *work);
 
-/* Runs callbacks of finished items and deferred work until none remain, or up to a limit.
- * Returns true if work remains. */
+/* Runs the callbacks of finished items and the deferred work until none remain or a fixed limit
+ * is reached. Returns true if work remains. */
 bool br_host_settle(struct br_host *host);
 
-/* Runs due timers, then br_host_settle. The loop calls it once in each iteration, before it
- * sleeps. Returns true if work remains. */
+/* Calls the callbacks of due timers, then br_host_settle. The loop calls this function once in
+ * each iteration, before it sleeps. Returns true if work remains. */
 bool br_host_iterate(struct br_host *host);
 
 /* Sets the memory budget of the host and its pool. The budget must outlive both. */
@@ -149,7 +154,7 @@ bool br_host_over_limit(const struct br_host *host);
  * workers add up to `total`. */
 size_t br_host_share(const struct br_host *host, size_t total);
 
-/* Returns a number in [0, 1), for jitter and sampling; not for secrets. */
+/* Returns a number in [0, 1), for jitter and sampling. The number is not suitable for secrets. */
 double br_host_random(struct br_host *host);
 
 /* --- Return of unused memory ------------------------------------------------------------------ */
@@ -158,10 +163,11 @@ double br_host_random(struct br_host *host);
  * A trimmer returns memory that a worker no longer needs: unused buffers of its pool, and other
  * freed memory that the allocator keeps (malloc_trim).
  *
- * It checks every ten seconds. It trims when the worker is idle after work: less than 1 MiB of
- * buffers was taken since the last check, and at least 8 MiB since the last trim. With very few
- * requests this happens at most once a minute; under load it never happens. After a large request
- * was rejected for lack of memory (br_memory_settle), the next check frees unused buffers.
+ * The trimmer checks every ten seconds, and returns the memory if the worker is idle after work.
+ * That is the case if less than 1 MiB of buffers was requested since the last check, and at least 8
+ * MiB since the last trim. With very few requests this happens at most once a minute; under load it
+ * never happens. After a large request was rejected for lack of memory (br_memory_settle), the next
+ * check frees unused buffers.
  */
 
 #define BR_TRIM_LOOK_MS 10000
@@ -173,7 +179,7 @@ struct br_trimmer {
     struct br_timer look;
     uint64_t seen_bytes, work_bytes;
     unsigned seen_trims; /* number of trims (br_memory_trims) at the last check */
-    double *trims;       /* the metric braid_memory_trims */
+    double *trims;       /* value of the metric braid_memory_trims, which counts the trims */
 };
 
 /* Starts the checks. The trimmer must not move until br_trimmer_stop. */

@@ -14,7 +14,8 @@
 #include "wire/protobuf.h"
 
 #define PARTS_MAX (1u << 22)
-#define PREFIX_MAX 24 /* two tags and two lengths */
+/* largest number of bytes before the body of a part: two tags and two lengths */
+#define PREFIX_MAX 24
 
 const char *br_signal_name(enum br_signal signal)
 {
@@ -27,7 +28,7 @@ const char *br_signal_records(enum br_signal signal)
 }
 
 /* Adds the memory of `count` parts to the counter of BR_HOLDER_ITEMS. A negative `count`
- * subtracts it. */
+ * subtracts the memory. */
 static void item_room_count(int64_t count)
 {
     br_mem_hold(BR_HOLDER_ITEMS, count * (int64_t)sizeof(struct br_part));
@@ -189,8 +190,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
     from->n_parts = from->n_records = 0;
     from->size = 0;
-    /* Both lists of spans are invalid now. The list of `into` is incomplete. `from` may live
-     * until `into` is delivered, which is too long to keep the memory of its list. */
+    /* The spans listed for `into` and `from` no longer match the parts. `from` may live until
+     * `into` is delivered, which is too long to keep the memory of its list. */
     br_item_forget_spans(into);
     br_item_forget_spans(from);
     return 0;
@@ -262,7 +263,7 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
     return part->raw + part->res_body_at;
 }
 
-/* Returns the length of the body with the new Resource. */
+/* Returns the length of the part's body with its new Resource. */
 static size_t item_new_body_len(const struct br_part *part)
 {
     return part->raw_len - part->body_at - part->res_len +
@@ -329,8 +330,9 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     return rc;
 }
 
-/* Returns the index of the dictionary that the additions belong to. Indices count through all
- * dictionaries in order, so it is the last one; or the first addition without a dictionary. */
+/* Returns the index of the dictionary that the additions belong to. The indices in additions
+ * count through all dictionaries in order, so this is the last dictionary. If the item has only
+ * additions, returns the index of the first addition. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;

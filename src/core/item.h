@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An item is the unit that flows through a pipeline: an OTLP export request of one signal. It
+ * An item is the unit that flows through a pipeline: an OTLP export request of one signal. An item
  * consists of ranges of reference-counted buffers and an arena, and has exactly one outcome.
  *
  * An export request of either signal is a list of top-level fields. Each field becomes a part: a
  * ResourceSpans or ResourceProfiles message, the profiles dictionary, or an unknown field. A part
  * refers to the received bytes. A processor that changes the resource adds a new Resource message;
- * unchanged parts are sent byte for byte as they were received. Concatenated requests are a valid
- * request, so a batch of traces is the parts of its items.
+ * unchanged parts are sent byte for byte as they were received. Several requests in a row are a
+ * valid request, so a batch of traces consists of the parts of its items.
  *
  * `n_pending` is the number of records (spans or samples) for which the item still has to report a
- * result to the ledger. Pending records move with the data (br_item_absorb). Components report them
- * as sent, rejected or dropped; br_item_finish reports the rest, according to the outcome. See
- * core/pending.h.
+ * result to the ledger. Pending records move with the data (br_item_absorb). Components report
+ * pending records as sent, rejected or dropped; br_item_finish reports the rest, according to the
+ * outcome. See core/pending.h.
  *
  * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing stores
  * the outcome and queues the callback for the end of the loop iteration; the callback is never
@@ -69,12 +69,12 @@ enum { BR_RESOURCES_RESOURCE = 1 };
 
 struct br_part {
     enum br_part_kind kind;
-    /* DICTIONARY: the part contains further entries for the item's last dictionary, and is
-     * written in the same field */
+    /* DICTIONARY: the part contains further entries for the item's last dictionary; both are
+     * written as one field */
     bool additions;
-    uint32_t n_records; /* spans or samples in the part */
-    struct br_buf *buf; /* keeps `raw` alive */
-    const uint8_t *raw; /* tag, length and body, as received */
+    uint32_t n_records; /* number of spans or samples in the part */
+    struct br_buf *buf; /* buffer that contains `raw` and keeps it alive */
+    const uint8_t *raw; /* the field as received: its tag, length and body */
     uint32_t raw_len;
     uint32_t body_at;     /* offset of the body in `raw` */
     uint32_t res_at;      /* RESOURCE: offset in `raw` of the tag of the Resource field */
@@ -84,7 +84,8 @@ struct br_part {
      * 0: absent */
     uint32_t outline_at;
     struct br_buf *new_resource_buf;
-    const uint8_t *new_resource; /* replaces the Resource message; NULL: unchanged */
+    /* Resource message that replaces the received one; NULL: the received one is kept */
+    const uint8_t *new_resource;
     uint32_t new_resource_len;
 };
 
@@ -92,7 +93,7 @@ struct br_part {
  * zeros is invalid on the wire (trace.proto, Span.trace_id and span_id). */
 struct br_span_head {
     uint8_t trace_id[16];
-    uint64_t span_id, parent_id; /* bytes as on the wire */
+    uint64_t span_id, parent_id; /* the ids as eight bytes each, in the order of the wire */
     uint64_t start_ns, end_ns;
 };
 
@@ -102,17 +103,20 @@ static inline bool br_span_has_trace(const struct br_span_head *head)
     return memcmp(head->trace_id, none, sizeof none) != 0;
 }
 
-/* A span as the walk found it. All pointers refer to bytes of the part that contains the span.
- * Spans are listed only if a component needs them (br_component.wants_spans). */
+/* A span that the walk over the item's bytes found (otlp/walk). All pointers refer to bytes of
+ * the part that contains the span. Spans are listed only if a component needs them
+ * (br_component.wants_spans). */
 struct br_span {
     struct br_span_head head;
     const uint8_t *body;
     const uint8_t *name;
-    /* AnyValue of the span's last attribute `thread.id` and `thread.name`; NULL: absent */
+    /* AnyValue of the span's last attribute `thread.id`, and of its last attribute
+     * `thread.name`; NULL: absent */
     const uint8_t *thread_id, *thread_name;
-    uint32_t thread_id_len, thread_name_len; /* bytes; valid if the pointer is not NULL */
+    /* lengths of thread_id and thread_name in bytes; valid if the pointer is not NULL */
+    uint32_t thread_id_len, thread_name_len;
     uint32_t body_len, name_len;
-    uint32_t part;  /* index in the item of the part that contains the span */
+    uint32_t part;  /* index, in the item's array of parts, of the part that contains the span */
     uint8_t kind;   /* value of Span.SpanKind */
     uint8_t status; /* value of Status.StatusCode */
 };
@@ -121,8 +125,8 @@ struct br_span {
  * (core/pending.h). All zero: no records are pending. */
 struct br_pending {
     uint32_t n_pending; /* number of pending records */
-    /* how many of n_pending belong to copies (br_copies); the others are reported to the
-     * worker's ledger */
+    /* number of the n_pending records that belong to copies (br_copies); the other records are
+     * reported to the worker's ledger */
     uint32_t n_copied;
     struct br_copied *copied; /* list of the copies that n_copied records belong to */
     /* ledger of the exporter that has the data; NULL: no exporter has the data */
@@ -141,7 +145,7 @@ struct br_pending {
  * | OPEN          | br_item_release_pieces    | ENDS_AS_PART  | FINISHED if it has no children   |
  * | ENDS_AS_WORST | its last child completes  | FINISHED      | as by br_item_finish             |
  * | ENDS_AS_PART  | its last child completes  | FINISHED      | as by br_item_finish             |
- * | FINISHED      | br_item_complete          | (freed)       | callback, then the parent's step |
+ * | FINISHED      | br_item_complete          | (freed)       | callback, then parent is updated |
  *
  * Components call br_item_finish only for an OPEN item.
  */
@@ -149,7 +153,7 @@ enum br_item_state {
     BR_ITEM_OPEN,
     BR_ITEM_ENDS_AS_WORST, /* if a piece ended as BR_RETRY, the item ends as BR_RETRY */
     /* if a piece ended as BR_RETRY and another was accepted, the item ends as BR_DONE, and the
-     * records of the former are part of the rejected records */
+     * records of the pieces that ended as BR_RETRY count as rejected */
     BR_ITEM_ENDS_AS_PART,
     BR_ITEM_FINISHED,
 };
@@ -170,8 +174,8 @@ enum br_item_kind {
 
 /* The event that the sender of the data waits for. */
 enum br_sender {
-    /* The sender waits for an answer, which it gets when the item ends. That can be before
-     * delivery. */
+    /* The sender waits for an answer, which it gets when the item ends. The item can end before
+     * its data is delivered. */
     BR_SENDER_OPEN,
     /* the sender waits for delivery: no component may finish the item earlier */
     BR_SENDER_WAITS,
@@ -183,16 +187,17 @@ typedef void br_item_done_fn(struct br_item *item, void *arg);
 struct br_item {
     struct br_host *host;
     enum br_signal signal;
-    uint32_t n_records; /* records in all parts */
-    uint32_t n_sent;    /* records reported as sent by the item, its attempts and its pieces */
+    uint32_t n_records; /* number of records in all parts */
+    /* number of records that the item, its attempts and its pieces have reported as sent */
+    uint32_t n_sent;
     union {
         struct br_pending pending;
         uint32_t n_pending; /* another name of pending.n_pending */
     };
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
-    /* bytes of the parts on the wire; each dictionary addition counts with a tag and length that
-     * are not written, so this is at least the length that br_item_write appends */
+    /* bytes of the parts on the wire: at least the length that br_item_write appends, because
+     * each dictionary addition counts with a tag and a length that are not written */
     size_t size;
     /* list of all n_records spans in order, stored in spans_buf; NULL: not listed */
     struct br_span *spans;
@@ -200,10 +205,12 @@ struct br_item {
     struct br_arena arena;
     uint32_t received_records; /* n_records when the item was received */
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
-    bool odd_times;            /* profiles: there are times before 1971 (otlp/edit/edit.h) */
-    uint64_t received_ms;      /* monotonic milliseconds when the item was received */
-    /* Profiles: number of samples by type (otlp/sample_types.h), allocated in the arena. Set
-     * from the time when a receiver reads the item until it has counted the samples. NULL:
+    /* profiles: at least one time in them is before 1971 (otlp/edit/edit.h) */
+    bool odd_times;
+    /* time of the monotonic clock, in milliseconds, when the item was received */
+    uint64_t received_ms;
+    /* Profiles: number of samples by type (otlp/sample_types.h), allocated in the arena. The
+     * receiver that reads the item sets the field and uses it to count the samples. NULL:
      * unknown. */
     const struct br_sample_types *sample_types;
     /* client metadata requested by components (br_component.metadata_keys), allocated in the
@@ -212,20 +219,21 @@ struct br_item {
     struct br_outcome outcome; /* result of the item; valid once the item is finished */
     br_item_done_fn *done;     /* callback, set by the creator of the item; NULL: not called */
     void *done_arg;
-    /* the item that takes the pending records back and, from a piece, the outcome; NULL: no
-     * parent */
+    /* the item that takes back the pending records and, if this item is a piece, the outcome;
+     * NULL: no parent */
     struct br_item *parent;
     uint32_t n_children; /* number of pieces that have not completed */
-    /* number of records in pieces that ended as BR_REJECT, and as BR_RETRY */
+    /* number of records in pieces that ended as BR_REJECT (n_refused) and as BR_RETRY
+     * (n_given_up) */
     uint32_t n_refused, n_given_up;
     enum br_item_state state;
     enum br_item_kind kind;
     enum br_sender sender;
     bool piece_accepted; /* at least one piece ended as BR_DONE */
     /* size with which the item counts in the queue that contains it, in the queue's unit;
-     * batchers move it between items */
+     * batch.c moves it from one item to another */
     size_t weight;
-    /* a list of the owner of the item; once finished, the host's list of finished items */
+    /* link in a list of the item's owner; for a finished item, in the host's list `finished` */
     struct br_list link;
 };
 
@@ -236,33 +244,34 @@ void br_item_move(struct br_item *item, struct br_host *host);
 /* Sets the memory category of the buffers of the item's parts. */
 void br_item_hold(struct br_item *item, enum br_holder holder);
 
-/* Returns a new, empty item without pending records, which the caller owns. Returns NULL without
- * memory. */
+/* Returns a new, empty item without pending records, which the caller owns. Returns NULL if
+ * memory is short. */
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 
-/* Counts the item's records in the ledger as received, in a request that is not answered yet.
- * From then on the records are pending. */
+/* Counts the item's records in the ledger as received, in a request that has not been answered
+ * yet. From then on the records are pending. */
 void br_item_received(struct br_item *item);
 
-/* Counts the item's records as restored from the durable queue of the exporter with this ledger,
- * which may be NULL. From then on the records are pending, and nobody waits for the item. */
+/* Counts the item's records as restored from the durable queue of the exporter with the ledger
+ * `exporter`, which may be NULL. From then on the records are pending. No sender waits for the
+ * item. */
 void br_item_restored(struct br_item *item, struct br_ledger *exporter);
 
 /* Notes that the sender of a received item was answered, or expects no answer. Called once for
  * each received item. */
 void br_item_answered(const struct br_item *item);
 
-/* Appends a part, takes a reference to its buffers, and adds to n_records and size. Returns 0,
- * BR_ENOMEM, or BR_EFULL if the item has four million parts. */
+/* Appends a part and takes a reference to its buffers. Adds the part's records and size to those
+ * of the item. Returns 0, BR_ENOMEM, or BR_EFULL if the item has four million parts. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
 /* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and
- * has to be finished. Afterwards neither item has a list of spans. Returns 0, BR_ENOMEM or
- * BR_EFULL as br_item_add_part does; on failure nothing was moved. */
+ * the caller must finish it. Afterwards neither item has a list of spans. Returns 0, BR_ENOMEM
+ * or BR_EFULL as br_item_add_part does; on failure nothing was moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
-/* Returns the length of the metadata in bytes, including the empty name at its end; 0 without
- * metadata. */
+/* Returns the length of the metadata in bytes, including the empty name at its end; 0 if there
+ * is no metadata. */
 size_t br_item_metadata_len(const struct br_item *item);
 
 /* Copies the client metadata of `from` to `into`, which must have no metadata. Returns false if
@@ -273,7 +282,7 @@ bool br_item_keep_metadata(struct br_item *into, const struct br_item *from);
 const char *br_item_metadata(const struct br_item *item, const char *key);
 
 /* Replaces the Resource message of a part. Takes a reference to `buf`, which contains `data`.
- * `len` may be 0. Cannot fail. */
+ * `len` may be 0. This function cannot fail. */
 void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
                           const uint8_t *data, size_t len);
 
@@ -294,9 +303,9 @@ size_t br_part_size(const struct br_part *part);
  * BR_ENOMEM, some parts may have been appended. */
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* Returns a new item without parent and pending records that refers to all parts of `item`. The
- * new item borrows the metadata of `item`, which must outlive it. Returns NULL if memory is
- * short. */
+/* Returns a new item that refers to all parts of `item`. The new item has no parent and no
+ * pending records. It borrows the metadata of `item`, so `item` must outlive it. Returns NULL if
+ * memory is short. */
 struct br_item *br_item_twin(const struct br_item *item);
 
 /* Returns a child that refers to all parts of `item` and takes its pending records, for one try
@@ -305,9 +314,9 @@ struct br_item *br_item_twin(const struct br_item *item);
  * `done` is called. Returns NULL if memory is short. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
 
-/* Abandons an attempt that has not completed. Its callback is not called. Instead the parent
- * finishes when the attempt does. Records that are still pending then are dropped with `reason`,
- * a constant. */
+/* Abandons an attempt that has not completed. The callback of the attempt is not called. Instead
+ * the parent finishes when the attempt finishes. Records that are still pending at that time are
+ * dropped with `reason`, a constant. */
 void br_item_orphan(struct br_item *attempt, const char *reason);
 
 /* Makes `piece` a child of `item` and moves its share of the pending records to it. `piece` is a
@@ -315,28 +324,28 @@ void br_item_orphan(struct br_item *attempt, const char *reason);
  * records return to the parent.
  *
  * The parent finishes when its last child has completed and br_item_release_parent was called.
- * It ends:
+ * The parent ends:
  * - as BR_RETRY if a child ended as BR_RETRY;
  * - otherwise as BR_DONE if a child ended as BR_DONE. The records of the other children are the
- * rejected part;
+ *   rejected part;
  * - otherwise as BR_REJECT. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
-/* Returns the share of a request that `item` is, measured in records: 1 if it is not a piece
- * (br_item_adopt). Components apply a limit for a request to the sum of its pieces. */
+/* Returns the fraction of a request that `item` contains, measured in records: 1 if it is not a
+ * piece (br_item_adopt). Components apply a limit for a request to the sum of its pieces. */
 double br_item_share(const struct br_item *item);
 
-/* Allows the parent to finish once its children have completed. Called once after br_item_adopt. */
+/* Allows `item` to finish once its children have completed. Called once after br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 
 /* Releases the parent like br_item_release_parent, for pieces whose retries have ended. If one
  * piece was accepted, the parent ends as BR_DONE, even if other pieces ended as BR_RETRY. The
- * records of those pieces are part of the rejected records (OTLP, "Partial Success") and
- * dropped, so that the accepted ones are not sent again. */
+ * records of the other pieces are dropped and count as rejected (OTLP, "Partial Success"), so
+ * that the accepted records are not sent again. */
 void br_item_release_pieces(struct br_item *item);
 
-/* Limit of a processor's allocations for changing an item: this multiple of its size, plus
- * BR_EDIT_ROOM bytes. */
+/* factor that limits a processor's allocations for changing an item: the limit is this multiple
+ * of the item's size, plus BR_EDIT_ROOM bytes */
 #define BR_EDIT_GROWTH 8u
 #define BR_EDIT_ROOM (8u << 20)
 
@@ -345,8 +354,8 @@ void br_item_release_pieces(struct br_item *item);
  * `scope` must not move. */
 void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
 
-/* Ends the changes, before the item is passed on. Returns `rc`, but BR_EFULL instead of
- * BR_ENOMEM if the item cannot succeed at a later attempt either. */
+/* Ends the changes, before the item is passed on. Returns `rc`, or BR_EFULL instead of BR_ENOMEM
+ * if a later attempt to change the item would fail, too. */
 int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
 /* The result of a record, as reported to the ledger. */
@@ -357,19 +366,20 @@ enum br_result {
     BR_RESULT_STORED, /* a durable queue has the record */
 };
 
-/* Reports the result of `count` of the item's pending records to the ledger. `reason` is a constant
- * that names why they were dropped; NULL for other results. */
+/* Reports the result of `count` of the item's pending records to the ledger. `reason` is a
+ * constant that names why the records were dropped; NULL for other results. */
 void br_item_report(struct br_item *item, enum br_result result, const char *reason,
                     uint32_t count);
 
-/* Finishes the item. The owner calls it exactly once and must not use the item afterwards. With
- * BR_DONE the pending records are reported as sent, except for n_rejected of them, which are
- * dropped with the reason "partial_success". With other outcomes the pending records are handled
- * as the item's kind requires (enum br_item_kind): they return to the parent, are rejected, or
- * stay in the item. */
+/* Finishes the item. The owner calls this function exactly once and must not use the item
+ * afterwards. With BR_DONE the pending records are reported as sent, except for n_rejected of
+ * them, which are dropped with the reason "partial_success". With other outcomes the pending
+ * records are handled as the item's kind requires (enum br_item_kind): they return to the
+ * parent, are rejected, or stay in the item. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
-/* Finish the item as br_item_finish does, with BR_DONE, BR_RETRY or BR_REJECT. */
+/* br_item_done, br_item_retry and br_item_reject finish the item as br_item_finish does, with
+ * BR_DONE, BR_RETRY or BR_REJECT. */
 void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);
@@ -378,5 +388,5 @@ void br_item_reject(struct br_item *item, enum br_status status, const char *why
  * only by the host. */
 void br_item_complete(struct br_item *item);
 
-/* Frees an item that was never given to a consumer. Its pending records are rejected. */
+/* Frees an item that was never given to a consumer. The item's pending records are rejected. */
 void br_item_free(struct br_item *item);

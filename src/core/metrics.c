@@ -21,10 +21,10 @@ struct metric {
 };
 
 struct br_metrics {
-    struct br_map *map; /* "name\0labels" -> struct metric */
-    /* shared value of all metrics above the maximum, which is not in any scrape */
+    struct br_map *map; /* map from "name\0labels" to struct metric */
+    /* shared value of the metrics above BR_METRICS_MAX, which is not in any scrape */
     double lost;
-    struct br_histogram lost_figures; /* shared histogram of all histograms above the maximum */
+    struct br_histogram lost_figures; /* shared histogram of the histograms above BR_METRICS_MAX */
 };
 
 struct br_metrics *br_metrics_new(void)
@@ -48,8 +48,8 @@ void br_metrics_free(struct br_metrics *metrics)
     br_free(metrics);
 }
 
-/* Returns the metric of that name and labels. Creates it if it does not exist. Returns NULL if
- * there are already BR_METRICS_MAX metrics or if memory is short. */
+/* Returns the metric of that name and labels. Creates the metric if it does not exist. Returns
+ * NULL if there are already BR_METRICS_MAX metrics or if memory is short. */
 static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_type type,
                                    const char *name, const char *labels, size_t n_counts)
 {
@@ -182,7 +182,7 @@ static const char *metrics_suffix(const struct metric *metric, enum br_metrics_f
 }
 
 /* Prints the HELP and TYPE lines with the name of the metric family. In Prometheus text the name
- * of a counter's family has the suffix of the counter. In OpenMetrics it does not. */
+ * of a counter's family has the suffix of the counter. In OpenMetrics the name has no suffix. */
 static void metrics_print_family(const struct metric *metric, enum br_metrics_format format,
                                  const char *help, struct br_str *out)
 {
@@ -203,8 +203,8 @@ static void metrics_print_sample(const struct metric *metric, const char *suffix
     metrics_print_value(value, out);
 }
 
-/* Prints the sample of one bucket. Formats its bound as the format requires: OpenMetrics needs a
- * decimal point. */
+/* Prints the sample of one bucket. Formats the bucket's bound as the format requires:
+ * OpenMetrics needs a decimal point. */
 static void metrics_print_bucket(const struct metric *metric, enum br_metrics_format format,
                                  double bound, double count, struct br_str *out)
 {
@@ -268,7 +268,7 @@ void br_metrics_print_target(const char *labels, enum br_metrics_format format, 
                   family, text ? "gauge" : "info", labels);
 }
 
-/* Returns the number of a ledger's metric. If memory for its labels is short, returns a number
+/* Returns the value of a ledger's metric. If memory for its labels is short, returns a value
  * that is not in any scrape. */
 static double *metrics_entry(struct br_ledger *ledger, enum br_metric_type type, const char *name,
                              enum br_signal signal, const char *reason)

@@ -21,12 +21,12 @@ struct br_metrics;
 
 enum br_metric_type { BR_COUNTER, BR_GAUGE, BR_HISTOGRAM };
 enum br_metrics_format {
-    BR_METRICS_PLAIN,       /* Prometheus text, counters without a suffix */
-    BR_METRICS_TEXT,        /* Prometheus text, counters end in _total */
-    BR_METRICS_OPENMETRICS, /* OpenMetrics, which requires the suffix */
+    BR_METRICS_PLAIN,       /* Prometheus text; the names of counters have no suffix */
+    BR_METRICS_TEXT,        /* Prometheus text; the names of counters end in _total */
+    BR_METRICS_OPENMETRICS, /* OpenMetrics, which requires the suffix _total */
 };
 
-/* Counts how many values were at most as large as each bound. */
+/* A histogram: the sum of all values, and the number of values in each bucket. */
 struct br_histogram {
     double sum;
     /* upper bounds of the buckets, ascending; constant for the life of the process */
@@ -37,21 +37,22 @@ struct br_histogram {
     double *counts;
 };
 
-/* Returns a line that describes a metric, by its name without a suffix. NULL: unknown. */
+/* Returns a line that describes a metric, by its name without a suffix. Returns NULL if the
+ * metric is unknown. */
 typedef const char *br_metric_help_fn(const char *name);
 
 /* Returns true if scrapes leave out the metric of that name. */
 typedef bool br_metric_hidden_fn(const char *name);
 
-#define BR_METRICS_MAX 8192 /* most metrics of each worker */
+#define BR_METRICS_MAX 8192 /* largest number of metrics of each worker */
 
 struct br_metrics *br_metrics_new(void);
 void br_metrics_free(struct br_metrics *metrics);
 
 /* Returns the value of a metric. Creates the metric with the value 0 if it does not exist.
  * `labels` is Prometheus text without braces (`exporter="otlp/tempo"`, see br_label), or "".
- * Both strings are copied. Never returns NULL: above the maximum, or if memory is short, it
- * returns a number that is not in any scrape. The number lives as long as `metrics`. */
+ * `name` and `labels` are copied. Never returns NULL: above the maximum, or if memory is short,
+ * the result is a number that is not in any scrape. The number lives as long as `metrics`. */
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
@@ -71,12 +72,12 @@ int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
 /* Appends all metrics to `out`, sorted by name and labels, in the given format. A metric for
  * which `help` returns a text has a HELP line. Metrics for which `hidden` returns true are left
- * out. Both functions may be NULL. */
+ * out. `help` and `hidden` may be NULL. */
 void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format format,
                       br_metric_help_fn *help, br_metric_hidden_fn *hidden, struct br_str *out);
 
-/* Appends the family that identifies the process: the gauge target_info, or the info metric
- * `target` of OpenMetrics. `labels` as in br_metric. */
+/* Appends the metric family that identifies the process: the gauge target_info, or the info
+ * metric `target` of OpenMetrics. `labels` has the form that br_metric requires. */
 void br_metrics_print_target(const char *labels, enum br_metrics_format format, struct br_str *out);
 
 /* Counts all records and their results by signal: received + restored = sent + rejected +
@@ -89,17 +90,18 @@ struct br_ledger {
     double *stored[BR_SIGNALS], *restored[BR_SIGNALS];
     /* records dropped for reasons for which no metric could be created */
     double *dropped_other[BR_SIGNALS];
-    double *empty[BR_SIGNALS]; /* worker's ledger: requests without records */
-    /* worker's ledger: records received in requests without an answer yet */
+    double *empty[BR_SIGNALS]; /* worker's ledger: number of requests without records */
+    /* worker's ledger: records received in requests that have not been answered yet */
     double *unanswered[BR_SIGNALS];
-    struct br_metrics *metrics; /* dropped{reason} is made here when a reason first occurs */
-    /* id of the exporter, borrowed for the ledger's life; NULL: this is the worker's ledger */
+    /* metrics of the worker, to which dropped{reason} is added when a reason first occurs */
+    struct br_metrics *metrics;
+    /* id of the exporter, borrowed for the ledger's life; NULL: the ledger of a worker */
     const char *exporter;
 };
 
 /* Creates the metrics of the ledger: braid_exporter_* if `exporter` is an id, braid_ledger_* if
- * it is NULL. Returns 0, or BR_ENOMEM if one of them could not be created, because the sum would
- * then be wrong. */
+ * it is NULL. Returns 0, or BR_ENOMEM if one of the metrics could not be created, because the
+ * sum would then be wrong. */
 int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const char *exporter);
 
 /* Counts `count` records that were dropped for a reason ("lagging", "retries_exhausted", ...). */

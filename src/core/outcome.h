@@ -38,14 +38,16 @@ enum br_status {
 struct br_outcome {
     enum br_verdict verdict;
     enum br_status status; /* the cause of the verdict; BR_STATUS_OK with BR_DONE */
-    uint32_t delay_ms;     /* BR_RETRY: milliseconds until the next try; 0: no hint */
-    uint32_t n_rejected;   /* BR_DONE: records that the destination rejected */
-    char text[192];        /* one sentence for users; may be empty */
+    /* BR_RETRY: delay before the next try in milliseconds; 0: the destination named none */
+    uint32_t delay_ms;
+    uint32_t n_rejected; /* BR_DONE: records that the destination rejected */
+    char text[192];      /* one sentence for users; may be empty */
 };
 
 #define BR_OUTCOME_DONE ((struct br_outcome){.verdict = BR_DONE})
 
-/* Return an outcome with BR_RETRY or BR_REJECT and a printf-style sentence. */
+/* br_outcome_retry and br_outcome_reject return an outcome with BR_RETRY or BR_REJECT and a
+ * printf-style sentence. */
 struct br_outcome br_outcome_retry(enum br_status status, uint32_t delay_ms, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
@@ -55,14 +57,14 @@ struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
  * its sentence, the sum of the rejected counts, and the longer delay. */
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 
-/* Returns the gRPC status for a client: OK for BR_DONE. For BR_RETRY it is RESOURCE_EXHAUSTED if
- * `status` is that (a backend asked to slow down), otherwise UNAVAILABLE. For BR_REJECT it is
- * `status`, or INTERNAL if `status` is OK. */
+/* Returns the gRPC status for a client: OK for BR_DONE. For BR_RETRY the result is
+ * RESOURCE_EXHAUSTED if `status` is RESOURCE_EXHAUSTED (a backend asked to slow down), otherwise
+ * UNAVAILABLE. For BR_REJECT the result is `status`, or INTERNAL if `status` is OK. */
 enum br_status br_outcome_grpc(const struct br_outcome *outcome);
 
-/* Returns the HTTP code for a client: 200 for BR_DONE. For BR_RETRY it is 429 if `status` is
- * RESOURCE_EXHAUSTED, otherwise 503. For BR_REJECT it depends on `status` (400, 401, 403, 404,
- * 409, 413, 499, 500). */
+/* Returns the HTTP code for a client: 200 for BR_DONE. For BR_RETRY the code is 429 if `status`
+ * is RESOURCE_EXHAUSTED, otherwise 503. For BR_REJECT the code depends on `status` (400, 401,
+ * 403, 404, 409, 413, 499, 500). */
 unsigned br_outcome_http(const struct br_outcome *outcome);
 
 /* Returns true if a client may send again after a server answered with this status.

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "core/host.h"
 
-/* The copy of the records that one destination has. */
+/* The copy of the records that one destination of a br_copies has. */
 struct copy {
     struct br_copies *copies;
     uint32_t n_sent;
@@ -30,11 +30,10 @@ struct br_copied {
     uint32_t count;
 };
 
-/* --- Records of copies
- * -------------------------------------------------------------------------------- */
+/* --- Records of copies ------------------------------------------------------------------------ */
 
-/* Adds an entry to the list and takes ownership of it. Merges it with the first entry if both
- * belong to the same copy, so that the list does not grow when pieces return their records. */
+/* Adds an entry to the list and takes ownership of it. If the first entry belongs to the same
+ * copy, merges the two entries, so that the list does not grow when pieces return their records. */
 static void pending_copied_push(struct br_pending *pending, struct br_copied *copied)
 {
     struct br_copied *first = pending->copied;
@@ -80,8 +79,8 @@ static bool pending_copied_cut(struct br_pending *into, struct br_pending *from,
     return true;
 }
 
-/* Moves `count` records of copies. If there is no memory to divide an entry, moves the whole
- * entry and returns false. */
+/* Moves `count` pending records that belong to copies. If there is no memory to divide an entry,
+ * moves the whole entry and returns false. */
 static bool pending_copied_move(struct br_pending *into, struct br_pending *from, uint32_t count)
 {
     while (count && from->copied) {
@@ -96,7 +95,7 @@ static bool pending_copied_move(struct br_pending *into, struct br_pending *from
     return true;
 }
 
-/* --- Reports -------------------------------------------------------------------------------- */
+/* --- Reports ---------------------------------------------------------------------------------- */
 
 static void pending_count(struct br_ledger *ledger, enum br_signal signal, enum br_result result,
                           const char *reason, uint32_t count)
@@ -175,8 +174,7 @@ void br_pending_report(struct br_pending *pending, struct br_host *host, enum br
         pending_report_copied(pending, result, reason, pending->n_copied ? n_copied : UINT32_MAX);
 }
 
-/* --- Pending records
- * ----------------------------------------------------------------------------------- */
+/* --- Pending records -------------------------------------------------------------------------- */
 
 bool br_pending_move(struct br_pending *into, struct br_pending *from, uint32_t count)
 {
@@ -224,7 +222,7 @@ void br_pending_discard(struct br_pending *pending, enum br_signal signal)
     *pending = (struct br_pending){0};
 }
 
-/* --- Copies -------------------------------------------------------------------------------- */
+/* --- Copies ----------------------------------------------------------------------------------- */
 
 struct br_copies *br_copies_open(struct br_item *item, size_t count)
 {

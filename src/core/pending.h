@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pending records are the spans or samples of an item for which no result was reported to the
+ * Pending records are the spans or samples of an item for which no result has been reported to the
  * ledger yet: sent, rejected or dropped. Each record is counted once, however many destinations it
  * is sent to.
  *
  * An item has `n_pending` pending records. Normally their result goes to the ledger of the worker.
  * After a fan-out or a late batch (br_copies_open), each destination has a copy of all pending
  * records, and the result of a copy goes to a `struct br_copies`. This structure keeps the original
- * records. It reports as many of them as sent as the destination with the most sent records has
- * sent. When the last copy has ended, the remaining original records get the last result that was
- * not BR_RESULT_SENT.
+ * records. It reports as many of them as sent as the most successful destination has sent. When the
+ * last copy has ended, the remaining original records get the last result that was not
+ * BR_RESULT_SENT.
  *
  * An exporter has a ledger too, which counts all records that arrive there and their result, also
  * when they arrive again (br_pending_enter).
@@ -25,9 +25,9 @@
 
 /* --- Pending records ------------------------------------------------------------------------- */
 
-/* Moves up to `count` pending records. `into` takes the exporter of `from`, unless it already
- * has an exporter. Returns false if there was no memory to divide the records of a copy; to undo
- * the move, move all records back. */
+/* Moves up to `count` pending records. If `into` has no exporter, it takes over the exporter of
+ * `from`. Returns false if there was no memory to divide the records of a copy; to undo the
+ * move, move all records back. */
 bool br_pending_move(struct br_pending *into, struct br_pending *from, uint32_t count);
 
 /* Reports the result of up to `count` records. `reason` is a constant that names why the records
@@ -43,7 +43,7 @@ void br_pending_enter(struct br_pending *pending, enum br_signal signal, struct 
 void br_pending_leave(struct br_pending *pending, enum br_signal signal);
 
 /* Discards the pending records, after br_pending_leave. Used for an item that no component has
- * taken, and that its sender still has. */
+ * taken and that the sender keeps. */
 void br_pending_discard(struct br_pending *pending, enum br_signal signal);
 
 /* --- Copies ---------------------------------------------------------------------------------- */
@@ -54,8 +54,8 @@ struct br_copies;
  * if memory is short; `item` is then unchanged. */
 struct br_copies *br_copies_open(struct br_item *item, size_t count);
 
-/* Makes copy number `index`, which must not exist yet, of all records. Writes its pending
- * records to `pending`. Returns false if memory is short. */
+/* Makes copy number `index`, which must not exist yet, of all records. Writes the pending
+ * records of the copy to `pending`. Returns false if memory is short. */
 bool br_copies_make(struct br_copies *copies, size_t index, struct br_pending *pending);
 
 /* Returns the number of records in each copy. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stores, by name, objects that all workers of a service share, for example the join's table. They
- * are made and released while one thread runs, because nodes are created and destroyed then. The
- * objects do their own locking.
+ * Stores, by name, objects that all workers of a service share, for example the join's table. Nodes
+ * are created and destroyed while only one thread runs, and so are the objects. The store has no
+ * lock; each object does its own locking.
  */
 #pragma once
 

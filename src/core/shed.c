@@ -39,8 +39,9 @@ void br_shed_set(struct br_host *host, unsigned cpu_step, unsigned memory_percen
         shed->refused[i] = shed_counter(host, (enum br_signal)i, "refused");
 }
 
-/* Returns the memory use, in tenths of a per cent of the soft limit, at which `step` begins: the
- * configured percentage, and each third of the way from there to the limit. */
+/* Returns the memory use at which `step` begins, in tenths of a per cent of the soft limit. The
+ * first step begins at the configured percentage. The other steps divide the range from there to
+ * the soft limit into thirds. */
 static size_t shed_mark(const struct br_shed *shed, unsigned step)
 {
     return 10 * shed->memory_percentage + (step - 1) * 10 * (100 - shed->memory_percentage) / 3;

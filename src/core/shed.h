@@ -5,12 +5,13 @@
  *
  * The first two steps drop a share of the profiles, after they were read and counted ("shed" in the
  * ledger). Asking for a retry would only bring the same load again. The last two steps refuse
- * requests before their bodies are read, with a retryable status. That costs almost nothing, and
- * loses nothing if the overload is short.
+ * requests before their bodies are read, with a retryable status. A refusal costs almost nothing,
+ * and no data is lost if the overload is short.
  *
- * The extension `adaptive` sets the step for CPU use, for the whole process. It also sets the share
- * of the memory limit above which each worker sheds by itself. Memory is checked with each request.
- * The step falls only when memory use is BR_SHED_BACK per cent below the mark where it rose.
+ * The extension `adaptive` sets the step for CPU use, for the whole process. `adaptive` also sets
+ * the share of the memory limit above which each worker sheds by itself. Memory is checked with
+ * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark where
+ * it rose.
  */
 #pragma once
 
@@ -50,12 +51,12 @@ unsigned br_shed_step(struct br_host *host);
 /* Returns a description of the step. */
 const char *br_shed_text(unsigned step);
 
-/* Returns true if a new request (or scrape, or file) of the signal must not begin now. In that
- * case counts the request as refused. */
+/* Returns true if a new request (or scrape, or file) of the signal must not begin now, and
+ * counts the request as refused. */
 bool br_shed_refuses(struct br_host *host, enum br_signal signal);
 
-/* Returns true if this request of the signal is dropped, and then counts it as dropped. The
- * choice is random, so that a sender with regular requests does not lose all of them. */
+/* Returns true if this request of the signal must be dropped, and counts the request as dropped.
+ * The choice is random, so that a sender with regular requests does not lose all of them. */
 bool br_shed_drops(struct br_host *host, enum br_signal signal);
 
 /* Takes a received item, drops its records with BR_SHED_REASON and finishes it. The sender is

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A task is work for a thread of the pool that may be cancelled while it runs. It is a member of a
- * larger struct, which contains the input and the result. The task adds a memory pool and a memory
- * scope for the thread.
+ * A task is work for a thread of the pool that may be cancelled while it runs. A task is a member
+ * of a larger struct, which contains the input and the result. The task adds a memory pool and a
+ * memory scope for the thread.
  *
- * State | in the thread | `done`
- * ----- | ------------- | ------
- * started | `run` is pending or running | will be called once, in the worker
- * cancelled before it began | `run` is never called | will be called; br_task_is_cancelled
- * cancelled while it ran | `run` goes on to its end | will be called; br_task_is_cancelled
- * stopped | `run` has returned or is never called | will be called; br_task_is_cancelled
- * done | - | was called; the task may be released, or started again unless it was cancelled
+ * | State | in the thread | `done` |
+ * | ----- | ------------- | ------ |
+ * | started | `run` is pending or running | will be called once, in the worker |
+ * | cancelled before it began | `run` is never called | will be called; br_task_is_cancelled |
+ * | cancelled while it ran | `run` goes on to its end | will be called; br_task_is_cancelled |
+ * | stopped | `run` has returned or is never called | will be called; br_task_is_cancelled |
+ * | done | - | was called; the task may be released, or started again unless it was cancelled |
  *
  * `run` reads the struct and the data that it points to, which nobody may change until `done`.
  * Reference counts are not atomic: `run` may change only those of buffers in the task's pool.
@@ -36,7 +36,7 @@ struct br_task {
     struct br_host *home; /* host of the worker that started the task */
     /* host for `run`, in which only the pool and the memory budget are set */
     struct br_host host;
-    struct br_mem_scope scope; /* memory scope for `run`, which begins and ends it */
+    struct br_mem_scope scope; /* memory scope that `run` begins and ends */
     br_task_fn *run, *done;
     bool ran; /* `run` was called; valid in `done` and after br_task_stop */
     atomic_bool cancelled;
@@ -45,23 +45,23 @@ struct br_task {
 /* Initialises a task that has no pool. */
 void br_task_init(struct br_task *task, struct br_host *home, br_task_fn *run, br_task_fn *done);
 
-/* Creates the pool of the task's host. Its buffers count towards the budget `memory`; NULL: they
- * are not limited. Returns 0 or BR_ENOMEM. */
+/* Creates the pool of the task's host. The pool's buffers count towards the budget `memory`;
+ * NULL: the buffers are not limited. Returns 0 or BR_ENOMEM. */
 int br_task_add_pool(struct br_task *task, struct br_memory *memory);
 
 /* Frees the pool. The task must not be running. Accepts a zeroed task. */
 void br_task_release(struct br_task *task);
 
 /* Queues the task for a thread. A host that has no threads calls `run` and `done` before this
- * returns. */
+ * function returns. */
 void br_task_start(struct br_task *task);
 
-/* Cancels a task that was started and whose `done` was not called yet. If a thread has already
- * begun it, the thread goes on. Calling it again has no effect. */
+/* Cancels a task that was started and whose `done` has not been called yet. If a thread has
+ * already begun the task, the thread goes on. A second call has no effect. */
 void br_task_cancel(struct br_task *task);
 
-/* Cancels a task as br_task_cancel does, then waits until no thread is running it. This blocks the
- * worker. Call it before something that `run` reads is freed. */
+/* Cancels a task as br_task_cancel does, then waits until no thread is running it. The wait
+ * blocks the worker. Call this function before something that `run` reads is freed. */
 void br_task_stop(struct br_task *task);
 
 /* Returns true after br_task_cancel. Any thread may call it. */

@@ -10,15 +10,15 @@
 
 #include "base/mem.h"
 
-/* The contents and the identity of a file at one time. */
+/* The contents and the identity of a file when it was last read. */
 struct reading {
-    char *text; /* the contents, terminated; NULL: not read */
+    char *text; /* the contents, terminated; NULL: the file was not read */
     size_t len, cap;
     struct stat stat;
-    int error; /* an errno value; 0: read, or unchanged */
+    int error; /* an errno value; 0: the file was read, or has not changed */
 };
 
-/* May exist after br_watched_free, until the `done` callback of the thread's work. */
+/* The struct may exist after br_watched_free, until the `done` callback of the thread's work. */
 struct br_watched {
     struct br_watched_config config;
     struct br_work work;
@@ -79,7 +79,7 @@ static void watched_read(const char *path, const struct stat *known, struct read
     else if (ret->stat.st_size > (off_t)BR_WATCHED_SIZE_MAX)
         ret->error = EFBIG;
     if (!ret->error && !watched_is_same(&ret->stat, known)) {
-        /* more bytes than the file has, because it may be growing */
+        /* larger than the file, because the file may be growing */
         ret->cap = (size_t)ret->stat.st_size + 4096;
         ret->text = br_malloc(ret->cap);
         ret->error = ret->text ? watched_read_all(fd, ret) : ENOMEM;
@@ -90,7 +90,7 @@ static void watched_read(const char *path, const struct stat *known, struct read
         watched_release(ret);
 }
 
-/* Delivers new contents. */
+/* Passes new contents to the callback on_text. */
 static void watched_deliver(struct br_watched *watched)
 {
     struct reading *next = &watched->next;

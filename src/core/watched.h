@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a small file with secrets, and reads it again whenever it has changed. A thread of the pool
- * looks at the file every second. If the file cannot be read any more, the last contents stay valid
- * and a warning is logged.
+ * Reads a small file with secrets, and reads it again whenever the file has changed. A thread of
+ * the pool checks the file every second. If the file cannot be read any more, the last contents
+ * stay valid and a warning is logged.
  */
 #pragma once
 
@@ -13,14 +13,14 @@
 #include "core/host.h"
 
 #define BR_WATCHED_SIZE_MAX (1u << 20) /* largest size of the file, in bytes */
-#define BR_WATCHED_MS 1000             /* interval of looking at the file, in milliseconds */
+#define BR_WATCHED_MS 1000             /* interval of checking the file, in milliseconds */
 
 struct br_watched_config {
     const char *path;
     const struct br_log *log;
-    /* the first read may fail; the file is then tried again every second */
+    /* the first read may fail; the file is then read again every second */
     bool may_be_missing;
-    /* Receives the contents, which are terminated and borrowed until return. Called before
+    /* Receives the contents, which are terminated and borrowed until the return. Called before
      * br_watched_new returns, and later in the worker. */
     void (*on_text)(void *arg, const char *text, size_t len);
     void *arg;
