@@ -44,8 +44,10 @@ int main(int argc, char **argv)
     struct br_err err;
     double best_new = 1e30, best_known = 1e30;
     struct text *texts = calloc(TEXTS, sizeof *texts);
-    if (!texts || redact_rules_compile(&r, &config, &err))
+    if (!texts || redact_rules_compile(&r, &config, &err)) {
+        free(texts);
         return 1;
+    }
     for (uint64_t i = 0; i < TEXTS; i++)
         texts[i].len =
             snprintf(texts[i].data, sizeof texts[i].data, "com.example.shop.Handler%llu.process",

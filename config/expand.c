@@ -278,7 +278,7 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
                         unsigned nested)
 {
     const struct br_yaml *at = *node;
-    struct brought value = {0};
+    struct brought value = {.text = ""};
     struct br_yaml *parsed, *result;
     int rc = expand_bring(expand, at, at->text, at->len, nested, &value);
     if (rc == 0)
@@ -313,7 +313,7 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
 static int expand_inside(struct expand *expand, const struct br_yaml *at, const char *text,
                          size_t len, unsigned nested, bool keep, struct br_str *out)
 {
-    struct brought value = {0};
+    struct brought value = {.text = ""};
     int rc = expand_bring(expand, at, text, len, nested, &value);
     if (rc)
         return rc;

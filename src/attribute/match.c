@@ -231,10 +231,13 @@ static void match_read_group(struct br_matcher *matcher)
     }
     for (int i = 0; i < BR_MATCHES; i++) {
         const struct br_match *match = matcher->matches[i];
-        if (match && (!matcher->groups.scope || matcher->groups.scope != matcher->scope))
+        matcher->group[i] = false;
+        if (!match)
+            continue;
+        if (!matcher->groups.scope || matcher->groups.scope != matcher->scope)
             matcher->library[i] = match_libraries(matcher, match);
         matcher->group[i] =
-            match && matcher->resource[i] && matcher->library[i] && match_sample_type(matcher, i);
+            matcher->resource[i] && matcher->library[i] && match_sample_type(matcher, i);
         if (matcher->common_values[i])
             memset(matcher->common_values[i], UNKNOWN, match->attributes.count);
     }

@@ -55,7 +55,7 @@ struct cut {
     size_t record_bytes; /* minimum weight of a record, in bytes */
     /* the pieces have the largest possible size, so this is the last try */
     bool last;
-    const struct br_mem_scope *scope; /* memory scope in which all pieces are made */
+    const struct br_mem_scope *scope; /* memory scope of the current try; NULL between tries */
     size_t made_bytes;                /* number of bytes of all pieces made so far */
     uint32_t n_pieces;
     uint64_t n_made; /* number of records in the pieces made so far */
@@ -254,6 +254,7 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     cut->scope = &scope;
     int rc = pieces_cut_split(cut, item);
     br_mem_scope_end(&scope);
+    cut->scope = NULL;
     if (!rc)
         return 0;
     br_pieces_free(&cut->pieces);

@@ -644,6 +644,7 @@ static struct br_store_reader *store_reader_oldest(struct br_store *store, bool 
         for (struct br_list *idle = partition->idle.next; idle != &partition->idle;
              idle = idle->next) {
             struct br_store_reader *reader = br_container_of(idle, struct br_store_reader, link);
+            /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): idle links have readers. */
             if (!stacks || reader->tree)
                 return reader;
         }

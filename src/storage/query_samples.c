@@ -576,7 +576,7 @@ static int flame_query_name(struct flame_query *flame_query, const struct br_sto
 {
     uint32_t before = flame_query->cap_names;
     int rc = 0;
-    if (function >= before) {
+    if (!flame_query->names || function >= before) {
         rc = br_grow(&flame_query->names, &flame_query->cap_names, (size_t)function + 1,
                      sizeof *flame_query->names, BR_FUNCTIONS_MAX);
         if (rc)

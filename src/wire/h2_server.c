@@ -779,7 +779,7 @@ static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, c
 static bool h2_server_set_out(struct stream *stream, const struct br_response *response)
 {
     const void *data = response->text;
-    size_t len = response->text_len, prefix = stream->request.grpc ? BR_GRPC_PREFIX : 0;
+    size_t len = data ? response->text_len : 0, prefix = stream->request.grpc ? BR_GRPC_PREFIX : 0;
     if (!data && response->body) {
         if (prefix)
             br_grpc_prefix(stream->out_prefix, false, response->body->len);
