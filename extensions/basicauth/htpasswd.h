@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/str.h"
 
-#define HTPASSWD_USERS_MAX 4096 /* most users of an authenticator */
+#define HTPASSWD_USERS_MAX 4096 /* maximum number of users of an authenticator */
 #define HTPASSWD_NAME_MAX 255   /* longest user name, in bytes */
 #define HTPASSWD_HASH_MAX 255   /* longest hash or plain password, in bytes */
 

@@ -17,7 +17,7 @@
 #include "net/signing.h"
 #include "pipeline/component.h"
 
-#define TOKENS_MAX 64       /* most tokens of one extension */
+#define TOKENS_MAX 64       /* maximum number of tokens of one extension */
 #define HEADER_NAME_MAX 128 /* longest name of the header, in bytes */
 
 struct retry {

@@ -20,9 +20,9 @@
 
 #define CONTROL_PATH "/v1/profiling"
 #define CONTROL_BODY_MAX 8192
-/* most requests in progress; a further request is answered with 503 */
+/* maximum number of requests in progress; a further request is answered with 503 */
 #define CONTROL_CALLS_MAX 64
-/* most rows in one response; a response reports whether rows are missing */
+/* maximum number of rows in one response; a response reports whether rows are missing */
 #define CONTROL_ROWS_MAX 4096
 #define CONTROL_ID_LEN 16
 #define CONTROL_TOKEN_MIN 16

@@ -8,7 +8,7 @@
 #include "otlp/json/tree.h"
 
 #define DEPTH_MAX 3
-#define SERVICE_MAX 255 /* most bytes of a service name, as in the join processor */
+#define SERVICE_MAX 255 /* maximum number of bytes of a service name, as in the join processor */
 #define TYPES_MAX 16
 #define TYPE_MAX 64
 #define NUMBER_MAX 40

@@ -28,7 +28,8 @@
 
 /* milliseconds before a fetch is repeated after the first failure */
 #define RETRY_MIN_MS 1000u
-#define RETRY_MAX_MS 30000u       /* most milliseconds before a fetch is repeated after a failure */
+#define RETRY_MAX_MS                                                                               \
+    30000u /* maximum number of milliseconds before a fetch is repeated after a failure */
 #define TIMEOUT_DEFAULT_MS 30000u /* time limit of a fetch if `timeout` is 0, in milliseconds */
 #define ANSWER_MAX 65536          /* largest answer of the token server, in bytes */
 #define TOKEN_MAX 32768           /* longest token, in bytes */

@@ -10,7 +10,7 @@
 
 #define HOUR_NS UINT64_C(3600000000000)
 #define SERVICES_MAX 1000
-#define OPERATIONS_MAX 10000 /* most operations of one service */
+#define OPERATIONS_MAX 10000 /* maximum number of operations of one service */
 #define DURATION_MAX 1e18    /* longest duration in nanoseconds (31 years) */
 
 /* --- Parameters and JSON --------------------------------------------------------------------- */

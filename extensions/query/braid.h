@@ -24,10 +24,11 @@
 #include "extensions/query/query.h"
 #include "extensions/query/selection.h"
 
-#define BRAID_TRACE_SPANS_MAX 100000 /* most spans of one trace that are read */
-#define BRAID_TYPES_MAX 64           /* most profile types in one response */
-#define BRAID_SPANS_MAX 1000         /* most spans in one response */
-/* most levels of nested lists and maps in an attribute value; deeper values are null */
+#define BRAID_TRACE_SPANS_MAX 100000 /* maximum number of spans of one trace that are read */
+#define BRAID_TYPES_MAX 64           /* maximum number of profile types in one response */
+#define BRAID_SPANS_MAX 1000         /* maximum number of spans in one response */
+/* maximum number of levels of nested lists and maps in an attribute value; deeper values are null
+ */
 #define BRAID_VALUE_DEPTH_MAX 64
 #define BRAID_SECOND_NS UINT64_C(1000000000)
 

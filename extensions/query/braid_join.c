@@ -12,7 +12,8 @@
 
 #define SPANS_MAX (4u << 20)
 #define SERVICES_MAX 1000
-#define SKEWS_MAX 100000 /* most pairs of client and server spans whose clocks are compared */
+#define SKEWS_MAX                                                                                  \
+    100000 /* maximum number of pairs of client and server spans whose clocks are compared */
 /* nanoseconds by which the range is extended on both sides to find the spans of samples */
 #define SLACK_NS (60 * BRAID_SECOND_NS)
 #define SKEW_LARGE_NS 50000000u
@@ -165,8 +166,8 @@ static void join_compare_with_parents(struct join_report *report)
             continue;
         if (span->kind == BR_SPAN_KIND_SERVER && parent->kind == BR_SPAN_KIND_CLIENT)
             join_compare_clocks(report, span, parent);
-        /* A client span waits for its server, so it has no samples even if samples have span
-         * ids. */
+        /* The thread of a client span is idle while the server works, so samples of CPU time do
+         * not name the span, even if the profiler records span ids. */
         if (span->service != parent->service || br_span_kind_is_entry(span->kind) ||
             span->kind == BR_SPAN_KIND_CLIENT || span->end_ns - span->start_ns < CHILD_LONG_NS)
             continue;

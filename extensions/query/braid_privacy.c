@@ -16,11 +16,11 @@
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 
 #define PRIVACY_FINDS_MAX 500
-/* most resources that are remembered so that they are not scanned again */
+/* maximum number of resources that are remembered so that they are not scanned again */
 #define PRIVACY_SEEN_MAX 10000
 #define PRIVACY_MATCH_NS UINT64_C(8000000000)
-#define PRIVACY_TEXT_MAX 160 /* most bytes of an example */
-#define PRIVACY_BEFORE 40    /* most bytes of an example that precede the first match */
+#define PRIVACY_TEXT_MAX 160 /* maximum number of bytes of an example */
+#define PRIVACY_BEFORE 40 /* maximum number of bytes of an example that precede the first match */
 #define PRIVACY_KEY_MAX 320
 
 typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;

@@ -17,7 +17,9 @@
 #define LIMIT_MAX 10000
 /* nanoseconds before and after a span in which samples of its service are searched */
 #define AROUND_NS (60 * BRAID_SECOND_NS)
-#define NESTED_MAX 8192 /* most bytes of a selection that is passed as one parameter */
+#define NESTED_MAX                                                                                 \
+    8192 /* maximum number of bytes of a selection that is passed as one parameter                 \
+          */
 #define NESTED_PARAMS_MAX 32
 #define WHY_MAX 400
 

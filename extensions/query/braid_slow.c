@@ -12,9 +12,10 @@
 #include "base/sum.h"
 #include "extensions/query/braid.h"
 
-#define SPANS_MAX (4u << 20) /* most spans of the operation whose durations are sorted */
-/* most spans on a side (slow or typical) whose subtrees are read; they are chosen at equal
- * distances */
+#define SPANS_MAX                                                                                  \
+    (4u << 20) /* maximum number of spans of the operation whose durations are sorted */
+/* maximum number of spans on a side (slow or typical) whose subtrees are read; they are chosen at
+ * equal distances */
 #define SIDE_MAX 50
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30

@@ -11,14 +11,15 @@
 #include "query/traceql.h"
 
 #define LIMIT_DEFAULT 100
-#define TAIL_SPANS_MAX 500 /* most spans in one event of the live tail */
-/* most new spans that one call of the live tail matches with a query */
+#define TAIL_SPANS_MAX 500 /* maximum number of spans in one event of the live tail */
+/* maximum number of new spans that one call of the live tail matches with a query */
 #define TAIL_CANDIDATES_MAX 10000
 /* number of newest spans that each call of the live tail searches for new ones */
 #define TAIL_LOOK_MAX 20000
 #define TAIL_BACK_NS (15 * 60 * BRAID_SECOND_NS)
 #define TAIL_AGAIN_MS 500
-/* most distinct names of services and operations that a search through all spans keeps */
+/* maximum number of distinct names of services and operations that a search through all spans keeps
+ */
 #define TEXTS_MAX (1u << 20)
 #define ARENA_BYTES_MAX (64u << 20)
 /* bytes of a query's memory per span whose CPU time is added up; limits the number of these

@@ -4,7 +4,7 @@
 
 #include "extensions/query/selection.h"
 
-#define QUERY_NAMES_MAX 100000 /* most names in one response */
+#define QUERY_NAMES_MAX 100000 /* maximum number of names in one response */
 
 enum query_names_of { QUERY_TYPES, QUERY_LABEL_NAMES, QUERY_LABEL_VALUES };
 

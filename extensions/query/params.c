@@ -10,7 +10,8 @@
 #include "base/decimal.h"
 #include "extensions/query/query.h"
 
-#define SHOWN_MAX 64 /* most bytes of an invalid value that are repeated in an error message */
+#define SHOWN_MAX                                                                                  \
+    64 /* maximum number of bytes of an invalid value that are repeated in an error message */
 
 const char *query_job_param(const struct query_job *job, const char *name)
 {

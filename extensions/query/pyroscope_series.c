@@ -17,8 +17,8 @@
 #include "querier/v1/querier.pb-c.h"
 
 #define MESSAGE(name) Querier__V1__##name
-#define SETS_MAX 100000 /* most series in one response */
-#define STEPS_MAX 11000 /* most steps of a series, as in Prometheus */
+#define SETS_MAX 100000 /* maximum number of series in one response */
+#define STEPS_MAX 11000 /* maximum number of steps of a series, as in Prometheus */
 #define PROFILES_MAX (4u << 20)
 #define MS UINT64_C(1000000)
 #define EXEMPLARS(type) QUERIER__V1__EXEMPLAR_TYPE__EXEMPLAR_TYPE_##type
@@ -216,7 +216,7 @@ void query_pyroscope_series(struct query_job *job)
 
 /* --- Exemplars ------------------------------------------------------------------------------- */
 
-/* Replaces the exemplar `kept` if it is empty or smaller than `exemplar`. */
+/* Replaces the exemplar `kept` with `exemplar` if `kept` is empty or has a smaller value. */
 static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
                                     struct pyroscope_exemplar *kept)
 {
@@ -245,8 +245,8 @@ static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
     return true;
 }
 
-/* Replaces the exemplar `kept` by the span of `samples` if `kept` is empty or smaller. On
- * failure returns false and sets sets->rc. */
+/* Replaces `kept` with an exemplar for the span that `samples` refer to, if `kept` is empty or has
+ * a smaller value. On failure returns false and sets sets->rc. */
 static bool pyroscope_exemplar_keep_span(struct pyroscope_sets *sets,
                                          const struct br_stored_samples *samples,
                                          struct pyroscope_exemplar *kept)

@@ -30,22 +30,24 @@
 #include "ingest/http_service.h"
 #include "storage/store.h"
 
-/* most bytes of the body of a POST, before and after decompression */
+/* maximum number of bytes of the body of a POST, before and after decompression */
 #define QUERY_BODY_MAX (1u << 20)
 #define QUERY_PARTS_MAX 4    /* most `*` segments in the path of a route */
-#define QUERY_PARAMS_MAX 256 /* most parameters of a request */
+#define QUERY_PARAMS_MAX 256 /* maximum number of parameters of a request */
 #define QUERY_HEADERS_MAX BR_HTTP_ANSWER_HEADERS
 #define QUERY_GZIP_MIN 1024 /* responses with fewer bytes are not compressed */
 #define QUERY_JOBS_MAX 1024 /* largest value of the option max_concurrent */
 /* each connection may run at most max_concurrent divided by QUERY_CONNECTION_SHARE queries */
 #define QUERY_CONNECTION_SHARE 2
-/* most bytes of a stream that are sent before the client has read them */
+/* maximum number of bytes of a stream that are sent before the client has read them */
 #define QUERY_PIECES_MAX (1u << 20)
 /* milliseconds without data after which an event stream sends a comment */
 #define QUERY_KEEPALIVE_MS 15000
 /* milliseconds until a download checks again whether its client has read the previous piece */
 #define QUERY_UNREAD_MS 20
-#define QUERY_DOWNLOADS_MAX 1 /* most downloads that a worker runs at the same time */
+#define QUERY_DOWNLOADS_MAX                                                                        \
+    1 /* maximum number of downloads that a worker runs at the same time                           \
+       */
 /* bytes per second; a slower download may be ended to make room for a new one */
 #define QUERY_DOWNLOAD_RATE 65536
 /* milliseconds after which a slow download may be ended */

@@ -21,7 +21,7 @@
 #define HOUR_NS UINT64_C(3600000000000)
 #define SECOND_NS UINT64_C(1000000000)
 #define STEP_MIN_S 15
-#define GROUPS_MAX 10000 /* most groups in one response */
+#define GROUPS_MAX 10000 /* maximum number of groups in one response */
 #define STEPS_AIM 1500
 #define TOP_MAX 10000
 

@@ -22,7 +22,7 @@
 
 #define QUERY_NO_STACK "(no stack)"
 
-#define QUERY_IDS_MAX 65536 /* most span ids in a query; also the most trace ids */
+#define QUERY_IDS_MAX 65536 /* maximum number of span ids in a query; also that of trace ids */
 
 /* A profile: the samples that have the same source (struct br_stored_series) and the same time.
  * The store has no ids of profiles. */

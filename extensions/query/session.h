@@ -12,7 +12,7 @@
 #include "pipeline/component.h"
 
 #define QUERY_SESSION_PATH "/api/braid/session"
-/* most sessions; if there are more, the least recently used one is ended */
+/* maximum number of sessions; if there are more, the least recently used one is ended */
 #define QUERY_SESSIONS_MAX 64
 /* milliseconds without a request after which a session ends */
 #define QUERY_SESSION_IDLE_MS 43200000u

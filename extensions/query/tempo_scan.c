@@ -11,8 +11,8 @@
 #define PAGE_SHARE 16
 /* number of spans after which the memory of their attribute values is released */
 #define SCRATCH_SPANS 1024u
-#define SEEN_MAX (1u << 20)    /* most traces that a query evaluates as a whole */
-#define TRACE_SPANS_MAX 65536u /* most spans of one trace that are read */
+#define SEEN_MAX (1u << 20)    /* maximum number of traces that a query evaluates as a whole */
+#define TRACE_SPANS_MAX 65536u /* maximum number of spans of one trace that are read */
 
 struct page {
     struct br_stored_span *rows;

@@ -16,8 +16,8 @@
 #define TRACES_MAX 10000
 #define SPANS_DEFAULT 3 /* default of the parameter `spss`, the number of spans per span set */
 #define SPANS_MAX 1000
-#define SERVICES_MAX 1000 /* most services in serviceStats */
-/* most bytes of tags that are converted to TraceQL; no request needs so many */
+#define SERVICES_MAX 1000 /* maximum number of services in serviceStats */
+/* maximum number of bytes of tags that are converted to TraceQL; no request needs so many */
 #define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX)
 #define NO_ROOT "<root span not yet received>"
 

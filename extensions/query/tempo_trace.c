@@ -18,7 +18,7 @@
 #include "wire/protobuf.h"
 
 #define GROUPS_MAX 65536u
-#define HEAD_MAX 64 /* most bytes of tags and lengths that precede a message */
+#define HEAD_MAX 64 /* maximum number of bytes of tags and lengths that precede a message */
 
 /* Field numbers and values of TraceByIDResponse. */
 enum { RESPONSE_TRACE = 1, RESPONSE_STATUS = 3, RESPONSE_MESSAGE = 4 };

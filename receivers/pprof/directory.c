@@ -51,7 +51,8 @@ struct file {
      * scan_part.ended */
     struct br_list link;
     enum state state;
-    enum br_verdict verdict; /* result of delivering the file, if the file is in a list `ended` */
+    enum br_verdict
+        verdict; /* result of the delivery; valid only while the file is in an `ended` list */
     struct pprof_identity identity;
     bool was_read;          /* the file was read in the state that `identity` describes */
     struct pprof_mark mark; /* beginning of the file whose samples were already counted */

@@ -26,7 +26,7 @@ static const struct row rows[] = {
     {"braid_exporter_dropped",
      "Records (spans or samples) that the exporter received and dropped, by reason."},
     {"braid_exporter_held",
-     "Records that the exporter received and has not yet sent, rejected or dropped."},
+     "Records that the exporter received and has not yet sent, rejected, dropped or stored."},
     {"braid_exporter_received", "Records that the exporter received. A record that is rejected and "
                                 "received again counts twice."},
     {"braid_exporter_rejected", "Records that the exporter returned to their sender, because the "
@@ -82,7 +82,7 @@ static const struct row rows[] = {
      "Searches that did not examine all spans of a trace and service, or of a thread."},
     {"braid_ledger_dropped", "Records (spans or samples) that were dropped, by reason."},
     {"braid_ledger_empty_requests", "Requests that contain no records."},
-    {"braid_ledger_held", "Records received and not yet sent, rejected or dropped."},
+    {"braid_ledger_held", "Records received and not yet sent, rejected, dropped or stored."},
     {"braid_ledger_received", "Records received."},
     {"braid_ledger_rejected", "Records reported to their sender as rejected."},
     {"braid_ledger_restored", "Records taken from durable queues to be delivered."},

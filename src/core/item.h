@@ -11,8 +11,8 @@
  *
  * `n_pending` is the number of records (spans or samples) for which the item still has to report a
  * result to the ledger. Pending records move with the data (br_item_absorb). Components report
- * pending records as sent, rejected or dropped; br_item_finish reports the rest, according to the
- * outcome. See core/pending.h.
+ * pending records as sent, rejected, dropped or stored; br_item_finish reports the rest, according
+ * to the outcome. See core/pending.h.
  *
  * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing stores
  * the outcome and queues the callback for the end of the loop iteration; the callback is never
@@ -326,8 +326,8 @@ void br_item_orphan(struct br_item *attempt, const char *reason);
  * The parent finishes when its last child has completed and br_item_release_parent was called.
  * The parent ends:
  * - as BR_RETRY if a child ended as BR_RETRY;
- * - otherwise as BR_DONE if a child ended as BR_DONE. The records of the other children are the
- *   rejected part;
+ * - otherwise as BR_DONE if a child ended as BR_DONE. The records of children that were not
+ *   accepted count as rejected (br_outcome.n_rejected);
  * - otherwise as BR_REJECT. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 

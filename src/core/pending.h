@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pending records are the spans or samples of an item for which no result has been reported to the
- * ledger yet: sent, rejected or dropped. Each record is counted once, however many destinations it
- * is sent to.
+ * ledger yet: sent, rejected, dropped or stored. Each record is counted once, however many
+ * destinations it is sent to.
  *
  * An item has `n_pending` pending records. Normally their result goes to the ledger of the worker.
  * After a fan-out or a late batch (br_copies_open), each destination has a copy of all pending

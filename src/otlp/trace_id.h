@@ -16,7 +16,7 @@
 
 #define BR_THRESHOLD_ALWAYS UINT64_C(0)
 #define BR_THRESHOLD_NEVER (UINT64_C(1) << 56)
-#define BR_THRESHOLD_DIGITS 14   /* most hex digits of a threshold */
+#define BR_THRESHOLD_DIGITS 14   /* maximum number of hex digits of a threshold */
 #define BR_THRESHOLD_PRECISION 4 /* default number of significant hex digits of a threshold */
 
 /* Returns true if the id is valid: not all zeros. */

@@ -12,10 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BR_TRACESTATE_MAX 1024   /* most bytes of a valid tracestate */
-#define BR_TRACESTATE_MEMBERS 32 /* most members of a valid tracestate */
-#define BR_TRACESTATE_OT_MAX 256 /* most bytes of the value of the member `ot` */
-/* most bytes of a valid tracestate after th and rv have been set in it */
+#define BR_TRACESTATE_MAX 1024   /* maximum number of bytes of a valid tracestate */
+#define BR_TRACESTATE_MEMBERS 32 /* maximum number of members of a valid tracestate */
+#define BR_TRACESTATE_OT_MAX 256 /* maximum number of bytes of the value of the member `ot` */
+/* maximum number of bytes of a valid tracestate after th and rv have been set in it */
 #define BR_TRACESTATE_ROOM 1200
 
 struct br_tracestate_text {

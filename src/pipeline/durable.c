@@ -15,7 +15,7 @@
  * further ones from the log */
 #define MEMORY_MAX (32u << 20)
 #define MEMORY_LOW (8u << 20)
-/* most requests and bytes that are written together, and read together */
+/* maximum number of requests and bytes that are written together, and read together */
 #define GROUP_REQUESTS 1024u
 #define GROUP_BYTES (16u << 20)
 #define READ_REQUESTS 256u

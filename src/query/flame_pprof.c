@@ -19,7 +19,8 @@ enum profile_field {
     PROFILE_PERIOD_TYPE = 11,
 };
 
-#define SMALL_MAX 128 /* most bytes of an encoded message that contains only a few numbers */
+#define SMALL_MAX                                                                                  \
+    128 /* maximum number of bytes of an encoded message that contains only a few numbers */
 
 struct small {
     uint8_t bytes[SMALL_MAX];

@@ -20,9 +20,9 @@
 #include "base/err.h"
 #include "storage/store.h"
 
-#define BR_SELECTOR_MAX 65536 /* most bytes of a selector */
+#define BR_SELECTOR_MAX 65536 /* maximum number of bytes of a selector */
 #define BR_SELECTOR_MATCHERS_MAX 64
-#define BR_SELECTOR_REGEX_MAX 4096 /* most bytes of a regular expression */
+#define BR_SELECTOR_REGEX_MAX 4096 /* maximum number of bytes of a regular expression */
 
 struct br_selector {
     struct br_matcher *matchers;
@@ -46,7 +46,7 @@ int br_selector_parse(const char *text, size_t len, struct br_arena *arena, stru
  * `order-service.cpu{...}`, is supported too. Source: grafana/pyroscope pkg/model/profile.go.
  */
 
-#define BR_PROFILE_TYPE_MAX 1024 /* most bytes of a profile type's id */
+#define BR_PROFILE_TYPE_MAX 1024 /* maximum number of bytes of a profile type's id */
 
 struct br_profile_type {
     /* the id without the part "delta" */

@@ -42,16 +42,16 @@
 #include "base/err.h"
 #include "storage/store.h"
 
-#define BR_TRACEQL_LENGTH_MAX (64u << 10) /* most bytes of a query */
-#define BR_TRACEQL_DEPTH_MAX 64           /* most levels of nested brackets and operators */
-#define BR_TRACEQL_NODES_MAX 4096         /* most operators and operands of a query */
-#define BR_TRACEQL_ATTRIBUTES_MAX 64      /* most different attributes of a query */
-#define BR_TRACEQL_PATTERNS_MAX 16        /* most regular expressions of a query */
-#define BR_TRACEQL_PATTERN_MAX 1024       /* most bytes of a regular expression */
+#define BR_TRACEQL_LENGTH_MAX (64u << 10) /* maximum number of bytes of a query */
+#define BR_TRACEQL_DEPTH_MAX 64      /* maximum number of levels of nested brackets and operators */
+#define BR_TRACEQL_NODES_MAX 4096    /* maximum number of operators and operands of a query */
+#define BR_TRACEQL_ATTRIBUTES_MAX 64 /* maximum number of different attributes of a query */
+#define BR_TRACEQL_PATTERNS_MAX 16   /* maximum number of regular expressions of a query */
+#define BR_TRACEQL_PATTERN_MAX 1024  /* maximum number of bytes of a regular expression */
 #define BR_TRACEQL_STAGES_MAX 16
 #define BR_TRACEQL_BY_MAX 8
 #define BR_TRACEQL_QUANTILES_MAX 8
-/* most functions topk() and bottomk(), and comparisons, that may follow a metric */
+/* maximum number of functions topk() and bottomk(), and comparisons, that may follow a metric */
 #define BR_TRACEQL_AFTER_MAX 8
 
 /* --- The query -------------------------------------------------------------------------------- */

@@ -13,7 +13,8 @@
 #include "otlp/scan.h"
 #include "query/traceql_internal.h"
 
-#define NAME_MAX_LEN 512 /* most bytes of an attribute's name; longer ones are truncated */
+#define NAME_MAX_LEN                                                                               \
+    512 /* maximum number of bytes of an attribute's name; longer ones are truncated */
 #define KEY_MAX (1u << 20)
 
 /* Attributes with a dedicated column in a block of Tempo (tempodb/encoding/vparquet5). */

@@ -9,10 +9,10 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-/* most bytes of a series' key, which consists of the series' values of by() */
+/* maximum number of bytes of a series' key, which consists of the series' values of by() */
 #define KEY_MAX 4096
 #define NS_PER_S 1e9
-/* most exemplars of a series in one part of the time range, as in Tempo */
+/* maximum number of exemplars of a series in one part of the time range, as in Tempo */
 #define EXEMPLARS_IN_PART 2u
 
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics)

@@ -16,8 +16,8 @@
 #define BR_TRACEQL_SERIES_MAX 1000u
 #define BR_TRACEQL_STEPS_MAX 11000u
 #define BR_TRACEQL_BUCKETS 64u
-#define BR_TRACEQL_EXEMPLARS_MAX 100u        /* most exemplars of a series */
-#define BR_TRACEQL_EXEMPLARS_TOGETHER 10000u /* most exemplars of a response */
+#define BR_TRACEQL_EXEMPLARS_MAX 100u        /* maximum number of exemplars of a series */
+#define BR_TRACEQL_EXEMPLARS_TOGETHER 10000u /* maximum number of exemplars of a response */
 
 /* An exemplar: a span counted in a series that the response shows as an example. */
 struct br_traceql_exemplar {
@@ -44,7 +44,8 @@ struct br_traceql_metrics {
     const struct br_traceql *query; /* the query, which has a metric */
     uint64_t start_ns, step_ns;
     uint32_t n_steps;
-    /* most exemplars of a series, at most BR_TRACEQL_EXEMPLARS_MAX; 0: exemplars are not stored */
+    /* maximum number of exemplars of a series, at most BR_TRACEQL_EXEMPLARS_MAX; 0: exemplars are
+     * not stored */
     uint32_t max_exemplars;
     struct br_arena *arena; /* arena for everything except `by_key`, owned by the caller */
     struct br_map *by_key;
@@ -108,7 +109,7 @@ bool br_traceql_metrics_exemplar(const struct br_traceql_metrics *metrics,
  * in Tempo's blocks counts as nil if the span does not have it.
  */
 
-/* most entries of a comparison: values and totals of both sides together */
+/* maximum number of entries of a comparison: values and totals of both sides together */
 #define BR_TRACEQL_COMPARED_MAX 100000u
 
 enum br_traceql_side { BR_TRACEQL_BASELINE, BR_TRACEQL_SELECTION, BR_TRACEQL_SIDES };

@@ -11,7 +11,7 @@
 #define MATCH_MS 1000
 #define COMPARE_TOP_DEFAULT 10
 #define COMPARE_TOP_MAX 1000
-#define SHOWN_MAX 40 /* most characters of a token that an error message contains */
+#define SHOWN_MAX 40 /* maximum number of characters of a token that an error message contains */
 
 struct parser {
     struct br_traceql *query;

@@ -16,7 +16,8 @@
 
 /* root name and root service of a trace without a root, as in queries of Tempo */
 #define NO_ROOT ""
-#define LIST_MAX 1024 /* most values in a list that is read from events, links or an array */
+#define LIST_MAX                                                                                   \
+    1024 /* maximum number of values in a list that is read from events, links or an array */
 
 /* State of reading the attributes of a span: the span's row, and the values that are read. */
 struct reading {

@@ -15,8 +15,9 @@
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
 
-#define NAME_BYTES_MAX 65536u /* most bytes of an operation's name in the list of operations */
-/* most bytes of the text of an attribute value that is added to the filter */
+#define NAME_BYTES_MAX                                                                             \
+    65536u /* maximum number of bytes of an operation's name in the list of operations */
+/* maximum number of bytes of the text of an attribute value that is added to the filter */
 #define TEXT_MAX (1u << 20)
 #define LEVEL 1 /* zstd compression level */
 #define TRACE_SLOTS 1024u

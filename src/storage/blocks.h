@@ -16,13 +16,14 @@
  * and values beyond their limits are stored and can be searched, but are not listed. */
 #define BR_OPERATIONS_MAX 400000u
 #define BR_KEYS_MAX 2048u
-#define BR_VALUES_MAX 1000u /* most values that are listed for an attribute key */
-/* most bytes of a listed attribute value; longer values are not listed */
+#define BR_VALUES_MAX 1000u /* maximum number of values that are listed for an attribute key */
+/* maximum number of bytes of a listed attribute value; longer values are not listed */
 #define BR_VALUE_BYTES_MAX 256u
 
-/* most bytes of a service name; longer names are cut, because each operation repeats the name */
+/* maximum number of bytes of a service name; longer names are cut, because each operation repeats
+ * the name */
 #define BR_SERVICE_BYTES_MAX 256u
-/* most bytes of a resource or scope in a block; fields that do not fit are left out */
+/* maximum number of bytes of a resource or scope in a block; fields that do not fit are left out */
 #define BR_HEAD_BYTES (64u << 10)
 
 struct br_blocks;

@@ -20,14 +20,15 @@
 #include "storage/stacks.h"
 
 #define LEVEL 1          /* zstd compression level */
-#define MEMO_GROWTH 16u  /* most bytes of `memo` for each byte of an item */
-#define LABELS_LEN 65536 /* most bytes of all labels of a series */
+#define MEMO_GROWTH 16u  /* maximum number of bytes of `memo` for each byte of an item */
+#define LABELS_LEN 65536 /* maximum number of bytes of all labels of a series */
 /* bytes that are charged to the budget for each line of a location after the first; this number
  * stands for the CPU time of reading a line */
 #define LINE_BYTES 16u
-#define FILE_LEN 400u   /* most bytes of the path of a mapped file */
-#define NAME_LEN 64u    /* most bytes of a function name when the budget is used up */
-#define LISTS_MAX 4096u /* most lists of sample labels for which the series is cached */
+#define FILE_LEN 400u /* maximum number of bytes of the path of a mapped file */
+#define NAME_LEN 64u  /* maximum number of bytes of a function name when the budget is used up */
+#define LISTS_MAX                                                                                  \
+    4096u /* maximum number of lists of sample labels for which the series is cached */
 #define TYPE_TEXT_LEN 96
 #define PROFILE_TYPE_LEN (4 * TYPE_TEXT_LEN + 160)
 

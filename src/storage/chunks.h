@@ -13,11 +13,11 @@
 #include "storage/samples.h"
 #include "storage/sql.h"
 
-/* most series in a partition; a partition with half as many series is sealed */
+/* maximum number of series in a partition; a partition with half as many series is sealed */
 #define BR_SERIES_MAX 100000u
 /* name of an internal label; its value is two hex numbers: per_sample and source of the series */
 #define BR_SERIES_HIDDEN "__braid__"
-#define BR_CHUNK_SAMPLES 8192u /* most samples in one chunk */
+#define BR_CHUNK_SAMPLES 8192u /* maximum number of samples in one chunk */
 /* number of samples that are collected in memory before they are written as chunks */
 #define BR_SAMPLES_WAITING 32768u
 
@@ -41,7 +41,8 @@
 #define BR_CHUNKS_NODE_BYTES 12u
 #define BR_CHUNKS_NODES_FREE 16384u
 
-/* most locations of a stack that are stored; a deeper stack loses its innermost locations */
+/* maximum number of locations of a stack that are stored; a deeper stack loses its innermost
+ * locations */
 #define BR_CHUNKS_DEPTH_MAX 4096u
 
 struct br_chunks;

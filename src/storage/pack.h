@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BR_PACK_MAX (256u << 20) /* most bytes in one pack */
+#define BR_PACK_MAX (256u << 20) /* maximum number of bytes in one pack */
 
 struct br_pack {
     uint8_t *data;

@@ -25,7 +25,7 @@
 /* virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a row in one step */
 #define SLICE_STEPS 100
 #define SLICE_MEMBERS_MAX 10000
-/* most bytes of the text that lists the partitions left out */
+/* maximum number of bytes of the text that lists the partitions left out */
 #define SLICE_LIST_MAX (2 * SLICE_BLOCK)
 
 /* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") ---------------------- */

@@ -8,13 +8,14 @@
 #include "storage/pack.h"
 #include "storage/sql.h"
 
-#define SCHEMA_BYTES (16u << 20) /* most bytes of memory that reading a schema may use */
-/* most virtual machine steps of SQLite that reading a schema may take */
+#define SCHEMA_BYTES                                                                               \
+    (16u << 20) /* maximum number of bytes of memory that reading a schema may use */
+/* maximum number of virtual machine steps of SQLite that reading a schema may take */
 #define SCHEMA_STEPS 100000
-#define LENGTH_MAX (512 << 20) /* most bytes of a value in an untrusted database */
+#define LENGTH_MAX (512 << 20) /* maximum number of bytes of a value in an untrusted database */
 /* number of tables and indexes that were added in version BR_SQL_SUMS */
 #define SUMS_TABLES 2
-/* most bytes (one page) of a database without committed tables */
+/* maximum number of bytes (one page) of a database without committed tables */
 #define EMPTY_BYTES 8192
 /* number of checks that must find damage before a database counts as damaged */
 #define CHECKS_NEEDED 2

@@ -14,9 +14,10 @@
  * exceed a limit is rejected. */
 #define BR_STACK_NODES_MAX (4u << 20)
 #define BR_FUNCTIONS_MAX (1u << 20)
-/* most bytes of all function names and files of a partition together */
+/* maximum number of bytes of all function names and files of a partition together */
 #define BR_FUNCTION_BYTES_MAX (128u << 20)
-#define BR_FUNCTION_NAME_MAX 4096u /* most bytes of a function name; longer names are cut */
+#define BR_FUNCTION_NAME_MAX                                                                       \
+    4096u /* maximum number of bytes of a function name; longer names are cut */
 
 /* Number of entries (nodes or functions) in one pack. The first entry of a pack has a number
  * that is a multiple of this size. A query can therefore read only the packs it needs. */
@@ -37,7 +38,7 @@ struct br_stack_tree {
     struct br_stack_function *functions;
     char *texts;
     uint32_t n_nodes, cap_nodes, n_functions, cap_functions, texts_len, cap_texts;
-    /* most nodes that the tree may have; set by br_stack_tree_allow */
+    /* maximum number of nodes that the tree may have; set by br_stack_tree_allow */
     uint32_t max_nodes;
     /* number of nodes and number of functions that have been written to the database */
     uint32_t saved_nodes, saved_functions;

@@ -192,7 +192,7 @@ struct br_span_filter {
     const struct br_span_needle *needles;
     size_t n_needles;
     enum br_span_order order;
-    uint32_t limit; /* most spans to return; 0: unlimited */
+    uint32_t limit; /* maximum number of spans to return; 0: unlimited */
 };
 
 /* Receives a span, which is valid during the call. Returns false to stop the iteration. */

@@ -69,9 +69,9 @@ struct br_exchange {
     struct br_conn *conn;
     int32_t stream_id;
     void *impl;
-    /* Set by the client (net/client.h) and called when the exchange ends on a connection.
-     * Returns true if the exchange was sent again, so that on_done is not called yet. May be
-     * NULL. */
+    /* Callback that the client (net/client.h) sets; may be NULL. Called when a connection has
+     * finished with the exchange. Returns true if the exchange was sent again on a connection, so
+     * that on_done is not called yet. */
     bool (*follow)(struct br_exchange *exchange);
     void *client;
     /* state of a redirected exchange; NULL: the exchange was not redirected */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads, merges, splits and subsets the profiles dictionary, whose format is described by
- * opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10 and later.
+ * Reads, merges and splits profiles dictionaries, and extracts parts of them. The format is that of
+ * opentelemetry/proto/profiles/v1development/profiles.proto, with the field numbers that are used
+ * since version 1.10 of opentelemetry-proto.
  *
  * All functions take items that br_walk has accepted: the wire format and all indices are valid.
  * Entry 0 of every table is the zero value and means "none", even if a sender stores another value

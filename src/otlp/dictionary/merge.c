@@ -8,7 +8,8 @@
 #define OUTLINE_ALIGN ((uint32_t)sizeof(uint32_t))
 #define OUTLINE_ROOM (OUTLINE_ALIGN + sizeof(struct br_outline))
 #define DICTIONARY 2 /* field number of the dictionary in the request */
-/* most bytes of memory of the tables, and of the source, that are kept for the next batch */
+/* maximum number of bytes of memory of the tables, and of the source, that are kept for the next
+ * batch */
 #define KEPT_MAX (4u << 20)
 
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes)

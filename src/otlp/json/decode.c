@@ -13,9 +13,9 @@
 #include "otlp/json/number.h"
 #include "wire/protobuf.h"
 
-/* most bytes of a string, with its escapes, that is parsed as a scalar or an id */
+/* maximum number of bytes of a string, with its escapes, that is parsed as a scalar or an id */
 #define SCALAR_MAX 512u
-/* most bytes of a field name: 64 characters, each as an escape of six bytes */
+/* maximum number of bytes of a field name: 64 characters, each as an escape of six bytes */
 #define NAME_MAX_ESCAPED 384u
 /* 10000 years in seconds, the limit in google/protobuf/duration.proto */
 #define DURATION_MAX_S 315576000000
@@ -36,7 +36,8 @@ struct path {
 struct reader {
     struct br_json_scan scan;
     struct br_json_notes notes;
-    size_t max, max_total; /* most bytes of the result; most bytes of notes and result together */
+    size_t max, max_total; /* maximum number of bytes of the result; the same for notes and result
+                              together */
     unsigned max_depth;
     bool bad_schema; /* the error is a mismatch with the schema; false: the text is not JSON */
     struct br_err *err;

@@ -17,7 +17,7 @@
  */
 
 #define BR_JSON_NAME_MAX 64
-#define BR_JSON_FIELDS_MAX 32 /* most fields of a message in the schemas in use */
+#define BR_JSON_FIELDS_MAX 32 /* maximum number of fields of a message in the schemas in use */
 
 /* Writes the lowerCamelCase name of a field to `out` and returns `out`. Like protoc, the
  * function removes each underscore and makes the next letter upper case. */
@@ -92,7 +92,7 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
 
 struct br_json_notes {
     struct br_buf *buf; /* buffer with the notes; allocated and freed by the caller */
-    size_t max;         /* most bytes of notes in `buf` */
+    size_t max;         /* maximum number of bytes of notes in `buf` */
 };
 
 /* Append a part of a note. Return 0, BR_EFULL (more than `max` bytes) or BR_ENOMEM. */

@@ -22,7 +22,8 @@
 #include "base/str.h"
 #include "core/item.h"
 
-#define BR_JSON_DEPTH_MAX 128 /* most levels of nested messages that are decoded or encoded */
+#define BR_JSON_DEPTH_MAX                                                                          \
+    128 /* maximum number of levels of nested messages that are decoded or encoded */
 
 /* Returns the descriptor of a signal's export request. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);

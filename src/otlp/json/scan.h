@@ -18,7 +18,7 @@
 
 #include "base/err.h"
 
-#define BR_JSON_TEXT_MAX (1u << 30) /* most bytes of a JSON text */
+#define BR_JSON_TEXT_MAX (1u << 30) /* maximum number of bytes of a JSON text */
 
 enum br_json_type {
     BR_JSON_NULL,

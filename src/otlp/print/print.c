@@ -15,8 +15,8 @@
 #define OUT_MAX_DEFAULT (64u << 20) /* limit in bytes of a br_str that does not set `max` */
 #define CUT_RESERVE 64u             /* bytes reserved for the line that reports the truncation */
 #define DEPTH_SHOWN 16u
-/* most bytes of dictionary entries that may be read, per byte of the item and of the printed
- * text */
+/* maximum number of bytes of dictionary entries that may be read, per byte of the item and of the
+ * printed text */
 #define READ_SHARE 4u
 #define READ_FREE (64u << 10)
 

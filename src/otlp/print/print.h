@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "core/item.h"
 
-/* most bytes for the positions of the dictionary's entries, per byte of the item */
+/* maximum number of bytes for the positions of the dictionary's entries, per byte of the item */
 #define BR_PRINT_INDEX 2u
 #define BR_PRINT_INDEX_FREE (64u << 10)
 

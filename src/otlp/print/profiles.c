@@ -4,7 +4,7 @@
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
 
-#define LIST_SHOWN 16u /* most values or timestamps that are printed on a line */
+#define LIST_SHOWN 16u /* maximum number of values or timestamps that are printed on a line */
 
 /* --- The dictionary ------------------------------------------------------------------------- */
 

@@ -6,7 +6,8 @@
 #include "otlp/scan.h"
 #include "otlp/walk/internal.h"
 
-#define HEAD 6 /* most bytes of the tag and the length that are added before each string */
+#define HEAD                                                                                       \
+    6 /* maximum number of bytes of the tag and the length that are added before each string */
 
 /* State of the calculation: the lengths of the request's strings, and the bytes added so far.
  * The request has been validated. */

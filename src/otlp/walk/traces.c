@@ -15,7 +15,7 @@ enum { DEPTH_RESOURCE_SPANS = 2, DEPTH_SCOPE_SPANS, DEPTH_SPAN, DEPTH_IN_SPAN };
 
 #define SPANS_FIRST 8
 #define SPANS_FIRST_MAX 16384
-/* most spans of a request, limited by the memory for their list */
+/* maximum number of spans of a request, limited by the memory for their list */
 #define SPANS_MAX ((64u << 20) / (uint32_t)sizeof(struct br_span))
 /* assumed size of an encoded span in bytes; most spans are larger */
 #define SPAN_BYTES 256

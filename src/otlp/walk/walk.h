@@ -72,8 +72,8 @@ struct br_walk_memo {
 void br_walk_memo_release(struct br_walk_memo *memo);
 
 struct br_walk_options {
-    /* most levels of nested messages, from 8 (the depth of the schema) to BR_WALK_DEPTH_MAX; 0:
-     * BR_WALK_DEPTH */
+    /* maximum number of levels of nested messages, from 8 (the depth of the schema) to
+     * BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
     unsigned max_depth;
     enum br_utf8_policy utf8;
     bool spans; /* traces: fill in item->spans */

@@ -70,7 +70,8 @@ struct br_jfr_pair {
 
 struct br_jfr_labels {
     struct br_build *build;
-    size_t text_max; /* most bytes of text that the attributes added later may have in total */
+    size_t text_max; /* maximum number of bytes of text that the attributes added later may have in
+                        total */
     struct br_jfr_context *contexts;
     uint32_t n_contexts, contexts_cap;
     struct br_jfr_string *strings; /* strings[0] stands for a string that the recording lacks */
@@ -260,8 +261,8 @@ struct br_jfr_stacks {
     bool lines_signed;
     /* index of the builder's mapping that all locations share; 0: not added yet */
     uint32_t mapping;
-    /* most bytes that the names of functions added later may have in total; only malicious input
-     * reaches this limit */
+    /* maximum number of bytes that the names of functions added later may have in total; only
+     * malicious input reaches this limit */
     size_t name_bytes_max;
     struct br_str name;
     struct br_jfr_symbol *symbols; /* symbols of the current chunk; symbols[0] is the empty text */

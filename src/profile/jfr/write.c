@@ -85,8 +85,8 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
 {
     struct br_jfr_labels *labels = writer->result->labels;
     uint8_t trace[16], span[8];
-    /* for the profile ID, the span name and the trace ID: key, and attribute (0: the tags lack
-     * it) */
+    /* one row each for the profile ID, the span name and the trace ID: the key, and the index of
+     * its attribute, which is 0 if the tags do not contain the key */
     uint32_t ids[3][2] = {{writer->profile_id, 0}, {writer->span_name, 0}, {writer->trace_id, 0}};
     size_t n = 0;
     int rc = tags->span_name

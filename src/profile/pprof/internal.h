@@ -105,7 +105,7 @@ struct br_pprof {
     size_t built;        /* bytes of memory that the builder used before reading */
     size_t build_limit;  /* memory limit that the builder had before reading, in bytes */
     size_t arena_before; /* bytes of the arena that were used before reading */
-    size_t compose;      /* most bytes of text that may still be composed */
+    size_t compose;      /* maximum number of bytes of text that may still be composed */
     bool full;           /* A limit was reached: `max_bytes` or `compose`. */
 
     bool sample_is_bad; /* the error in `err` affects only the current sample */

@@ -141,7 +141,7 @@ static inline void br_pprof_tables_wrote(struct br_pprof_tables *tables, unsigne
     tables->buffers[buffer].len = (size_t)(end - tables->buffers[buffer].data);
 }
 
-/* most bytes of an encoded length below BR_BUF_MAX */
+/* maximum number of bytes of an encoded length below BR_BUF_MAX */
 #define PPROF_LEN_MAX 5
 
 /* Writes a varint field unless its value is 0. The caller must have made room for the field. */

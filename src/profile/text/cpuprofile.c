@@ -41,8 +41,9 @@ struct cpuprofile {
     uint32_t n_ids, current;
     uint32_t *path;
     uint32_t cap_path;
-    size_t path_left; /* most frames that the stacks added later may contain in total */
-    char *text;       /* buffer for an unescaped string */
+    size_t
+        path_left; /* maximum number of frames that the stacks added later may contain in total */
+    char *text;    /* buffer for an unescaped string */
     uint32_t cap_text;
 };
 

@@ -19,8 +19,9 @@ struct br_gecko_reading {
     struct br_err *err;
     uint32_t *path; /* locations of the stack that is being built */
     uint32_t cap_path;
-    size_t path_left; /* most frames that the stacks added later may contain in total */
-    char *text;       /* buffer for an unescaped string */
+    size_t
+        path_left; /* maximum number of frames that the stacks added later may contain in total */
+    char *text;    /* buffer for an unescaped string */
     uint32_t cap_text;
 };
 

@@ -74,11 +74,11 @@ struct reader {
     struct known_frame *frames;
     uint32_t n_frames, cap_frames;
     uint32_t part;     /* number of the current part, from 1 */
-    size_t frame_left; /* most bytes of frames that may still be read */
+    size_t frame_left; /* maximum number of bytes of frames that may still be read */
     char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
-    /* most frames that the stacks added later, for all profiles, may contain in total, see
-     * br_stacks.path_left */
+    /* maximum number of frames that the stacks added later, for all profiles, may contain in total,
+     * see br_stacks.path_left */
     size_t path_left;
     /* The fields below are the state of the current group of merged profiles. */
     struct br_profile_source group_source;

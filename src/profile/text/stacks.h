@@ -30,11 +30,11 @@ struct br_stacks {
     uint32_t count, cap;
     struct br_index index; /* hash index of all nodes except the root */
     uint32_t n_max;        /* largest number of nodes, derived from br_profile_text_max */
-    /* most bytes that the names added later may have in total; the names in a trie share bytes,
-     * so a small upload may contain long names */
+    /* maximum number of bytes that the names added later may have in total; the names in a trie
+     * share bytes, so a small upload may contain long names */
     size_t text_left;
-    /* most frames that the stacks added later may contain in total; the stack of a node has a
-     * frame for the node and for each ancestor */
+    /* maximum number of frames that the stacks added later may contain in total; the stack of a
+     * node has a frame for the node and for each ancestor */
     size_t path_left;
     /* number of nodes that were copied from the previous part and do not count for the size of
      * this part */
