@@ -11,10 +11,10 @@
 
 /* Limits on the nodes of a flame graph:
  *
- * - QUERY_FLAME_NODES_MAX: most nodes of the flame graph that a query builds in memory
+ * - QUERY_FLAME_NODES_MAX: maximum number of nodes of a flame graph in memory
  * - QUERY_FLAMEBEARER_NODES_MAX: default number of nodes in a response, as in Pyroscope
  * - QUERY_BRAID_NODES_MAX: default in Braid's own API, whose page adds up functions
- * - QUERY_FLAMEBEARER_NODES_TOP: most nodes that a client may request, as in Pyroscope */
+ * - QUERY_FLAMEBEARER_NODES_TOP: maximum number that a client may request, as in Pyroscope */
 #define QUERY_FLAME_NODES_MAX 262144
 #define QUERY_FLAMEBEARER_NODES_MAX 8192
 #define QUERY_BRAID_NODES_MAX 131072

@@ -664,7 +664,7 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     marking->rc = 0;
     if (sums.any)
         annotations_mark_add_totals(marking, span, &sums, &addition);
-    /* a profile store finds samples under the span id that they name */
+    /* a profile store finds a sample by the span id that the sample contains */
     if (leads || likely)
         annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
                                  leads ? sums.own.under : annotations_mark_span_id_of(span), 8);

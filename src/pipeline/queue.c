@@ -20,8 +20,8 @@ struct br_queue {
     /* items that are not in the queue yet, because the queue is full (block_on_overflow) */
     struct br_list overflow;
     struct br_list sent_items; /* items sent to `next` that have not ended */
-    /* by signal: size of the waiting and sent items, in units of the sizer; with batchers, the
-     * sum of br_item.weight */
+    /* for each signal: size of the items that wait or are being sent, in units of the sizer; if
+     * there are batchers, the sum of br_item.weight */
     size_t sizes[BR_SIGNALS];
     /* number of sent items that have not ended: in total, and by signal */
     unsigned in_flight, n_in_flight[BR_SIGNALS];

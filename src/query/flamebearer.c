@@ -121,7 +121,7 @@ static int flamebearer_compare_nodes(const void *first, const void *second, void
 }
 
 /* Returns true if a node is drawn as a bar. As in Pyroscope, a node named "other" is merged into
- * the bar of the omitted nodes, except in a difference. */
+ * the bar of the omitted nodes, except in a flame graph that shows a difference. */
 static bool flamebearer_is_kept(const struct layout *layout, const struct br_flame_node *node)
 {
     return flamebearer_weight(node) >= layout->least &&

@@ -248,8 +248,9 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
     return 0;
 }
 
-/* Resets a stream before the handler's `begin`. If the head of the request is incomplete, the
- * caller also returns an error to nghttp2, which would otherwise process the rest of the head. */
+/* Resets a stream for which the handler's `begin` was not called. If the head of the request is
+ * incomplete, the caller also returns an error to nghttp2, which would otherwise process the rest
+ * of the head. */
 static void h2_server_refuse(struct stream *stream, uint32_t code)
 {
     stream->refused = stream->discard = true;

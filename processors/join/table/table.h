@@ -652,7 +652,7 @@ struct join_progress *join_table_progress(struct join_table *table);
 struct join_stats {
     uint64_t spans;            /* number of spans in the rings */
     uint64_t pending;          /* number of pending records */
-    uint64_t bytes, max_bytes; /* total size of the records, and size of the table, in bytes */
+    uint64_t bytes, max_bytes; /* total size of the records, and its limit, in bytes */
     /* age of the oldest record; dead records are skipped, but at most a limited number of them */
     uint64_t oldest_ms;
 };

@@ -35,7 +35,7 @@ struct br_walker {
     /* profiles: upper bound of the bytes of the longest string in the dictionary */
     uint64_t longest;
     struct br_span *next_span, *end_span; /* traces: unused rest of the item's list of spans */
-    /* traces: most spans that the item's list may have, given the size of the request */
+    /* traces: maximum number of spans in the item's list, which depends on the request's size */
     uint64_t most_spans;
     /* profiles: number of entries of each table, by its field number */
     uint32_t n_tables[8];
