@@ -168,6 +168,13 @@ void br_item_forget_spans(struct br_item *item)
     item->spans_buf = br_buf_unref(item->spans_buf);
 }
 
+void br_item_note_age(struct br_item *into, const struct br_item *from)
+{
+    bool older = into->received_ms == 0 || from->received_ms < into->received_ms;
+    if (from->received_ms && older)
+        into->received_ms = from->received_ms;
+}
+
 int br_item_absorb(struct br_item *into, struct br_item *from)
 {
     if (into->n_parts == 0) {
@@ -187,6 +194,7 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     into->n_parts += from->n_parts;
     into->n_records += from->n_records;
     into->size += from->size;
+    br_item_note_age(into, from);
     (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
     from->n_parts = from->n_records = 0;
     from->size = 0;

@@ -207,7 +207,7 @@ struct br_item {
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
     /* profiles: at least one time in them is before 1971 (otlp/edit/edit.h) */
     bool odd_times;
-    /* time of the monotonic clock, in milliseconds, when the item was received */
+    /* monotonic milliseconds when its oldest data was received; 0: unknown */
     uint64_t received_ms;
     /* Profiles: number of samples by type (otlp/sample_types.h), allocated in the arena. The
      * receiver that reads the item sets the field and uses it to count the samples. NULL:
@@ -264,6 +264,9 @@ void br_item_answered(const struct br_item *item);
 /* Appends a part and takes a reference to its buffers. Adds the part's records and size to those
  * of the item. Returns 0, BR_ENOMEM, or BR_EFULL if the item has four million parts. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
+
+/* Notes that `into` contains data of `from`: it is at least as old as `from`. */
+void br_item_note_age(struct br_item *into, const struct br_item *from);
 
 /* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and
  * the caller must finish it. Afterwards neither item has a list of spans. Returns 0, BR_ENOMEM

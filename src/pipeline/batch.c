@@ -571,8 +571,10 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item,
     batcher->gathered->weight += item->weight;
     batch_weigh(batcher, item->weight, 0);
     item->weight = 0;
-    if (merges)
+    if (merges) {
+        br_item_note_age(batcher->gathered, item);
         br_item_clear_parts(item);
+    }
     return 0;
 }
 

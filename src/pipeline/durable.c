@@ -53,7 +53,7 @@ struct reading {
     struct br_durable *durable; /* NULL: the queue was freed */
     bool running;
     struct br_wal_queue *queue;
-    struct br_list items;   /* list of br_item; item->weight is the number in the log */
+    struct br_list items;   /* list of br_item; durable_number returns their numbers in the log */
     struct br_list invalid; /* the same, for requests that cannot be decoded */
     int rc;
     struct br_err err;
@@ -68,6 +68,7 @@ struct br_durable {
     struct br_wal_queue *queue; /* NULL before br_durable_start */
     struct br_hold hold;
     struct br_list arriving; /* list of br_item to write next */
+    struct br_list overflow; /* list of br_item that wait for room (block_on_overflow) */
     size_t arriving_size;    /* their size and that of those being written, in units of the sizer */
     struct writing *writing;
     struct reading *reading;
@@ -91,15 +92,21 @@ static unsigned durable_slot(const struct br_host *host, bool reads)
 
 /* --- Ends of requests ------------------------------------------------------------------------- */
 
-/* The number in the log is kept in the item, because the hold's `arg` is its only other field. */
-static uint64_t durable_number(const void *arg)
+/* Returns the number of a request in the log. It is kept in `done_arg`, because nobody waits for
+ * the end of a stored request. */
+static uint64_t durable_number(const struct br_item *item)
 {
-    return (uint64_t)(uintptr_t)arg;
+    return (uint64_t)(uintptr_t)item->done_arg;
 }
 
-static void durable_end(struct br_durable *durable, struct br_item *item, uint64_t number)
+static void durable_set_number(struct br_item *item, uint64_t number)
 {
-    br_wal_done(durable->queue, number, item->signal, item->n_records, item->weight);
+    item->done_arg = (void *)(uintptr_t)number;
+}
+
+static void durable_end(struct br_durable *durable, struct br_item *item)
+{
+    br_wal_done(durable->queue, durable_number(item), item->signal, item->n_records, item->weight);
     br_item_done(item);
 }
 
@@ -107,16 +114,16 @@ static void durable_on_end(struct br_hold *hold, struct br_item *item, void *arg
                            const struct br_outcome *outcome, const char *reason)
 {
     struct br_durable *durable = br_container_of(hold, struct br_durable, hold);
-    uint64_t number = durable_number(arg);
+    (void)arg;
     if (!reason) {
         br_node_log_partial(durable->node, item, outcome, &durable->log_limit);
-        durable_end(durable, item, number);
+        durable_end(durable, item);
     } else if (strcmp(reason, "shutdown") == 0) {
         br_item_report(item, BR_RESULT_STORED, NULL, item->n_pending);
         br_item_done(item);
     } else {
         br_node_drop(durable->node, item, reason, outcome, &durable->log_limit);
-        durable_end(durable, item, number);
+        durable_end(durable, item);
     }
 }
 
@@ -126,12 +133,11 @@ static void durable_on_ends(void *arg)
 }
 
 /* Gives a request to the hold, from which the queue in memory gets it. */
-static void durable_hold(struct br_durable *durable, struct br_item *item, uint64_t number)
+static void durable_hold(struct br_durable *durable, struct br_item *item)
 {
     br_item_restored(item, durable->node->ledger);
     br_item_hold(item, BR_HOLDER_QUEUES);
-    item->done_arg = (void *)(uintptr_t)number; /* for durable_on_send */
-    int rc = br_hold_add(&durable->hold, item, (void *)(uintptr_t)number);
+    int rc = br_hold_add(&durable->hold, item, NULL);
     if (rc == 0)
         return;
     /* It stays in the log, and is delivered after the next start. */
@@ -144,18 +150,6 @@ static void durable_hold(struct br_durable *durable, struct br_item *item, uint6
 }
 
 /* --- Writing ---------------------------------------------------------------------------------- */
-
-static size_t durable_size_of(const struct br_durable *durable, const struct br_item *item)
-{
-    switch (durable->config->sizer) {
-    case BR_SIZER_ITEMS:
-        return item->n_records;
-    case BR_SIZER_BYTES:
-        return item->size;
-    default:
-        return 1;
-    }
-}
 
 static uint64_t durable_total(const struct br_durable *durable, enum br_signal signal)
 {
@@ -175,13 +169,28 @@ static bool durable_fits(const struct br_durable *durable, const struct br_item 
     uint64_t held = durable_total(durable, BR_TRACES) + durable_total(durable, BR_PROFILES) +
                     durable->arriving_size;
     uint64_t capacity = (uint64_t)durable->config->queue_size;
-    return held == 0 || held + durable_size_of(durable, item) <= capacity;
+    return held == 0 || held + br_queue_size_of(durable->config, item) <= capacity;
 }
 
 static void durable_refuse(struct br_durable *durable, struct br_item *item, const char *why)
 {
     *durable->refused[item->signal] += item->n_records;
     br_item_retry(item, BR_STATUS_UNAVAILABLE, REFUSED_MS, why);
+}
+
+/* Refuses the requests of a list at shutdown. */
+static void durable_refuse_all(struct br_durable *durable, struct br_list *list)
+{
+    struct br_list *link;
+    while ((link = br_list_shift(list)))
+        durable_refuse(durable, br_container_of(link, struct br_item, link), "shutting down");
+}
+
+/* Lets a request wait for the next write. */
+static void durable_arrive(struct br_durable *durable, struct br_item *item)
+{
+    durable->arriving_size += br_queue_size_of(durable->config, item);
+    br_list_append(&durable->arriving, &item->link);
 }
 
 static void durable_run_write(struct br_task *task)
@@ -202,8 +211,9 @@ static void durable_answer(struct br_durable *durable, struct arrival *arrival,
     copy->weight = record->frame.payload_len - record->frame.name_len;
     br_item_report(item, BR_RESULT_STORED, NULL, item->n_pending);
     br_item_done(item);
+    durable_set_number(copy, record->number);
     if (record->keep)
-        durable_hold(durable, copy, record->number);
+        durable_hold(durable, copy);
     else
         br_item_free(copy);
 }
@@ -241,7 +251,7 @@ static void durable_answer_all(struct br_durable *durable)
     struct writing *writing = durable->writing;
     for (size_t i = 0; i < writing->count; i++) {
         struct arrival *arrival = &writing->arrivals[i];
-        durable->arriving_size -= durable_size_of(durable, arrival->item);
+        durable->arriving_size -= br_queue_size_of(durable->config, arrival->item);
         if (!writing->task.ran)
             durable_refuse(durable, arrival->item, "shutting down");
         else if (writing->records[i].rc == 0)
@@ -303,7 +313,7 @@ static bool durable_fill(struct br_durable *durable)
             .queue = durable->queue,
             .signal = copy->signal,
             .n_records = copy->n_records,
-            .time_ns = now_ns - (now_ms - copy->received_ms) * 1000000,
+            .time_ns = now_ns - (copy->received_ms ? now_ms - copy->received_ms : 0) * 1000000,
             .pieces = pieces,
             .n_pieces = BR_WAL_PIECES_BEFORE + 1 + arrival->data.count,
             .metadata_len = metadata_len,
@@ -338,7 +348,7 @@ static void durable_take(struct br_durable *durable)
         br_rope_release(&arrival->data);
         br_item_free(arrival->copy);
         *arrival = (struct arrival){0};
-        durable->arriving_size -= durable_size_of(durable, item);
+        durable->arriving_size -= br_queue_size_of(durable->config, item);
         durable_refuse(durable, item, "out of memory");
     }
 }
@@ -354,7 +364,7 @@ static void durable_write(struct br_durable *durable)
     durable_take(durable);
     if (writing->count && !durable_fill(durable)) {
         for (size_t i = 0; i < writing->count; i++) {
-            durable->arriving_size -= durable_size_of(durable, writing->arrivals[i].item);
+            durable->arriving_size -= br_queue_size_of(durable->config, writing->arrivals[i].item);
             durable_refuse(durable, writing->arrivals[i].item, "out of memory");
         }
         durable_clear_writing(writing);
@@ -422,7 +432,7 @@ static int reading_step(struct reading *reading, size_t *bytes)
         return BR_ENOMEM;
     item->received_ms = found.time_ns / 1000000; /* converted when the item is in the worker */
     item->weight = len;
-    item->done_arg = (void *)(uintptr_t)found.number;
+    durable_set_number(item, found.number);
     br_list_append(decoded ? &reading->invalid : &reading->items, &item->link);
     *bytes += len;
     return 0;
@@ -454,23 +464,19 @@ static uint64_t durable_received_ms(struct br_durable *durable, uint64_t unix_ms
 
 static void durable_restore(struct br_durable *durable, struct br_item *item)
 {
-    uint64_t number = durable_number(item->done_arg);
-    item->done_arg = NULL;
     br_item_move(item, durable->node->host);
     item->received_ms = durable_received_ms(durable, item->received_ms);
-    durable_hold(durable, item, number);
+    durable_hold(durable, item);
 }
 
 static void durable_drop_invalid(struct br_durable *durable, struct br_item *item)
 {
-    uint64_t number = durable_number(item->done_arg);
-    item->done_arg = NULL;
     struct br_outcome why =
         br_outcome_reject(BR_STATUS_DATA_LOSS, "%s", durable->reading->err.text);
     br_item_move(item, durable->node->host);
     br_item_restored(item, durable->node->ledger);
     br_node_drop(durable->node, item, "invalid", &why, &durable->log_limit);
-    durable_end(durable, item, number);
+    durable_end(durable, item);
 }
 
 /* Takes the requests that the task has read. */
@@ -540,6 +546,13 @@ static void durable_check_empty(struct br_durable *durable)
 /* Continues after something has changed. */
 static void durable_go_on(struct br_durable *durable)
 {
+    while (!br_list_empty(&durable->overflow)) {
+        struct br_item *item = br_container_of(durable->overflow.next, struct br_item, link);
+        if (!durable_fits(durable, item))
+            break;
+        br_list_remove(&item->link);
+        durable_arrive(durable, item);
+    }
     durable_write(durable);
     durable_read(durable);
     durable_check_empty(durable);
@@ -551,8 +564,10 @@ void br_durable_drain(struct br_durable *durable, void (*on_empty)(void *arg), v
     durable->draining = true;
     durable->on_empty = on_empty;
     durable->on_empty_arg = arg;
-    br_hold_close(&durable->hold, &outcome);
+    if (durable->queue) /* otherwise it was never started */
+        br_hold_close(&durable->hold, &outcome);
     br_retry_stop(durable->node->retry);
+    durable_refuse_all(durable, &durable->overflow);
     durable_go_on(durable);
 }
 
@@ -582,12 +597,13 @@ static void durable_consume(struct br_consumer *self, struct br_item *item)
         br_item_done(item);
     } else if (durable->config->wait_for_result || item->sender == BR_SENDER_WAITS) {
         br_consume(durable->next, item);
-    } else if (!durable_fits(durable, item)) {
-        durable_refuse(durable, item, "sending_queue is full");
-    } else {
-        durable->arriving_size += durable_size_of(durable, item);
-        br_list_append(&durable->arriving, &item->link);
+    } else if (br_list_empty(&durable->overflow) && durable_fits(durable, item)) {
+        durable_arrive(durable, item);
         durable_write(durable);
+    } else if (durable->config->block_on_overflow && !durable->draining) {
+        br_list_append(&durable->overflow, &item->link);
+    } else {
+        durable_refuse(durable, item, "sending_queue is full");
     }
 }
 
@@ -653,7 +669,7 @@ static void durable_on_send(void *arg, const struct br_item *item, bool begins)
 {
     struct br_durable *durable = arg;
     bool held = item->parent && !item->parent->done && item->sender == BR_SENDER_ANSWERED;
-    uint64_t number = held ? durable_number(item->parent->done_arg) : 0;
+    uint64_t number = held ? durable_number(item->parent) : 0;
     if (number)
         br_wal_process(durable->queue, durable_slot(durable->node->host, false),
                        begins ? number : 0);
@@ -672,6 +688,7 @@ struct br_durable *br_durable_new(struct br_node *node, const struct br_queue_co
     if (config->storage && !config->wait_for_result)
         br_queue_watch(next, durable_on_send, durable);
     br_list_init(&durable->arriving);
+    br_list_init(&durable->overflow);
     durable->storage = br_storage_get(node->host, config->storage);
     durable_make_metrics(durable);
     if (!durable->storage || !durable_make_tasks(durable) ||
@@ -748,14 +765,13 @@ static void durable_stop_tasks(struct br_durable *durable)
 
 void br_durable_free(struct br_durable *durable)
 {
-    struct br_list *link;
     if (!durable)
         return;
     struct br_host *host = durable->node->host;
     durable->draining = durable->closing = true;
     durable_stop_tasks(durable);
-    while ((link = br_list_shift(&durable->arriving)))
-        durable_refuse(durable, br_container_of(link, struct br_item, link), "shutting down");
+    durable_refuse_all(durable, &durable->arriving);
+    durable_refuse_all(durable, &durable->overflow);
     br_hold_release(&durable->hold);
     (void)br_host_settle(host);
     br_host_timer_stop(host, &durable->again);

@@ -150,6 +150,9 @@ void br_retry_free(struct br_retry *retry);
 
 struct br_queue;
 
+/* Returns the size of an item in the unit of the queue's sizer. */
+size_t br_queue_size_of(const struct br_queue_config *config, const struct br_item *item);
+
 /* Returns a queue in front of `next`. If the config does not enable the queue, it only counts
  * the items. */
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,

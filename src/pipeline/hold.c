@@ -283,7 +283,8 @@ int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg)
         return BR_ECLOSED;
     if (bytes > policy->max_bytes || hold->bytes > policy->max_bytes - bytes)
         return BR_EFULL;
-    uint64_t since_ms = policy->age_since_receipt ? item->received_ms : now_ms;
+    bool received = policy->age_since_receipt && item->received_ms;
+    uint64_t since_ms = received ? item->received_ms : now_ms;
     struct held *held = br_calloc(1, sizeof *held);
     if (!held)
         return BR_ENOMEM;

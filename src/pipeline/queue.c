@@ -45,9 +45,9 @@ struct br_queue {
     double *size_metrics[BR_SIGNALS], *flight_metrics[BR_SIGNALS];
 };
 
-static size_t queue_size_of(const struct br_queue *queue, const struct br_item *item)
+size_t br_queue_size_of(const struct br_queue_config *config, const struct br_item *item)
 {
-    switch (queue->config->sizer) {
+    switch (config->sizer) {
     case BR_SIZER_ITEMS:
         return item->n_records;
     case BR_SIZER_BYTES:
@@ -87,7 +87,7 @@ static void queue_count_flight(struct br_queue *queue, enum br_signal signal, bo
 
 static void queue_account(struct br_queue *queue, const struct br_item *item, bool in)
 {
-    size_t size = queue_size_of(queue, item);
+    size_t size = br_queue_size_of(queue->config, item);
     queue->sizes[item->signal] += in ? size : 0 - size;
     queue_show_size(queue, item->signal);
 }
@@ -169,7 +169,7 @@ static bool queue_send_one(struct br_queue *queue, struct br_item *item)
 static bool queue_fits(const struct br_queue *queue, const struct br_item *item)
 {
     size_t held = queue_held_size(queue);
-    return held == 0 || held + queue_size_of(queue, item) <= queue->capacity;
+    return held == 0 || held + br_queue_size_of(queue->config, item) <= queue->capacity;
 }
 
 static void queue_dispatch(struct br_queue *queue)
@@ -212,7 +212,7 @@ static void queue_hold(struct br_queue *queue, struct br_item *item)
 static void queue_enqueue(struct br_queue *queue, struct br_item *item)
 {
     if (queue->batchers) {
-        item->weight = queue_size_of(queue, item);
+        item->weight = br_queue_size_of(queue->config, item);
         enum br_signal signal = item->signal;
         br_partitions_add(queue->batchers, item);
         if (queue->draining)
@@ -539,6 +539,9 @@ int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *n
     const struct br_yaml *at = br_yaml_get(node, "sending_queue");
     char queue_path[192], in[192];
     int rc = br_queue_batch_check(queue, at, br_path_join(queue_path, path, "sending_queue"), errs);
+    if (!rc && queue->storage && !queue->enabled)
+        rc = br_errs_add_key(errs, at, queue_path, "storage",
+                             "needs the queue: set enabled: true, or remove storage");
     if (rc || !batch)
         return rc;
     bool same = queue->sizer == (batch->sizer ? BR_SIZER_BYTES : BR_SIZER_ITEMS);

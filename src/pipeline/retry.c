@@ -221,7 +221,8 @@ static bool retry_is_over(const struct attempt *attempt, uint64_t now_ms, uint64
         return true;
     if (retry->keeps) {
         limit_ms = retry->max_age_ms;
-        since_ms = attempt->item->received_ms;
+        if (attempt->item->received_ms)
+            since_ms = attempt->item->received_ms;
     } else if (!retry->config->enabled) {
         return true;
     }

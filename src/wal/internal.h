@@ -10,6 +10,7 @@
 
 #define WAL_PATH_MAX 4096
 #define WAL_SEGMENT_HEADER 16u
+#define WAL_VERSION_AT 8u /* offset of the version in the header of a segment */
 #define WAL_SEGMENTS_MAX 100000u
 #define WAL_QUEUES_MAX 10000u
 
@@ -79,6 +80,7 @@ struct br_wal {
     struct br_list queues;
     struct wal_segment *segments; /* from the oldest to the current one */
     uint32_t n_segments, cap_segments;
+    struct br_ranges deleted; /* numbers of removed segments whose files still exist */
     struct br_wal_stats stats;
 
     struct wal_processing *processing; /* mapped file; NULL: it could not be opened */
@@ -118,12 +120,20 @@ struct wal_segment *br_wal_segment_find(struct br_wal *wal, uint64_t number);
 /* Deletes the oldest segments whose records are all done. The current one stays. */
 void br_wal_drop_done(struct br_wal *wal);
 
-/* Removes the entry of the oldest segment, and deletes its file. */
+/* Removes the entry of the oldest segment. br_wal_delete_files deletes its file; without memory
+ * the file stays until the next start, which finds that all of its records are done. */
 void br_wal_drop_first(struct br_wal *wal);
+
+/* Deletes the files of removed segments. Only this function of the group takes the lock itself,
+ * because the disk must not make the workers wait. */
+void br_wal_delete_files(struct br_wal *wal);
 
 void br_wal_queues_free(struct br_wal *wal);
 
 /* --- Segments (segment.c) -------------------------------------------------------------------- */
+
+/* The header of a segment. */
+extern const uint8_t br_wal_header[WAL_SEGMENT_HEADER];
 
 /* Writes the path of a segment to `out`. */
 void br_wal_segment_path(const struct br_wal *wal, uint64_t number, char out[WAL_PATH_MAX]);

@@ -80,13 +80,17 @@ static void reader_next_segment(struct reader *reader)
     struct br_wal_queue *queue = reader->queue;
     struct br_wal *wal = queue->wal;
     (void)pthread_mutex_lock(&wal->lock);
+    const struct wal_segment *segment = br_wal_segment_find(wal, reader->place.segment);
+    bool grown = segment && segment->size > reader->end; /* since reader_look */
     uint32_t i = 0;
     while (i < wal->n_segments && wal->segments[i].number <= reader->place.segment)
         i++;
-    if (i < wal->n_segments && reader_is_here(reader))
-        queue->unread = (struct wal_place){wal->segments[i].number, WAL_SEGMENT_HEADER};
-    else if (reader_is_here(reader))
-        reader_forget(queue, queue->next);
+    if (reader_is_here(reader) && !grown) {
+        if (i < wal->n_segments)
+            queue->unread = (struct wal_place){wal->segments[i].number, WAL_SEGMENT_HEADER};
+        else
+            reader_forget(queue, queue->next);
+    }
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
@@ -186,7 +190,9 @@ static int reader_take(struct reader *reader, const struct br_wal_found *found,
     struct br_wal *wal = queue->wal;
     size_t len = found->metadata_len + found->data_len;
     (void)pthread_mutex_lock(&wal->lock);
-    bool here = reader_is_here(reader) && queue->n_unread > 0;
+    /* drop_oldest may have dropped the record meanwhile */
+    bool here =
+        reader_is_here(reader) && queue->n_unread > 0 && found->number >= queue->first_unread;
     if (here) {
         reader_forget(queue, found->number);
         queue->n_unread -= queue->n_unread > 0;

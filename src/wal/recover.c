@@ -226,10 +226,32 @@ static int recover_frame(struct recovery *recovery)
     return rc;
 }
 
+/* Checks the header of a segment, whose records have checksums and therefore do not depend on it.
+ */
+static int recover_header(struct recovery *recovery)
+{
+    struct br_wal *wal = recovery->wal;
+    uint8_t header[WAL_SEGMENT_HEADER];
+    long n = br_wal_pread(recovery->scan.fd, header, sizeof header, 0);
+    if (n < 0)
+        return recover_fail(recovery, "read a segment", errno);
+    if (n < (long)sizeof header || memcmp(header, br_wal_header, sizeof header) == 0)
+        return 0;
+    if (memcmp(header, br_wal_header, WAL_VERSION_AT) == 0)
+        return br_err_set(recovery->err, BR_EUNSUPPORTED,
+                          "segment %08" PRIu64 " in %s has version %u of the format, and this "
+                          "program reads version %u; use a newer program, or another directory",
+                          recovery->segment->number, wal->config.directory, header[WAL_VERSION_AT],
+                          br_wal_header[WAL_VERSION_AT]);
+    br_wal_quarantine(wal, recovery->scan.fd, recovery->segment->number, 0, sizeof header,
+                      "a damaged header");
+    return 0;
+}
+
 /* First pass over a segment: verifies it and collects the marks. */
 static int recover_first_pass(struct recovery *recovery)
 {
-    int rc = 0;
+    int rc = recover_header(recovery);
     while (rc == 0)
         rc = recover_frame(recovery);
     recovery->segment->size = recovery->scan.end;
@@ -335,6 +357,7 @@ static int recover_end(struct recovery *recovery)
     }
     br_wal_processing_forget_done(wal);
     br_wal_drop_done(wal);
+    br_wal_delete_files(wal);
     return 0;
 }
 

@@ -13,7 +13,7 @@
 #define SEARCH_BYTES 8192u
 #define MAGIC_LEN 4u
 
-static const uint8_t segment_header[WAL_SEGMENT_HEADER] = "BRAIDWAL\1";
+const uint8_t br_wal_header[WAL_SEGMENT_HEADER] = "BRAIDWAL\1";
 
 void br_wal_segment_path(const struct br_wal *wal, uint64_t number, char out[WAL_PATH_MAX])
 {
@@ -68,17 +68,29 @@ static bool segment_is_done(const struct wal_segment *segment)
 
 void br_wal_drop_first(struct br_wal *wal)
 {
-    char path[WAL_PATH_MAX];
     struct wal_segment *first = &wal->segments[0];
-    br_wal_segment_path(wal, first->number, path);
-    /* If this fails, the next start reads the segment again and deletes it, because all of its
-     * records are done. */
-    (void)unlink(path);
+    (void)br_ranges_add(&wal->deleted, first->number, first->number);
     wal->stats.bytes -= first->size;
     br_free(first->shares);
     wal->n_segments--;
     wal->stats.n_segments = wal->n_segments;
     memmove(wal->segments, wal->segments + 1, wal->n_segments * sizeof *wal->segments);
+}
+
+void br_wal_delete_files(struct br_wal *wal)
+{
+    (void)pthread_mutex_lock(&wal->lock);
+    while (wal->deleted.count) {
+        struct br_range range = br_ranges_shift(&wal->deleted);
+        (void)pthread_mutex_unlock(&wal->lock);
+        for (uint64_t number = range.first; number <= range.last; number++) {
+            char path[WAL_PATH_MAX];
+            br_wal_segment_path(wal, number, path);
+            (void)unlink(path);
+        }
+        (void)pthread_mutex_lock(&wal->lock);
+    }
+    (void)pthread_mutex_unlock(&wal->lock);
 }
 
 void br_wal_drop_done(struct br_wal *wal)
@@ -174,7 +186,7 @@ static int segment_fill(struct br_wal *wal)
     uint8_t *states = segment_states(wal, &len);
     if (!states)
         return ENOMEM;
-    struct iovec pieces[] = {{(void *)(uintptr_t)segment_header, sizeof segment_header},
+    struct iovec pieces[] = {{(void *)(uintptr_t)br_wal_header, sizeof br_wal_header},
                              {states, len}};
     int error = br_wal_write(wal->fd, pieces, 2, 0);
     br_free(states);

@@ -116,6 +116,7 @@ static void wal_free(struct br_wal *wal)
     for (uint32_t i = 0; i < wal->n_segments; i++)
         br_free(wal->segments[i].shares);
     br_free(wal->segments);
+    br_ranges_release(&wal->deleted);
     br_wal_processing_close(wal);
     br_wal_queues_free(wal);
     wal_close_fd(wal->fd);

@@ -190,72 +190,81 @@ static bool group_refuse(struct group *group, struct br_wal_record *record, int 
     return true;
 }
 
-/* Counts the records of the oldest segment that were not read yet, and drops them. */
-static void group_drop_segment(struct group *group, struct wal_segment *first,
-                               struct wal_scan *scan)
+/* Drops a record of the oldest segment if it was not read yet. */
+static void group_drop_record(struct br_wal *wal, const struct wal_scan *scan)
 {
-    struct br_wal *wal = group->wal;
-    for (; scan->fd >= 0 && br_wal_scan(scan) == 0; br_wal_scan_next(scan)) {
-        const struct br_frame *frame = &scan->frame;
-        struct br_wal_queue *queue = br_wal_queue_find(wal, scan->name, frame->name_len);
-        if (frame->kind != BR_FRAME_RECORD || !queue || !queue->n_unread ||
-            frame->number < queue->first_unread || br_ranges_contain(&queue->done, frame->number))
-            continue;
+    const struct br_frame *frame = &scan->frame;
+    (void)pthread_mutex_lock(&wal->lock);
+    struct br_wal_queue *queue = br_wal_queue_find(wal, scan->name, frame->name_len);
+    bool unread = queue && queue->n_unread && frame->number >= queue->first_unread &&
+                  !br_ranges_contain(&queue->done, frame->number);
+    if (unread) {
         br_wal_total_count(&queue->total, false, frame->signal, frame->n_records,
                            frame->payload_len - frame->name_len);
         wal->stats.n_dropped[frame->signal & 1] += frame->n_records;
         queue->n_unread--;
-        queue->first_unread = frame->number;
+        queue->first_unread = frame->number + 1;
         br_wal_queue_mark(queue, frame->number, frame->number);
     }
-    for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
-        struct wal_place *unread = &br_container_of(l, struct br_wal_queue, link)->unread;
-        if (unread->segment <= first->number)
-            *unread = (struct wal_place){first[1].number, WAL_SEGMENT_HEADER};
-    }
-    br_wal_drop_first(wal);
+    (void)pthread_mutex_unlock(&wal->lock);
 }
 
-/* Deletes the oldest segment. This thread reads the segment while it has the lock, which makes the
- * workers wait, but only when data is being lost. Needs wal->lock. */
-static void group_drop_oldest(struct group *group)
+/* Moves the places of unread records from the oldest segment to the next one, and removes it. */
+static void group_leave_oldest(struct br_wal *wal)
 {
-    struct br_wal *wal = group->wal;
-    struct wal_segment *first = &wal->segments[0];
+    (void)pthread_mutex_lock(&wal->lock);
+    for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
+        struct wal_place *unread = &br_container_of(l, struct br_wal_queue, link)->unread;
+        if (unread->segment <= wal->segments[0].number)
+            *unread = (struct wal_place){wal->segments[1].number, WAL_SEGMENT_HEADER};
+    }
+    br_wal_drop_first(wal);
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
+/* Drops the oldest segment with its records. Only this thread changes the list of segments. */
+static void group_drop_oldest(struct br_wal *wal)
+{
     char path[WAL_PATH_MAX];
-    br_wal_segment_path(wal, first->number, path);
-    struct wal_scan scan = {
-        .fd = open(path, O_RDONLY | O_CLOEXEC), .at = WAL_SEGMENT_HEADER, .end = first->size};
-    group_drop_segment(group, first, &scan);
+    br_wal_segment_path(wal, wal->segments[0].number, path);
+    struct wal_scan scan = {.fd = open(path, O_RDONLY | O_CLOEXEC),
+                            .at = WAL_SEGMENT_HEADER,
+                            .end = wal->segments[0].size};
+    for (; scan.fd >= 0 && br_wal_scan(&scan) == 0; br_wal_scan_next(&scan))
+        if (scan.frame.kind == BR_FRAME_RECORD)
+            group_drop_record(wal, &scan);
+    group_leave_oldest(wal);
     if (scan.fd >= 0)
         (void)close(scan.fd);
 }
 
+/* Returns the size of the log in bytes after it has left the segments that are done. */
+static uint64_t group_log_size(struct br_wal *wal)
+{
+    (void)pthread_mutex_lock(&wal->lock);
+    br_wal_drop_done(wal);
+    uint64_t size = wal->stats.bytes;
+    (void)pthread_mutex_unlock(&wal->lock);
+    return size;
+}
+
 /* Refuses the record if the log has no room for it. `arg` is the number of bytes of the records
- * before it. Needs wal->lock. */
+ * before it. */
 static bool group_admit_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     struct br_wal *wal = group->wal;
     uint64_t *bytes = arg, len = group_frame_len(record), max = wal->config.max_size;
     if (len > max)
         return group_refuse(group, record, BR_ETOOBIG, "the request is larger than max_size");
-    while (wal->stats.bytes + *bytes + len > max && wal->config.drop_oldest && wal->n_segments > 1)
-        group_drop_oldest(group);
-    if (wal->stats.bytes + *bytes + len > max)
+    bool full = group_log_size(wal) + *bytes + len > max;
+    while (full && wal->config.drop_oldest && wal->n_segments > 1) {
+        group_drop_oldest(wal);
+        full = group_log_size(wal) + *bytes + len > max;
+    }
+    if (full)
         return group_refuse(group, record, BR_EFULL, "the storage has reached max_size");
     *bytes += len;
     return true;
-}
-
-/* Refuses the records for which the log has no room. */
-static void group_admit(struct group *group)
-{
-    struct br_wal *wal = group->wal;
-    uint64_t bytes = 0;
-    (void)pthread_mutex_lock(&wal->lock);
-    br_wal_drop_done(wal);
-    (void)group_each(group, group_admit_record, &bytes);
-    (void)pthread_mutex_unlock(&wal->lock);
 }
 
 /* Numbers a record in the current segment. Needs wal->lock. */
@@ -469,7 +478,8 @@ static bool group_store(struct group *group)
     group->begin = wal->at;
     if (wal->fd < 0)
         return false;
-    group_admit(group);
+    uint64_t bytes = 0;
+    (void)group_each(group, group_admit_record, &bytes);
     group_number(group);
     ok = !wal->unsafe && group_write_here(group);
     if (wal->unsafe) {
@@ -533,10 +543,11 @@ static void group_run(struct group *group)
     bool ok = group_store(group);
     group->failed = !ok;
     group_report(group, ok);
-    if (ok) {
+    if (ok)
         group_succeed(group);
+    br_wal_delete_files(wal);
+    if (ok)
         return;
-    }
     group_return_marks(group);
     (void)pthread_mutex_lock(&wal->lock);
     (void)group_each(group, group_fail_record, NULL);

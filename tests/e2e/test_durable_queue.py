@@ -172,6 +172,28 @@ def test_the_storage_must_exist(braid, sink, tmp_path):
     assert "storage: must name a file_storage extension that is in service::extensions" in server.log()
 
 
+def test_the_queue_must_be_enabled(braid, sink, tmp_path):
+    made = config(sink, tmp_path, queue={"enabled": False})
+    server = braid(made, command=["validate"])
+    server.process.wait(30)
+    server.killed = True
+    assert "storage: needs the queue: set enabled: true, or remove storage" in server.log()
+
+
+def test_a_batch_in_front_is_not_old(braid, sink, tmp_path):
+    """max_age counts from the receipt of the data, also if a processor has made the request."""
+    sink.reply = down()
+    processors = {"batch": {"timeout": "10ms"}}
+    server = braid(config(sink, tmp_path, storage={"max_age": "1h"}, processors=processors))
+    send(server, [1])
+    clients.grpc(server.grpc, PROFILES, otlp.profile_request(4).SerializeToString()).expect_ok()
+    until(lambda: all(server.ledger(kind)["held"] for kind in ("traces", "profiles")))
+    sink.reply = Reply()
+    until(lambda: names(sink) == expected([1]))
+    until(lambda: sink.items(PROFILES))
+    assert server.ledger("traces")["dropped"] == server.ledger("profiles")["dropped"] == 0
+
+
 def test_killed_at_random(braid, sink, tmp_path):
     """KILL_ROUNDS (20) rounds; the backend is down in half of them. Nothing acknowledged is lost, and
     nothing arrives twice but what was being sent when the process was killed."""

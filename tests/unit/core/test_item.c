@@ -293,6 +293,7 @@ static void absorbing_moves_parts_and_pending_records(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         items_traces(&expected, 1, i + 1, i + 1 < 3 ? 1 : 2);
         struct br_item *from = received(h, i + 1, &e);
+        from->received_ms = (uint64_t[]){0, 70, 50}[i];
         assert_int_equal(br_item_absorb(into, from), 0);
         assert_int_equal(from->n_parts, 0);
         assert_int_equal(from->n_records, 0);
@@ -301,6 +302,7 @@ static void absorbing_moves_parts_and_pending_records(void **state)
         assert_null(from->spans);
         br_item_done(from);
     }
+    assert_int_equal(into->received_ms, 50); /* that of the oldest data */
     assert_int_equal(into->n_records, 6);
     assert_int_equal(into->n_pending, 6);
     assert_null(into->spans);

@@ -215,6 +215,52 @@ static void a_full_queue_refuses(void **state)
     assert_int_equal(b->fake.tally.n_done, 3);
 }
 
+static void with_block_on_overflow_requests_wait_for_room(void **state)
+{
+    struct bed *b = *state;
+    b->config.queue_size = 2;
+    b->config.block_on_overflow = true;
+    b->fake.sink.verdict = FAKE_HOLD;
+    start(b);
+    for (uint64_t i = 0; i < 4; i++)
+        send(b, BR_TRACES, i * 5, 5);
+    assert_int_equal(b->fake.tally.n, 2);
+    fake_sink_release_one(&b->fake.sink, FAKE_DONE);
+    fake_host_iterate(b->fake.h);
+    assert_int_equal(b->fake.tally.n_done, 3);
+    br_durable_drain(b->durable, on_empty, b);
+    fake_host_iterate(b->fake.h);
+    assert_int_equal(b->fake.tally.n_retry, 1); /* nothing that waits is stored at shutdown */
+}
+
+/* An item made by a processor has the age of its data, or none; it must not seem old. */
+static void items_of_unknown_age_are_new(void **state)
+{
+    struct bed *b = *state;
+    b->storage_config.max_age_ms = 60000;
+    fake_host_advance(b->fake.h, 1000000);
+    b->fake.sink.verdict = FAKE_RETRY;
+    start(b);
+    struct br_item *item = fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, 0, 5);
+    item->received_ms = 0;
+    br_consume(br_durable_input(b->durable), item);
+    fake_host_iterate(b->fake.h);
+    stop(b);
+    b->fake.sink.verdict = FAKE_DONE;
+    start(b);
+    assert_true(sent(b) == 5);
+}
+
+static void a_queue_that_was_not_started_drains(void **state)
+{
+    struct bed *b = *state;
+    b->storage = br_storage_get(&b->fake.h->host, "file_storage");
+    b->queue = br_queue_new(&b->fake.node, &b->behind, &b->fake.sink.consumer);
+    b->durable = br_durable_new(&b->fake.node, &b->config, b->queue);
+    br_durable_drain(b->durable, on_empty, b);
+    assert_int_equal(b->n_empty, 1);
+}
+
 static void a_full_log_refuses(void **state)
 {
     struct bed *b = *state;
@@ -271,6 +317,9 @@ SUITE(durable)
         TEST(rejected_requests_are_dropped_and_do_not_come_back),
         TEST(a_request_older_than_max_age_is_given_up),
         TEST(a_full_queue_refuses),
+        TEST(with_block_on_overflow_requests_wait_for_room),
+        TEST(items_of_unknown_age_are_new),
+        TEST(a_queue_that_was_not_started_drains),
         TEST(a_full_log_refuses),
         TEST(senders_that_wait_bypass_the_log),
         TEST(draining_leaves_the_rest_in_the_log),

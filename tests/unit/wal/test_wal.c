@@ -461,6 +461,33 @@ static void every_changed_byte_costs_one_record_at_most(void **state)
     bed_end(&bed);
 }
 
+/* A newer format is refused, and a damaged header costs nothing. */
+static void headers_are_checked(void **state)
+{
+    (void)state;
+    struct bed bed;
+    struct br_wal *wal = NULL;
+    struct br_err err = {0};
+    static uint8_t data[8192];
+    char path[400], text[64];
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    damage_text(1, text);
+    assert_int_equal(bed_append(&bed, text, true), 0);
+    br_wal_close(bed.wal);
+    size_t len = damage_file(&bed, path, sizeof path, data, sizeof data);
+    data[WAL_VERSION_AT]++;
+    damage_put(path, data, len);
+    assert_int_equal(br_wal_open(&bed.config, &wal, &err), BR_EUNSUPPORTED);
+    assert_non_null(strstr(err.text, "has version 2 of the format"));
+    data[WAL_VERSION_AT]--;
+    data[0] ^= 1;
+    damage_put(path, data, len);
+    bed_open(&bed);
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 1);
+    assert_int_equal(damage_read(&bed), 1u << 1);
+    bed_end(&bed);
+}
+
 /* A file that ends anywhere has all records that are complete. */
 static void every_cut_keeps_the_records_before_it(void **state)
 {
@@ -540,15 +567,21 @@ static unsigned fault_read(struct bed *bed)
     return set;
 }
 
+/* Begins with small segments, so that the scenario needs several. */
+static void fault_begin(struct bed *bed, enum br_wal_sync_mode sync)
+{
+    bed_begin(bed, sync);
+    br_wal_close(bed->wal);
+    bed->config.segment_size = 100000;
+    bed_open(bed);
+    disk.n_calls = 0;
+}
+
 static void fault_run(enum br_wal_sync_mode sync, unsigned first, unsigned count, int error,
                       bool *ret_reached)
 {
     struct bed bed;
-    bed_begin(&bed, sync);
-    bed.config.segment_size = 100000;
-    br_wal_close(bed.wal);
-    bed_open(&bed);
-    disk.n_calls = 0;
+    fault_begin(&bed, sync);
     disk.first = first;
     disk.count = count;
     disk.error = error;
@@ -594,11 +627,7 @@ static void every_failing_call_loses_nothing(void **state)
 static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
 {
     struct bed bed;
-    bed_begin(&bed, sync);
-    bed.config.segment_size = 100000;
-    br_wal_close(bed.wal);
-    bed_open(&bed);
-    disk.n_calls = 0;
+    fault_begin(&bed, sync);
     disk.first = first;
     disk.count = UINT_MAX - first;
     disk.error = EIO;
@@ -782,6 +811,7 @@ SUITE(wal)
         cmocka_unit_test(a_full_log_refuses_and_accepts_again),
         cmocka_unit_test(drop_oldest_makes_room),
         cmocka_unit_test(every_changed_byte_costs_one_record_at_most),
+        cmocka_unit_test(headers_are_checked),
         cmocka_unit_test(every_cut_keeps_the_records_before_it),
         cmocka_unit_test(every_failing_call_loses_nothing),
         cmocka_unit_test(killed_at_every_call),
