@@ -194,3 +194,27 @@ char *br_id_trim(struct br_arena *arena, const char *text)
     return br_arena_printf(arena, "%.*s%s%.*s", (int)type_len, text, slash ? "/" : "",
                            (int)name_len, name);
 }
+
+static bool tree_scalars_are_equal(const struct br_yaml *one, const struct br_yaml *other)
+{
+    return one->quoted == other->quoted && one->len == other->len &&
+           (one->len == 0 || memcmp(one->text, other->text, one->len) == 0);
+}
+
+bool br_yaml_equal(const struct br_yaml *one, const struct br_yaml *other)
+{
+    static const struct br_yaml none = {.type = BR_YAML_NULL};
+    one = one ? one : &none;
+    other = other ? other : &none;
+    if (one->type != other->type || one->count != other->count)
+        return false;
+    if (one->type == BR_YAML_SCALAR)
+        return tree_scalars_are_equal(one, other);
+    for (size_t i = 0; i < one->count; i++) {
+        if (one->type == BR_YAML_MAP && !tree_scalars_are_equal(one->keys[i], other->keys[i]))
+            return false;
+        if (!br_yaml_equal(one->items[i], other->items[i]))
+            return false;
+    }
+    return true;
+}

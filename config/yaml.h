@@ -52,6 +52,10 @@ struct br_yaml {
     size_t brought_len;
 };
 
+/* Returns true if two trees have the same types, texts and keys. The order of keys counts. A NULL
+ * pointer equals a NULL node. */
+bool br_yaml_equal(const struct br_yaml *one, const struct br_yaml *other);
+
 /* Up to 20 errors and 200 warnings, which are collected before anything starts. The code of an
  * error is BR_EINVAL, or BR_EUNSUPPORTED if the setting may be valid but Braid does not support
  * it. */

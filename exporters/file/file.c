@@ -739,6 +739,7 @@ const struct br_component br_file_exporter = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
+    .owns_files = true,
     .exporter_wrapped = true,
     .common_at = offsetof(struct config, common),
     .resolves = true,

@@ -173,11 +173,19 @@ static void control_begin(struct br_handler *self, struct br_request *request)
     enum method method = control_method_of(request);
     uint64_t id;
     request->user = NULL;
-    request->max_body = method == POST ? CONTROL_BODY_MAX : 0;
+    bool reload = strcmp(request->path, CONTROL_RELOAD_PATH) == 0;
+    request->max_body = method == POST && !reload ? CONTROL_BODY_MAX : 0;
     if (!br_hosts_allow(&control->service.hosts, request))
         control_reply_error(request, 403, NULL, NULL, BR_HOSTS_REFUSAL);
     else if (!control_is_allowed(control, request))
         control_reject(control, request);
+    else if (reload && method != POST)
+        control_reply_error(request, 405, &(struct br_header){"allow", "POST"}, NULL,
+                            "this path does not support the method");
+    else if (reload && control->node->host->draining)
+        control_reply_error(request, 503, NULL, NULL, "shutting down");
+    else if (reload)
+        return;
     else if (!control_read_path(request->path, &id))
         control_reply_error(request, 404, NULL, NULL, "the API is at %s", CONTROL_PATH);
     else if (id ? method != GET && method != DELETE : method == OTHER)
@@ -250,6 +258,10 @@ static void control_body(struct br_handler *self, struct br_request *request)
     struct br_err err = {0};
     const char *service;
     uint64_t id = 0;
+    if (strcmp(request->path, CONTROL_RELOAD_PATH) == 0 && !request->body_error) {
+        control_reload(control, request);
+        return;
+    }
     (void)control_read_path(request->path, &id);
     br_arena_init(&arena, QUERY_ARENA_MAX);
     int rc = control_read_query(request, id, &arena, &service, &err);
@@ -267,8 +279,9 @@ static void control_body(struct br_handler *self, struct br_request *request)
 
 static void control_gone(struct br_handler *self, struct br_request *request)
 {
-    (void)self;
-    control_call_gone(request);
+    struct control *control = br_container_of(self, struct control, service.handler);
+    if (!control_reload_gone(control, request))
+        control_call_gone(request);
 }
 
 /* --- Component ------------------------------------------------------------------------------- */
@@ -282,6 +295,7 @@ static int control_create(struct br_node *node, struct br_err *err)
     control->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
     control->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);
     br_list_init(&control->calls);
+    br_list_init(&control->reloads);
     if (control_overrides_init(&control->overrides, node))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
@@ -312,6 +326,7 @@ static void control_destroy(struct br_node *node)
     struct control *control = node->state;
     br_http_service_release(&control->service);
     control_calls_release(control);
+    control_reloads_release(control);
     control_overrides_release(&control->overrides);
 }
 

@@ -5,6 +5,7 @@
  * - control.c: the component and the routes
  * - read.c: parses the body of a request
  * - overrides.c: the active overrides
+ * - reload.c: reloads the configuration
  * - call.c: sends a request to all workers and collects the results
  * - reply.c: writes responses
  *
@@ -19,6 +20,7 @@
 #include "pipeline/override.h"
 
 #define CONTROL_PATH "/v1/profiling"
+#define CONTROL_RELOAD_PATH "/-/reload"
 #define CONTROL_BODY_MAX 8192
 /* maximum number of requests in progress; a further request is answered with 503 */
 #define CONTROL_CALLS_MAX 64
@@ -107,7 +109,8 @@ struct control {
     struct br_node *node;
     struct control_overrides overrides;
     struct br_list calls;
-    size_t n_calls;
+    struct br_list reloads; /* requests that wait for the end of a reload */
+    size_t n_calls;         /* length of both lists together */
     struct br_log_limit log_limit;
     double *refused; /* metric: number of requests without the right token */
     /* metric: number of requests without the right token that were answered with 429 */
@@ -134,6 +137,18 @@ void control_call_gone(struct br_request *request);
 
 /* Frees the calls that are in progress. Called when the extension is destroyed. */
 void control_calls_release(struct control *control);
+
+/* --- Reload (reload.c) ----------------------------------------------------------------------- */
+
+/* Reloads the configuration of the process, and responds to the client when that has ended. */
+void control_reload(struct control *control, struct br_request *request);
+
+/* Must be called when the client of a request has disconnected. Returns false if the request does
+ * not wait for a reload. */
+bool control_reload_gone(struct control *control, const struct br_request *request);
+
+/* Frees the requests that wait. Called when the extension is destroyed. */
+void control_reloads_release(struct control *control);
 
 /* --- Responses (reply.c) --------------------------------------------------------------------- */
 

@@ -252,6 +252,7 @@ const struct br_component br_file_storage_extension = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
+    .owns_files = true,
     .check = file_storage_check,
     .create = file_storage_create,
     .start = file_storage_start,

@@ -474,7 +474,10 @@ static bool join_make_parts(struct join *join)
 {
     struct br_node *node = join->node;
     char name[600];
-    (void)snprintf(name, sizeof name, "join table of %s", node->id);
+    /* After a reload, the node with the new settings and the old one, which is being drained, have
+     * the same id. */
+    (void)snprintf(name, sizeof name, "join table of %.500s (%u)", node->id,
+                   node->host->generation);
     join->table = br_shared_get(node->host, name, join_make_table, join);
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&join->held[s]);

@@ -107,7 +107,8 @@ static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;
     char name[600];
-    (void)snprintf(name, sizeof name, "log owner of %s", node->id);
+    (void)snprintf(name, sizeof name, "log owner of %.500s (%u)", node->id,
+                   node->host->generation);
     state->log_owner = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
     if (!state->log_owner)
         return true;

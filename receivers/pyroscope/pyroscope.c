@@ -31,7 +31,7 @@ static bool pyroscope_receiver_begin_ready(struct pyroscope *pyroscope, struct b
 {
     if (strcmp(request->path, "/ready") != 0)
         return false;
-    if (pyroscope->ingest.node->draining)
+    if (br_node_is_shutting_down(pyroscope->ingest.node))
         br_request_reply_text(request, 503, "shutting down\n");
     else
         br_request_reply_text(request, 200, "ready\n");

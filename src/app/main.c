@@ -65,6 +65,7 @@ static const char help[] =
     "  Other:\n"
     "    --shutdown-timeout D   run: time to deliver queued data after SIGTERM or SIGINT\n"
     "                           (default 30s)\n"
+    "    --watch-config         run: reload the configuration when its files change\n"
     "    --core-dumps           run: permit core dumps and debuggers, which can read secrets\n"
     "    --json                 components: print JSON, with every option\n"
     "\n"
@@ -84,7 +85,7 @@ struct arguments {
     uint64_t shutdown_timeout_ms;
     /* `file`: argument of the commands migrate and open; `rest`: value of --rest */
     const char *file, *rest;
-    bool json, core_dumps, defaults;
+    bool json, core_dumps, defaults, watch_config;
     bool quickstart; /* the command line has no --config */
 };
 
@@ -154,6 +155,8 @@ static int main_read_option(struct arguments *args, char **argv, int *index)
         args->sources.accept_loss = true;
     } else if (strcmp(arg, "--core-dumps") == 0) {
         args->core_dumps = true;
+    } else if (strcmp(arg, "--watch-config") == 0 && args->command == RUN) {
+        args->watch_config = true;
     } else if (strcmp(arg, "--defaults") == 0 && args->command == PRINT_CONFIG) {
         args->defaults = true;
     } else if (strcmp(arg, "--json") == 0 && args->command == COMPONENTS) {
@@ -292,6 +295,8 @@ static int main_run(const struct br_config *config, struct arguments *args)
 {
     struct br_service_options options = {
         .shutdown_timeout_ms = args->shutdown_timeout_ms,
+        .sources = args->command == RUN ? &args->sources : NULL,
+        .watch_config = args->watch_config,
         .on_ready = args->quickstart || args->command == OPEN ? main_welcome : NULL,
         .on_ready_arg = args};
     struct br_err err = {0};

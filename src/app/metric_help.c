@@ -20,6 +20,13 @@ static const struct row rows[] = {
     {"braid_auth_rejected",
      "Requests that were rejected by authentication, by listener and reason: missing or invalid "
      "credentials, or limited because of earlier failures."},
+    {"braid_config_last_reload_success_timestamp_seconds",
+     "Unix time of the last successful reload of the configuration, or of the start."},
+    {"braid_config_last_reload_successful", "1 if the last reload of the configuration succeeded, "
+                                            "or if there was none; 0 if it failed and "
+                                            "the previous configuration is still in use."},
+    {"braid_config_reloads", "Reloads of the configuration, by result: success or failure."},
+    {"braid_config_watched", "1 if the files of the configuration are watched for changes."},
     {"braid_control_throttled",
      "Requests without the token that were answered with 429 because there were too many of them."},
     {"braid_control_unauthorized", "Requests without the token, answered with 401 or 429."},

@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/service.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/graph.h"
-#include "app/signals.h"
-#include "app/telemetry.h"
+#include "app/service_internal.h"
 #include "base/mem.h"
-#include "core/host.h"
-#include "core/shared.h"
-#include "net/loop.h"
 
 #define READ_MARK_BYTES (24u << 20) /* limit of br_loop_set_mark for each worker, in bytes */
-#define WORKERS_MAX 256
 /* the wait for threads ends this many ms before the signals thread ends the process */
 #define MARGIN_MS 300
 /* the last part of MARGIN_MS, in ms, which is reserved for writing the log */
@@ -24,34 +17,6 @@
 /* default memory limit, in percent of the memory of the machine or control group */
 #define MEMORY_PERCENTAGE 80u
 #define MEMORY_SPIKE_SHARE 5u
-
-struct app;
-
-struct worker {
-    struct app *app;
-    struct br_loop *loop;
-    struct br_graph *graph;
-    pthread_t thread;
-    bool threaded, drained;
-    struct br_message drain, drained_message, stop;
-    struct br_trimmer trimmer;
-};
-
-struct app {
-    const struct br_config *config;
-    const struct br_service_options *options;
-    struct br_net *net;
-    struct br_shared *shared;
-    struct br_memory memory;
-    struct br_telemetry *telemetry;
-    struct worker *workers;
-    struct br_loop *loops[WORKERS_MAX]; /* the loops of all workers: loops[i] is workers[i].loop */
-    unsigned n_workers, n_drained;
-    struct br_timer deadline;
-    struct br_signals *signals;
-    bool stopping, late, stopped;
-    bool looped; /* all loops have ended; only threads of the thread pool may still run */
-};
 
 static const struct br_log log_service = {"service"};
 
@@ -142,8 +107,8 @@ static void service_on_stop_message(struct br_message *message, struct br_loop *
     br_loop_stop(loop);
 }
 
-static void service_command(struct br_loop *loop, struct br_message *message,
-                            void (*run)(struct br_message *, struct br_loop *))
+void br_service_command(struct br_loop *loop, struct br_message *message,
+                        void (*run)(struct br_message *, struct br_loop *))
 {
     message->run = run;
     br_loop_command(loop, message);
@@ -158,23 +123,30 @@ static void service_stop_all(struct app *app)
     app->stopped = true;
     for (unsigned i = 0; i < app->n_workers; i++)
         if (app->workers[i].loop)
-            service_command(app->workers[i].loop, &app->workers[i].stop, service_on_stop_message);
+            br_service_command(app->workers[i].loop, &app->workers[i].stop,
+                               service_on_stop_message);
+}
+
+static void service_check_drained(struct app *app)
+{
+    if (app->n_drained == app->n_workers && br_reloader_idle(app->reloader, service_check_drained))
+        service_stop_all(app);
 }
 
 static void service_on_drained_message(struct br_message *message, struct br_loop *loop)
 {
     struct worker *worker = br_container_of(message, struct worker, drained_message);
     (void)loop;
-    if (++worker->app->n_drained == worker->app->n_workers)
-        service_stop_all(worker->app);
+    worker->app->n_drained++;
+    service_check_drained(worker->app);
 }
 
 static void service_on_drained(void *arg)
 {
     struct worker *worker = arg;
     worker->drained = true;
-    service_command(worker->app->workers[0].loop, &worker->drained_message,
-                    service_on_drained_message);
+    br_service_command(worker->app->workers[0].loop, &worker->drained_message,
+                       service_on_drained_message);
 }
 
 static void service_on_drain_message(struct br_message *message, struct br_loop *loop)
@@ -198,7 +170,7 @@ static void service_on_signal(int number, void *arg)
     struct app *app = arg;
     struct br_host *host = br_loop_host(app->workers[0].loop);
     if (number == SIGHUP) {
-        br_warn(&log_service, "SIGHUP has no effect: the configuration is read only at startup");
+        br_reloader_request(app->reloader, "SIGHUP");
         return;
     }
     if (app->stopped)
@@ -213,7 +185,7 @@ static void service_on_signal(int number, void *arg)
     (void)br_host_timer(host, &app->deadline, app->options->shutdown_timeout_ms,
                         service_on_deadline);
     for (unsigned i = 0; i < app->n_workers; i++)
-        service_command(app->workers[i].loop, &app->workers[i].drain, service_on_drain_message);
+        br_service_command(app->workers[i].loop, &app->workers[i].drain, service_on_drain_message);
 }
 
 struct totals {
@@ -441,11 +413,16 @@ static void service_free_all(struct app *app, bool ran)
 {
     br_telemetry_free(app->telemetry);
     for (unsigned i = 0; i < app->n_workers; i++)
-        br_graph_free(app->workers[i].graph);
-    if (ran) /* all records have a result, because br_graph_free reports the remaining ones */
+        if (app->workers[i].graph)
+            br_graph_end(app->workers[i].graph);
+    br_reloader_end_graphs(app->reloader);
+    if (ran) /* all records have a result, because br_graph_end reports the remaining ones */
         service_log_all_totals(app);
     if (app->signals)
         br_signals_leave(app->signals, ran ? EXIT_SUCCESS : EXIT_FAILURE);
+    for (unsigned i = 0; i < app->n_workers; i++)
+        br_graph_free(app->workers[i].graph);
+    br_reloader_free(app->reloader);
     for (unsigned i = 0; i < app->n_workers; i++) {
         br_trimmer_stop(&app->workers[i].trimmer);
         br_loop_free(app->workers[i].loop);
@@ -458,11 +435,23 @@ static void service_free_all(struct app *app, bool ran)
 static unsigned service_count_workers(const struct br_config *config)
 {
     if (config->workers)
-        return config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
+        return config->workers < SERVICE_WORKERS_MAX ? config->workers : SERVICE_WORKERS_MAX;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (cores < 1)
         return 1;
-    return cores < WORKERS_MAX ? (unsigned)cores : WORKERS_MAX;
+    return cores < SERVICE_WORKERS_MAX ? (unsigned)cores : SERVICE_WORKERS_MAX;
+}
+
+int br_service_start_telemetry(struct app *app, const struct br_config *config,
+                               struct br_telemetry **ret, struct br_err *err)
+{
+    const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,
+                                   &config->telemetry.metrics_hosts};
+    *ret = NULL;
+    if (!hosts.endpoint)
+        return 0;
+    return br_telemetry_new(br_loop_host(app->workers[0].loop), &hosts, &config->telemetry,
+                            service_snapshot, app, ret, err);
 }
 
 int br_service_run(const struct br_config *config, const struct br_service_options *options,
@@ -480,21 +469,23 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     int rc = app.net && app.shared && app.workers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
     if (!app.workers)
         app.n_workers = 0;
-    if (app.net)
+    if (app.net) {
         br_net_raise_descriptors(app.net);
+        br_net_take_passed(app.net);
+    }
     if (!rc)
         rc = service_make_workers(&app, err);
-    const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,
-                                   &config->telemetry.metrics_hosts};
-    if (!rc && hosts.endpoint)
-        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, &config->telemetry,
-                              service_snapshot, &app, &app.telemetry, err);
+    if (!rc)
+        rc = br_service_start_telemetry(&app, config, &app.telemetry, err);
+    if (!rc && !(app.reloader = br_reloader_new(&app)))
+        rc = br_err_set(err, BR_ENOMEM, "out of memory");
     if (!rc)
         rc = service_start_threads(&app, err);
     if (!rc) {
         br_info(&log_service, "ready: %u worker%s", app.n_workers, app.n_workers == 1 ? "" : "s");
         if (options->on_ready)
             options->on_ready(options->on_ready_arg);
+        app.running = true;
         br_loop_run(app.workers[0].loop);
     }
     if (rc)

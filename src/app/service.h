@@ -10,6 +10,9 @@
 struct br_service_options {
     /* time in ms from the first SIGTERM or SIGINT until the shutdown must have ended */
     uint64_t shutdown_timeout_ms;
+    /* where a reload reads the configuration; NULL: the configuration cannot be reloaded */
+    const struct br_config_sources *sources;
+    bool watch_config;           /* reload when a file of the configuration has changed */
     void (*on_ready)(void *arg); /* called when all servers listen; may be NULL */
     void *on_ready_arg;
 };

@@ -23,6 +23,7 @@ struct br_handler;
 struct br_client;
 struct br_client_config;
 struct br_loop;
+struct br_reload;
 
 /* Work for the end of the loop iteration. The structure is a member of the object that `fn`
  * works on. */
@@ -93,7 +94,9 @@ struct br_host {
     /* a dry run of the start: no file is opened for writing, nothing outside is changed, and no
      * timer fires */
     bool checking;
-    bool draining; /* the shutdown has begun: the graph accepts no new data */
+    bool draining;            /* the shutdown has begun: the graph accepts no new data */
+    unsigned generation; /* increases with each reload, on all workers alike */
+    struct br_reload *reload; /* reloads the configuration (core/reload.h); NULL: not supported */
     /* struct br_shared: objects that all workers of one service use (core/shared.h) */
     void *shared;
 };

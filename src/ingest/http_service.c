@@ -18,15 +18,19 @@ int br_http_service_listen(struct br_http_service *service, struct br_node *node
 
 static void http_service_on_stopped(void *arg)
 {
-    br_node_drained(arg);
+    struct br_http_service *service = arg;
+    service->stopped = true;
+    br_node_drained(service->node);
 }
 
 void br_http_service_drain(struct br_http_service *service, struct br_node *node)
 {
-    if (service->server)
-        br_server_stop(service->server, http_service_on_stopped, node);
-    else
+    service->node = node;
+    if (!service->server || service->stopped)
         br_node_drained(node);
+    else if (!service->stopping)
+        br_server_stop(service->server, http_service_on_stopped, service);
+    service->stopping = true;
 }
 
 void br_http_service_release(struct br_http_service *service)

@@ -15,6 +15,8 @@ struct br_http_service {
     struct br_hosts hosts;    /* decides which Host headers are accepted */
     struct br_server *server; /* the server; NULL until br_http_service_listen succeeds */
     char name[160];           /* name of the listener: "extension/query http" */
+    struct br_node *node;     /* node that is being drained; NULL before */
+    bool stopping, stopped;   /* the server was told to stop, and has stopped */
 };
 
 /* Starts to listen for `node`. `what` ("http") is used in log lines and in the listener's name.
@@ -24,7 +26,8 @@ int br_http_service_listen(struct br_http_service *service, struct br_node *node
                            const struct br_strings *allowed, struct br_server_config *config,
                            struct br_err *err);
 
-/* Stops the server, and calls br_node_drained when all requests have ended. */
+/* Stops the server, and calls br_node_drained when all requests have ended. Can be called
+ * again. */
 void br_http_service_drain(struct br_http_service *service, struct br_node *node);
 
 /* Closes the remaining connections. Accepts a service that is all zero. */

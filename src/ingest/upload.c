@@ -98,8 +98,9 @@ static bool upload_admit(struct br_upload *upload)
         upload_reject_as(upload, &o);
         return false;
     }
-    if (node->draining || br_host_over_limit(node->host)) {
-        upload_refuse(upload, node->draining ? "shutting down" : MEMORY_LIMIT);
+    bool ends = br_node_is_shutting_down(node);
+    if (ends || br_host_over_limit(node->host)) {
+        upload_refuse(upload, ends ? "shutting down" : MEMORY_LIMIT);
         return false;
     }
     if (br_shed_refuses(node->host, upload->signal)) {

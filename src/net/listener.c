@@ -2,10 +2,12 @@
 #include "net/server_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,6 +19,8 @@
 
 #define BACKLOG 1024
 #define SOCKET_MODE 0600 /* file mode of a unix socket */
+#define PASSED_FIRST 3   /* SD_LISTEN_FDS_START */
+#define PASSED_MAX 256
 #define ADDRESSES_MAX (1u << 20)
 #define ACCEPTS_PER_EVENT 64
 #define PUT_OFF_MS 100
@@ -249,6 +253,79 @@ static bool listener_is_stale(const struct sockaddr_un *addr)
     return refused;
 }
 
+/* --- Sockets that are open already ------------------------------------------------------------ */
+
+void br_net_take_passed(struct br_net *net)
+{
+    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    if (!pid || !count || strtol(pid, NULL, 10) != (long)getpid())
+        return;
+    long n = strtol(count, NULL, 10);
+    net->first_passed = PASSED_FIRST;
+    net->n_passed = n > 0 && n <= PASSED_MAX ? (int)n : 0;
+    for (int i = 0; i < net->n_passed; i++)
+        (void)fcntl(net->first_passed + i, F_SETFD, FD_CLOEXEC);
+}
+
+static bool listener_is_bound(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t bound_len = sizeof bound;
+    if (getsockname(fd, (struct sockaddr *)&bound, &bound_len) ||
+        bound.ss_family != addr->sa_family)
+        return false;
+    if (addr->sa_family == AF_UNIX)
+        return strcmp(((const struct sockaddr_un *)(const void *)&bound)->sun_path,
+                      ((const struct sockaddr_un *)(const void *)addr)->sun_path) == 0;
+    if (addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *a = (const void *)&bound, *b = (const void *)addr;
+        return a->sin6_port == b->sin6_port &&
+               memcmp(&a->sin6_addr, &b->sin6_addr, sizeof a->sin6_addr) == 0;
+    }
+    return bound_len == len && memcmp(&bound, addr, len) == 0;
+}
+
+/* Returns true if a reload replaces the component of the listener `before`. */
+static bool listener_is_older(const struct br_listener *before, const struct br_listener *listener)
+{
+    return before->fd >= 0 && before->generation != listener->generation;
+}
+
+/* Returns a duplicate of a socket that listens at the address, or -1. Such a socket belongs to a
+ * listener that a reload replaces, or was passed by the service manager. No connection is refused
+ * in between. */
+static int listener_reuse(struct br_listener *listener, const struct sockaddr *addr, socklen_t len)
+{
+    struct br_net *net = listener->loop->net;
+    struct br_list *head = br_net_listeners(net);
+    for (struct br_list *l = head->next; l != head; l = l->next) {
+        const struct br_listener *before = br_container_of(l, struct br_listener, link);
+        if (listener_is_older(before, listener) && listener_is_bound(before->fd, addr, len))
+            return fcntl(before->fd, F_DUPFD_CLOEXEC, 0);
+    }
+    for (int i = 0; i < net->n_passed; i++) {
+        if (listener_is_bound(net->first_passed + i, addr, len)) {
+            listener->passed = true;
+            return fcntl(net->first_passed + i, F_DUPFD_CLOEXEC, 0);
+        }
+    }
+    return -1;
+}
+
+/* Returns a duplicate of the socket of a listener with the same name and endpoint, or -1. Needed
+ * for port 0, where any port is used. */
+static int listener_reuse_named(struct br_listener *listener, const char *endpoint)
+{
+    struct br_list *head = br_net_listeners(listener->loop->net);
+    for (struct br_list *l = head->next; l != head; l = l->next) {
+        const struct br_listener *before = br_container_of(l, struct br_listener, link);
+        if (listener_is_older(before, listener) && strcmp(before->name, listener->name) == 0 &&
+            strcmp(before->endpoint, endpoint) == 0)
+            return fcntl(before->fd, F_DUPFD_CLOEXEC, 0);
+    }
+    return -1;
+}
+
 static int listener_listen_unix(struct br_listener *listener, const char *path, struct br_err *err)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -256,6 +333,11 @@ static int listener_listen_unix(struct br_listener *listener, const char *path, 
         return br_err_set(err, BR_EINVAL, "the path of a unix socket must have 1 to %zu bytes",
                           sizeof addr.sun_path - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
+    listener->fd = listener_reuse(listener, (const struct sockaddr *)&addr, sizeof addr);
+    if (listener->fd >= 0) {
+        memcpy(listener->path, path, strlen(path) + 1);
+        return 0;
+    }
     listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     /* On Linux, bind gives the file the mode of the socket, so the file never has another mode. */
     if (listener->fd >= 0)
@@ -296,6 +378,11 @@ static void listener_set_tcp_options(int fd)
 static int listener_listen_on(struct br_listener *listener, const struct addrinfo *ai)
 {
     int one = 1, zero = 0;
+    listener->fd = listener_reuse(listener, ai->ai_addr, ai->ai_addrlen);
+    if (listener->fd >= 0) {
+        listener_set_tcp_options(listener->fd);
+        return fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK);
+    }
     listener->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (listener->fd < 0)
         return -1;
@@ -349,6 +436,9 @@ static int listener_listen_tcp(struct br_listener *listener, const char *endpoin
 {
     struct addrinfo *found = NULL;
     int order[2];
+    listener->fd = listener_reuse_named(listener, endpoint);
+    if (listener->fd >= 0)
+        return 0;
     int rc = br_listener_resolve(endpoint, &found, order, err);
     if (rc)
         return rc;
@@ -375,6 +465,20 @@ static void listener_free(struct br_listener *listener)
     br_free(listener);
 }
 
+/* Removes the file of a unix socket, unless another listener or the service manager has the socket,
+ * too. */
+static void listener_unlink(const struct br_listener *listener)
+{
+    struct br_list *head = br_net_listeners(listener->loop->net);
+    bool shared = listener->passed || !listener->path[0];
+    for (struct br_list *l = head->next; l != head && !shared; l = l->next) {
+        const struct br_listener *other = br_container_of(l, struct br_listener, link);
+        shared = other != listener && strcmp(other->path, listener->path) == 0;
+    }
+    if (!shared)
+        (void)unlink(listener->path);
+}
+
 int br_listener_open(struct br_loop *loop, const struct br_server_config *config,
                      struct br_listener **ret, struct br_err *err)
 {
@@ -384,9 +488,12 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
     bool local = config->transport && br_text_starts(config->transport, "unix");
     listener->fd = -1;
     listener->loop = loop;
+    listener->generation = loop->host.generation;
     pthread_mutex_init(&listener->lock, NULL);
     listener->max = config->max_connections;
     listener->max_per_address = config->max_connections_per_address;
+    (void)snprintf(listener->name, sizeof listener->name, "%s", config->name);
+    (void)snprintf(listener->endpoint, sizeof listener->endpoint, "%s", config->endpoint);
     if (listener->max_per_address && !(listener->addresses = br_map_new(ADDRESSES_MAX))) {
         listener_free(listener);
         return br_err_set(err, BR_ENOMEM, "out of memory");
@@ -399,13 +506,11 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
     if (rc) {
         if (listener->fd >= 0)
             close(listener->fd);
-        if (listener->path[0])
-            (void)unlink(listener->path);
+        listener_unlink(listener);
         listener_free(listener);
         return rc;
     }
     listener->log = config->log;
-    (void)snprintf(listener->name, sizeof listener->name, "%s", config->name);
     char shown[80];
     (void)snprintf(shown, sizeof shown, "%s", config->endpoint);
     if (!local)
@@ -421,7 +526,8 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
 struct br_listener *br_listener_find(struct br_net *net, const char *name)
 {
     struct br_list *head = br_net_listeners(net);
-    for (struct br_list *list = head->next; list != head; list = list->next) {
+    /* The last one is the one in use; before it are those that a reload has replaced. */
+    for (struct br_list *list = head->prev; list != head; list = list->prev) {
         struct br_listener *listener = br_container_of(list, struct br_listener, link);
         if (strcmp(listener->name, name) == 0)
             return listener;
@@ -433,8 +539,8 @@ static void listener_on_closed(uv_handle_t *handle)
 {
     struct br_listener *listener = handle->data;
     close(listener->fd);
-    if (listener->path[0])
-        (void)unlink(listener->path);
+    listener_unlink(listener);
+    listener->path[0] = '\0';
     listener->fd = -1;
     if (listener->n_targets == 0)
         listener_free(listener);

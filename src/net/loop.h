@@ -33,6 +33,11 @@ void br_net_free(struct br_net *net);
  * connections. */
 void br_net_raise_descriptors(struct br_net *net);
 
+/* Accepts listening sockets from systemd (sd_listen_fds(3)): the environment variables LISTEN_PID
+ * and LISTEN_FDS. A server whose endpoint is the address of such a socket uses it, so that clients
+ * can connect while the process is replaced. */
+void br_net_take_passed(struct br_net *net);
+
 /* A message to another loop, embedded in a struct that the sender allocated. `run` is called in
  * the thread of the receiving loop, and owns the message from then on: it must free the message. */
 struct br_message {

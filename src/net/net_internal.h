@@ -28,6 +28,7 @@ struct br_net {
     _Atomic unsigned n_connections;
     /* number of connections above which idle connections are evicted; 0: no limit */
     unsigned connections_mark;
+    int first_passed, n_passed; /* sockets that the service manager has passed */
     pthread_mutex_t works_lock; /* protects `works` */
     pthread_cond_t works_ended;
     struct br_net_works works; /* numbers of work items in libuv's thread pool, by kind */

@@ -68,6 +68,16 @@ static void server_on_report(struct br_deferred *deferred)
     server->on_stopped(server->on_stopped_arg);
 }
 
+/* Ends a connection. If the process goes on, because only this server was replaced, a request that
+ * is on its way is still answered. */
+static void server_shut_down(const struct br_net_server *server, struct br_conn *conn)
+{
+    if (server->gentle)
+        conn->ops->retire(conn);
+    else
+        conn->ops->shutdown(conn);
+}
+
 static int server_detect(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     struct br_peer *peer = stream->owner;
@@ -92,7 +102,7 @@ static int server_detect(struct br_stream *stream, const uint8_t *data, size_t l
     conn->body_progress = server->body_progress;
     br_stream_set_conn(stream, conn);
     if (server->stopping)
-        conn->ops->shutdown(conn);
+        server_shut_down(server, conn);
     return 0;
 }
 
@@ -199,7 +209,7 @@ void br_server_take(struct br_net_server *server, const struct br_arrival *arriv
 {
     if (arrival->n_visited && !server_count_again(server, arrival))
         return;
-    if (server->stopping) {
+    if (server->stopping && !server->gentle) {
         br_server_drop(server, arrival, BR_END_STOP);
         return;
     }
@@ -235,6 +245,7 @@ static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), v
 {
     struct br_net_server *server = server_of(base);
     server->stopping = true;
+    server->gentle = !server->loop->host.draining;
     server->stop_ms = uv_now(&server->loop->uv);
     server->on_stopped = on_stopped;
     server->on_stopped_arg = arg;
@@ -243,7 +254,7 @@ static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), v
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
         struct br_stream *stream = br_container_of(list, struct br_stream, link);
         if (stream->conn)
-            stream->conn->ops->shutdown(stream->conn);
+            server_shut_down(server, stream->conn);
     }
     br_host_defer(&server->loop->host, &server->report, server_on_report);
     (void)br_host_timer(&server->loop->host, &server->sweep, 0, br_server_stop_sweep);

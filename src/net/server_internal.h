@@ -42,6 +42,9 @@ struct br_listener {
     int fd;
     unsigned port;
     char name[160];
+    char endpoint[300];  /* the endpoint as configured */
+    unsigned generation; /* br_host.generation when the listener was opened */
+    bool passed;        /* the service manager has the socket, too (br_net_take_passed) */
     /* path of a unix socket, which is unlinked when the listener closes; "" for TCP */
     char path[108];
     bool open;
@@ -119,6 +122,8 @@ struct br_net_server {
     uint64_t body_ms;
     size_t body_progress;
     bool stopping, stopped;
+    /* the process goes on after the server has stopped, so that connections need not end at once */
+    bool gentle;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
     struct br_deferred report;

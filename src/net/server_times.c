@@ -185,7 +185,7 @@ static const char *server_times_stop_reason(const struct br_net_server *server,
 {
     if (stream->half_closed)
         return now - stream->half_closed_ms > STOP_LINGER_MS ? "the server is stopping" : NULL;
-    if (br_server_stream_idle(stream))
+    if (br_server_stream_idle(stream) && !server->gentle)
         return "the server is stopping";
     if (now - server->stop_ms > server->config.stop_timeout_ms &&
         server_times_awaits_anything(stream, now))
@@ -193,10 +193,23 @@ static const char *server_times_stop_reason(const struct br_net_server *server,
     return NULL;
 }
 
+/* Ends the connections that clients still use after the time for changing to others. */
+static void server_times_end_gently(struct br_net_server *server)
+{
+    server->gentle = false;
+    for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
+        struct br_stream *stream = br_container_of(list, struct br_stream, link);
+        if (stream->conn)
+            stream->conn->ops->shutdown(stream->conn);
+    }
+}
+
 void br_server_stop_sweep(struct br_timer *timer)
 {
     struct br_net_server *server = br_container_of(timer, struct br_net_server, sweep);
     uint64_t now = uv_now(&server->loop->uv);
+    if (server->gentle && now - server->stop_ms > server->config.stop_timeout_ms)
+        server_times_end_gently(server);
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
         struct br_stream *stream = br_container_of(list, struct br_stream, link);
         const char *why = server_times_stop_reason(server, stream, now);

@@ -69,6 +69,9 @@ struct br_component {
     /* exporter_wrapped: the exporter itself retries the requests that it makes from an item, as
      * configured in retry_on_failure */
     bool retries_parts;
+    /* Files of a node can be open only once, so a node with other settings cannot be created before
+     * this one is destroyed. */
+    bool owns_files;
     bool wants_spans; /* the component is a processor that reads br_item.spans */
     /* The component is a processor that needs the time and thread of each sample. For it,
      * receivers keep times and threads in samples of Pyroscope's clients. The processor folds
@@ -150,6 +153,13 @@ struct br_node {
     /* processors: counters of the records received and forwarded; NULL for other components */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };
+
+/* Returns true if a receiver must refuse new requests. A receiver that a reload has replaced still
+ * accepts the requests of its connections. */
+static inline bool br_node_is_shutting_down(const struct br_node *node)
+{
+    return node->draining && node->host->draining;
+}
 
 /* Sends an item to the next component for its signal. */
 void br_node_forward(struct br_node *node, struct br_item *item);

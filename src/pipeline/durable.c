@@ -776,6 +776,8 @@ void br_durable_free(struct br_durable *durable)
     (void)br_host_settle(host);
     br_host_timer_stop(host, &durable->again);
     br_host_timer_stop(host, &durable->show);
+    if (durable->queue)
+        br_wal_queue_reread(durable->queue); /* a reload can make a new durable queue */
     br_storage_put(host, durable->storage);
     br_free(durable);
 }

@@ -33,6 +33,7 @@ struct br_fanout {
     struct br_host *host;
     bool closing;
     unsigned n_detached; /* number of groups whose remaining deliveries are all detached */
+    size_t n_groups;
     void (*on_end)(void *arg);
     void *on_end_arg;
     size_t count;
@@ -320,8 +321,12 @@ static void fanout_count_rejected(struct group *group, const struct br_outcome *
 
 static void fanout_group_free(struct group *group)
 {
-    br_host_timer_stop(group->fanout->host, &group->timer);
+    struct br_fanout *fanout = group->fanout;
+    br_host_timer_stop(fanout->host, &group->timer);
     br_free(group);
+    fanout->n_groups--;
+    if (fanout->on_end)
+        fanout->on_end(fanout->on_end_arg);
 }
 
 static void fanout_group_end(struct group *group, const struct br_outcome *outcome)
@@ -576,6 +581,7 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
+    fanout->n_groups++;
     group->fanout = fanout;
     group->item = item;
     group->copies = copies;
@@ -672,6 +678,11 @@ bool br_fanout_idle(const struct br_fanout *fanout)
         if (fanout->destinations[i].hold.n_held)
             return false;
     return fanout->n_detached == 0;
+}
+
+bool br_fanout_unused(const struct br_fanout *fanout)
+{
+    return fanout->n_groups == 0 && br_fanout_idle(fanout);
 }
 
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg)

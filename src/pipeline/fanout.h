@@ -66,9 +66,14 @@ struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_con
                                 const struct br_fanout_end *ends, size_t count);
 struct br_consumer *br_fanout_input(struct br_fanout *fanout);
 
-/* br_fanout_idle returns true if no item is held or detached. br_fanout_on_end sets a function
- * (may be NULL) that is called when a held or detached item has ended. */
+/* Returns true if no item is held or detached. */
 bool br_fanout_idle(const struct br_fanout *fanout);
+
+/* Returns true if the fan-out has no item at all: none is held, detached or being delivered. The
+ * function of br_fanout_on_end is also called when that may have become true. */
+bool br_fanout_unused(const struct br_fanout *fanout);
+
+/* Sets a function (may be NULL) that is called when an item has ended. */
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg);
 
 /* Drops the held items with the reason "shutdown", and does not hold further items. */

@@ -52,6 +52,19 @@ void br_wal_queue_use(struct br_wal_queue *queue)
     (void)pthread_mutex_unlock(&queue->wal->lock);
 }
 
+void br_wal_queue_reread(struct br_wal_queue *queue)
+{
+    struct br_wal *wal = queue->wal;
+    (void)pthread_mutex_lock(&wal->lock);
+    uint64_t count = queue->total.n_requests[0] + queue->total.n_requests[1];
+    if (count && wal->n_segments) {
+        queue->n_unread = count;
+        queue->first_unread = 1;
+        queue->unread = (struct wal_place){wal->segments[0].number, WAL_SEGMENT_HEADER};
+    }
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
 void br_wal_warn_unused(struct br_wal *wal)
 {
     (void)pthread_mutex_lock(&wal->lock);

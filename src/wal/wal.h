@@ -68,6 +68,10 @@ struct br_wal_total br_wal_queue_total(struct br_wal_queue *queue);
 /* Marks the queue as one that is read. */
 void br_wal_queue_use(struct br_wal_queue *queue);
 
+/* Makes all requests that are not done readable again, because those who had them in memory have
+ * ended. No one may be reading. */
+void br_wal_queue_reread(struct br_wal_queue *queue);
+
 /* Logs a warning for each queue that has records and that nobody reads. */
 void br_wal_warn_unused(struct br_wal *wal);
 

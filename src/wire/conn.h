@@ -74,6 +74,9 @@ struct br_conn_ops {
     /* Starts a graceful shutdown: new requests are not accepted, and requests in progress
      * finish. */
     void (*shutdown)(struct br_conn *conn);
+    /* Servers: asks the client to use another connection. Requests that arrive are still answered
+     * until `shutdown` is called: over HTTP/1.1 one, with "Connection: close". */
+    void (*retire)(struct br_conn *conn);
     /* Frees `conn`; unfinished requests and exchanges end with an error. */
     void (*free)(struct br_conn *conn);
     /* Clients only: see br_conn_can_send, br_conn_send and br_conn_cancel. */

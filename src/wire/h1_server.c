@@ -29,6 +29,7 @@ struct server {
     bool handed_over; /* the handler's `body` has been called for the current request */
     bool is_http;     /* the peer was detected to speak HTTP */
     bool keep_alive;
+    bool retired; /* the next response is the last one */
     bool head_only;
     /* a streamed response is sent in chunks; otherwise it ends with the connection */
     bool chunked;
@@ -199,7 +200,7 @@ static void h1_server_begin(struct server *srv)
     srv->has_body = p->chunked || p->content_length > 0;
     srv->complete = false;
     srv->handed_over = false;
-    srv->keep_alive = p->keep_alive;
+    srv->keep_alive = p->keep_alive && !srv->retired;
     srv->head_only = strcmp(p->method, "HEAD") == 0;
     if (!srv->path) {
         static const struct br_header later = {"retry-after", "1"};
@@ -438,6 +439,13 @@ static void h1_server_shut_down(struct br_conn *conn)
     br_conn_wake(conn);
 }
 
+static void h1_server_retire(struct br_conn *conn)
+{
+    struct server *srv = h1_server_of(conn);
+    srv->keep_alive = false;
+    srv->retired = true;
+}
+
 static void h1_server_free(struct br_conn *conn)
 {
     struct server *srv = h1_server_of(conn);
@@ -458,6 +466,7 @@ static const struct br_conn_ops server_ops = {
     .awaits_since = h1_server_awaits_since,
     .held = h1_server_held,
     .shutdown = h1_server_shut_down,
+    .retire = h1_server_retire,
     .free = h1_server_free,
 };
 

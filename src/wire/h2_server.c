@@ -1062,6 +1062,13 @@ static void h2_server_shut_down(struct br_conn *conn)
     br_conn_wake(conn);
 }
 
+/* RFC 9113, section 6.8: the client may have sent requests before it reads the notice. */
+static void h2_server_retire(struct br_conn *conn)
+{
+    (void)nghttp2_submit_shutdown_notice(h2_server_of(conn)->session);
+    br_conn_wake(conn);
+}
+
 static void h2_server_free(struct br_conn *conn)
 {
     struct server *srv = h2_server_of(conn);
@@ -1085,6 +1092,7 @@ static const struct br_conn_ops server_ops = {
     .awaits_since = h2_server_awaits_since,
     .held = h2_server_held,
     .shutdown = h2_server_shut_down,
+    .retire = h2_server_retire,
     .ping = h2_server_ping,
     .free = h2_server_free,
 };

@@ -88,8 +88,9 @@ class Braid:
         self.stopping = self.killed = False
         folder.mkdir(parents=True, exist_ok=True)
         text = config if isinstance(config, str) else json.dumps(config, indent=2)
-        (folder / "config.yaml").write_text(text)
-        given = [] if config is None else ["--config", str(folder / "config.yaml")]
+        self.config_path = folder / "config.yaml"
+        self.config_path.write_text(text)
+        given = [] if config is None else ["--config", str(self.config_path)]
         self._log_path = folder / "stderr"
         self.stdout_path = folder / "stdout"
         with open(self._log_path, "wb") as err, open(self.stdout_path, "wb") as out:

@@ -82,7 +82,7 @@ static void test_routes(void **state)
 static void test_ready_while_draining(void **state)
 {
     struct fixture *f = *state;
-    f->node.draining = true;
+    f->node.draining = f->node.host->draining = true;
     assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = "/ready", .method = "GET"}, ""),
                      503);
     assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), 503);
