@@ -12,10 +12,10 @@
  * - braid_privacy.c: possibly private data, and counts of redacted values
  * - braid_slice.c: the data of a time range as a file
  *
- * The figures of a span are the numbers and values of its samples. Figures are computed for each
- * query from the span ids in samples (braid_figures.c). The local subtree of a span consists of the
- * span and those descendants that are reached through spans of the same service. The local subtree
- * is the work done for the span in its own process.
+ * The figures of a span are the number of its samples and the sums of their values, by profile
+ * type. Figures are computed for each query from the span ids in samples (braid_figures.c). The
+ * local subtree of a span consists of the span and those descendants that are reached through spans
+ * of the same service. The local subtree is the work done for the span in its own process.
  */
 #pragma once
 
@@ -32,18 +32,18 @@
 #define BRAID_VALUE_DEPTH_MAX 64
 #define BRAID_SECOND_NS UINT64_C(1000000000)
 
-/* --- Parameters and JSON (braid.c) ----------------------------------------------------------- */
+/* --- Functions for parameters and JSON (braid.c) ---------------------------------------------- */
 
 /* Reads the parameters `start` and `end`; the default is the last hour. `*ret_until` is
- * exclusive. Returns false after query_job_fail. */
+ * exclusive. On failure, calls query_job_fail and returns false. */
 bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_until);
 
 /* Reads the parameter `name`, a duration such as "100ms" or "1.5s". Stores nanoseconds in
- * `*ret`, or 0 if the parameter is missing. Returns false after query_job_fail. */
+ * `*ret`, or 0 if the parameter is missing. On failure, calls query_job_fail and returns false. */
 bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret);
 
-/* query_braid_put_trace and query_braid_put_span append `"name":"<hex>"`, preceded by the
- * character `before`. The hex digits are in the order of the id's bytes. */
+/* query_braid_put_trace and query_braid_put_span append `"name":"<hex>"` with the id in hex,
+ * preceded by the character `before`. The hex digits are in the order of the id's bytes. */
 void query_braid_put_trace(struct br_str *out, char before, const char *name,
                            const uint8_t trace_id[16]);
 void query_braid_put_span(struct br_str *out, char before, const char *name, uint64_t span_id);

@@ -43,5 +43,5 @@ bool query_sessions_is_public(const struct br_request *request);
  * Returns false for other paths. The credentials of a POST must have been checked. */
 bool query_sessions_answer(struct query_sessions *sessions, struct br_request *request);
 
-/* Ends all sessions. Accepts a zeroed struct. */
+/* Ends all sessions. A zeroed struct is allowed. */
 void query_sessions_release(struct query_sessions *sessions);

@@ -11,19 +11,20 @@
 /* --- Texts ------------------------------------------------------------------------------------ */
 
 /*
- * Ids, places and services that the texts of the dictionary contain. Any number of attributes may
- * refer to the same text, which may be long. Therefore each long text is parsed once per item, and
- * its result is stored by the index of the text. Short texts are parsed each time, which costs no
- * more than a lookup.
+ * Stores the ids, places and services that were parsed from the texts of the dictionary. Any number
+ * of attributes may refer to the same text, which may be long. Therefore each long text is parsed
+ * once per item, and its result is stored by the index of the text. Short texts are parsed each
+ * time, which costs no more than a lookup.
  */
 
 struct join_texts {
     const struct join_table *table; /* the table whose secret is the key of all hashes */
-    /* index of the item's dictionary; NULL: the item has no dictionary */
+    /* index of the entries of the item's dictionary; NULL: the item has no dictionary */
     const struct br_dictionary_view *view;
     struct br_arena *arena;
     struct br_map *known; /* maps the index of a text to its result */
-    bool no_memory;       /* memory was short, so results are missing and none must be used */
+    /* memory was short, so some results are missing and no result may be used */
+    bool no_memory;
 };
 
 /* Initializes `texts` for an item with the dictionary index `view`. Memory comes from `arena`,
@@ -66,8 +67,10 @@ enum join_label_kind {
 struct join_label {
     uint8_t kind;   /* kind of the label, an enum join_label_kind */
     uint8_t number; /* index of the label's name in join_label_names */
-    bool several;   /* the value is a list of different ids; `id` is the first */
-    uint8_t where;  /* an enum join_where, independent of `kind` */
+    bool several;   /* the value is a list of different ids, and `id` is the first of them */
+    /* meaning of the label as an attribute that identifies where a sample ran (enum join_where);
+     * independent of `kind` */
+    uint8_t where;
     uint8_t id[16]; /* the id; for a span, only the first 8 bytes are used */
     uint32_t hash;  /* hash of the value, if `where` is set */
 };
@@ -78,15 +81,15 @@ struct join_label {
  * An id is one of the following; zero is not an id:
  * - hexadecimal digits of any case, possibly surrounded by white space. Short ids are padded with
  * zeros on the left, and leading zeros of long ids are ignored.
- * - bytes of the right length
+ * - a byte string that has the length of the id
  * - for spans, an integer whose 64 bits are the id */
 struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
                                     struct br_arena *arena, bool *ret_any);
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Reads what the values of a Profile mean: their type, unit and period. The fields for type,
- * unit and period are at the head of the message. */
+/* Reads what the values of a Profile mean: their type, unit and period. These fields are at the
+ * beginning of the message. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                           const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
@@ -98,7 +101,8 @@ struct join_links {
     const struct br_dictionary_view *view;
     struct br_arena *arena;
     struct br_map *known; /* maps the index of a link to its result */
-    bool no_memory;       /* memory was short, so results are missing and none must be used */
+    /* memory was short, so some results are missing and no result may be used */
+    bool no_memory;
 };
 /* frees the stored results; accepts a zeroed struct */
 void join_links_release(struct join_links *l);
@@ -141,8 +145,8 @@ uint32_t join_sample_view_split(const struct join_sample_view *view, const uint6
                                 const uint64_t *numbers, struct br_arena *arena,
                                 struct br_addition *ret, uint64_t *n_cut);
 
-/* Returns how many elements to allocate for `need` elements. Small arrays grow often, so they
- * get more spare room. */
+/* Returns the capacity, in elements, of a new array that must hold `need` elements. Small arrays
+ * grow often, so they get more spare room. */
 static inline uint64_t join_numbers_cap(uint64_t need)
 {
     if (need < 32)

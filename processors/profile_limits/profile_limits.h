@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the profile_limits processor. Each part changes an item, one after another. */
+/* The parts of the profile_limits processor. The parts change an item one after another. */
 #pragma once
 
 #include <stdbool.h>
@@ -53,9 +53,9 @@ int limits_edit_apply(struct limits_edit *edit, struct br_item *item);
  * or a location without lines.
  */
 
-/* Cuts every stack of more than `max_depth` frames to the max_depth - 1 frames nearest to the
- * leaf, and adds a frame [truncated] at the root. Returns the number of cut stacks; the error
- * code is in edit->rc. */
+/* Cuts every stack of more than `max_depth` frames: keeps max_depth minus 1 frames, those
+ * nearest to the leaf, and adds a frame [truncated] at the root. Returns the number of cut
+ * stacks; the error code is in edit->rc. */
 uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth);
 
 /* --- Distinct values -------------------------------------------------------------------------- */
@@ -63,7 +63,7 @@ uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth);
 /*
  * Counts the distinct values of each label. For each key, hashes of the values are stored that were
  * seen since the window began. The numbers of keys and values are limited; beyond the limits, new
- * keys and values are not admitted.
+ * keys and values are not stored.
  */
 
 /* The struct must be zeroed before its first use. */

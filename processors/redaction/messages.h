@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Redacts OTLP messages: walks them by their shapes and splices the changes. */
+/* Redacts OTLP messages: reads them as their shapes (struct redact_shape) describe, and copies
+ * them with the changes. */
 #pragma once
 
 #include "base/str.h"
@@ -8,7 +9,7 @@
 #include "otlp/edit/splice.h"
 #include "processors/redaction/rules.h"
 
-/* What a field contains, which determines how it is redacted. */
+/* The content of a field, which determines how the field is redacted. */
 enum redact_what {
     REDACT_NOTHING,
     REDACT_TEXT,
@@ -73,8 +74,8 @@ struct redact_walk {
  * the dictionary contains at least two strings before it. */
 enum { REDACT_UNKNOWN, REDACT_STAYS };
 
-/* Redacts the body of a message with the given shape. The body must be part of the splice's
- * input. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
+/* Redacts the body of a message with the given shape. The body must be part of the input of
+ * walk->splice. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
 int redact_message(struct redact_walk *walk, const struct redact_shape *shape, const uint8_t *p,
                    const uint8_t *end);
 

@@ -16,7 +16,7 @@
 
 /* --- Masking ---------------------------------------------------------------------------------- */
 
-/* Functions that write the replacement of a redacted text: a fixed text or a hash. */
+/* Functions that write the replacement of a redacted text, which is a fixed text or a hash. */
 
 #define REDACT_MASK "[REDACTED]"
 #define REDACT_MASK_MAX 128 /* longest replacement, in bytes: SHA-512 in hexadecimal */
@@ -47,7 +47,8 @@ size_t redact_mask(const struct redact_masking *masking, const void *text, size_
 
 /* --- Rules ------------------------------------------------------------------------------------ */
 
-/* Kinds of texts. In addition to blocked_values, each kind has its own rules. */
+/* Kinds of texts. The kinds of texts. In addition to blocked_values, each kind has its own
+ * rules. */
 enum redact_kind {
     REDACT_VALUE, /* value of an attribute */
     REDACT_SPAN,  /* name of a span or an event, or message of a status */

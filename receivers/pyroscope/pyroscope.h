@@ -44,8 +44,9 @@ struct pyroscope_upload {
     size_t n_plain;
     /* size of the message in bytes, from which pyroscope_upload_limit computes the memory limit */
     size_t body_len;
-    size_t unpacked;             /* bytes that were decompressed before the message was read */
-    size_t built;                /* bytes of memory that the builder used before the upload */
+    size_t unpacked; /* bytes that were decompressed before the message was read */
+    /* bytes of memory that the builder used before the upload was read */
+    size_t built;
     uint32_t n_bad;              /* number of profiles that were left out */
     struct br_err first;         /* error of the first profile that was left out */
     struct br_profile_lost lost; /* samples that were left out of profiles that were read */
@@ -103,7 +104,8 @@ bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *reques
 
 /* Reads an encoded PushRequest into the upload's builder. As in Pyroscope, a malformed profile,
  * or a series with invalid labels, is left out without affecting the others. Returns the same
- * codes as br_profile_read; BR_EINVAL if everything was left out. */
+ * codes as br_profile_read, and BR_EINVAL if everything was left out. BR_EINVAL if everything
+ * was left out. */
 int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, size_t len);
 
 /* --- Responses (reply.c) ---------------------------------------------------------------------- */

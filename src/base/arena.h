@@ -47,7 +47,8 @@ void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 /* Returns why the last allocation failed: BR_EFULL if the maximum was reached, so that a retry
  * fails again, else BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
-#ifdef __clang_analyzer__ /* clang's static analyzer must know that the result is not 0. */
+/* clang's static analyzer must know that the function does not return 0. */
+#ifdef __clang_analyzer__
 #define br_arena_why(arena) (br_arena_why(arena), BR_ENOMEM)
 #endif
 
@@ -55,7 +56,7 @@ int br_arena_why(const struct br_arena *arena);
  * blocks. */
 bool br_arena_has(const struct br_arena *arena, const void *memory);
 
-/* Returns a terminated copy of `len` bytes, or NULL if memory runs out or the maximum is
+/* Returns a NUL-terminated copy of `len` bytes, or NULL if memory runs out or the maximum is
  * reached. */
 char *br_arena_strndup(struct br_arena *arena, const char *text, size_t len);
 

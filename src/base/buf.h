@@ -90,7 +90,7 @@ void br_pool_watch(struct br_pool *pool, struct br_pool *heir,
  * br_block_resize then leaves the block unchanged. br_block_new of size 0 returns a block. */
 void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size);
 void *br_block_resize(struct br_pool *pool, enum br_holder holder, void *block, size_t size);
-/* Frees a block of br_block_new. Accepts NULL. */
+/* Frees a block that br_block_new returned. Accepts NULL. */
 void br_block_free(struct br_pool *pool, enum br_holder holder, void *block);
 
 /* Returns an empty buffer with room for at least `cap` bytes and one reference, which the caller

@@ -39,26 +39,28 @@ struct join_local {
     uint8_t trace_id[16];
     uint64_t service_hash;
     uint64_t multiplier; /* secret by which span ids are multiplied */
-    uint64_t since_ns;   /* spans that ended before this time (ns since 1970) may be missing */
-    /* samples of the service name exactly the spans in which they were taken */
+    /* spans that ended before this time (ns since 1970) may be missing from the tree */
+    uint64_t since_ns;
+    /* true: samples of the service contain the id of the span in which they were taken, not that
+     * of a root */
     bool exact;
     bool totals; /* at least one span of the tree has totals */
     bool shared; /* `shares` has been computed */
-    /* by span: totals of its deferred samples; NULL: the span has no deferred samples */
+    /* for each span: totals of its deferred samples; NULL: the span has no deferred samples */
     struct join_totals **shares;
     unsigned count;
     unsigned slot_bits;
     struct join_relative *spans;
-    uint16_t *parents; /* by span: index of its parent, plus 1; 0: the span is a root */
+    uint16_t *parents; /* for each span: index of its parent, plus 1; 0: the span is a root */
     uint16_t *depths;
-    uint16_t *first, *end; /* by span: its place, and the place after its last descendant */
+    uint16_t *first, *end; /* for each span: its place, and the place after its last descendant */
     uint16_t *slots;       /* hash table by span id; an entry is the index of a span, plus 1 */
 };
 
 /* largest size in bytes of the trees of one item; above it all trees are freed and read again */
 #define JOIN_LOCALS_BYTES (512u << 10)
 
-/* The local trees for the samples or spans of one item, each of which is read once. The caller
+/* The local trees for the samples or spans of one item. Each tree is read once. The caller
  * zeroes the struct and sets `table`, `link_spans`, `max_spans`, `now_ms` and `cut`. Reading a
  * tree adds to `steps`. */
 struct join_locals {
@@ -71,25 +73,27 @@ struct join_locals {
     struct join_relative *read; /* buffer into which the max_spans spans of a tree are read */
     /* counter of trees that were read incompletely because of max_spans */
     double *cut;
-    uint64_t steps; /* steps taken for the item; above JOIN_STEPS_MAX nothing is looked up */
+    /* number of steps taken for the item; when it exceeds JOIN_STEPS_MAX, nothing more is looked
+     * up */
+    uint64_t steps;
     uint64_t multiplier;
     struct br_arena arena;
-    struct br_map *known;      /* maps a trace and a service to their tree */
+    struct br_map *known;      /* maps a trace and a service to their local tree */
     struct join_local *newest; /* the tree that join_locals_get returned last */
-    /* number of samples that stay with the span that they name, because steps or memory were
-     * short */
+    /* number of samples that stay assigned to the span that they name, because the limit of
+     * steps was reached or memory was short */
     uint64_t n_cut;
 };
 
-/* Returns the tree of a trace (16 bytes) and a service. Returns NULL if steps or memory are
- * short. The tree is valid until the next call. */
+/* Returns the tree of a trace (16 bytes) and a service. Returns NULL if the limit of steps is
+ * reached or memory is short. The tree is valid until the next call. */
 const struct join_local *join_locals_get(struct join_locals *locals, const uint8_t *trace_id,
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
 /* Returns the totals of the deferred samples that were taken in a span, according to all spans
  * that have arrived. The labels of these samples name the span itself or the root above it. The
- * function counters follow the totals. Returns NULL if there are no such samples or memory is
- * short. */
+ * function counters of these samples are stored directly after the returned totals. Returns NULL
+ * if there are no such samples or memory is short. */
 const struct join_totals *join_locals_share(struct join_locals *locals,
                                             const struct join_local *local, uint32_t span);
 
@@ -138,7 +142,8 @@ struct join_credit {
     const struct join_local *local; /* local tree of the span that the current sample names */
     uint64_t *times, *values;       /* timestamps and values of the current sample */
     uint64_t cap;                   /* capacity of `times` and of `values`, in elements */
-    /* number of samples that stay with the span that they name, because steps were short */
+    /* number of samples that stay assigned to the span that they name, because the limit of
+     * steps was reached */
     uint64_t n_cut;
 };
 
@@ -149,9 +154,9 @@ enum join_tree_place { JOIN_TREE_UNKNOWN, JOIN_TREE_ROOT, JOIN_TREE_EXACT_ROOT, 
 enum join_tree_place join_credit_place(struct join_credit *credit, const struct join_found *named);
 
 /* Defers the timestamps of a sample. `sample` contains the trace id and span id that the sample
- * names. `where` identifies where the sample was taken. The sample's item is held for
- * `waits_ms`. Returns false if there is not enough memory, or if the sample has more than
- * JOIN_TIMES_MAX timestamps but not one value for each. */
+ * names. `where` identifies where the sample was taken. The item of the sample is held for
+ * `waits_ms` milliseconds. Returns false if there is not enough memory, or if the sample has
+ * more than JOIN_TIMES_MAX timestamps but not one value for each. */
 bool join_credit_defer(struct join_credit *credit, const struct join_value_type *value_type,
                        const struct join_sample_view *view, const struct join_identity *where,
                        const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
@@ -165,8 +170,8 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
 
 /* Stores, for each timestamp of the sample, the number (from 1) of the span that was open at
  * that time: the named root or one of its descendants. Sets `*ret_times` to the timestamps,
- * which are valid until the next call. Returns false if the named span is not a root, or if
- * memory or steps are short. */
+ * which are valid until the next call. Returns false if the named span is not a root, if the
+ * limit of steps is reached, or if memory is short. */
 bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *view,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans);
@@ -199,9 +204,11 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
 struct join_infer {
     struct join_table *table;
     struct br_arena *arena;
-    struct br_map *slots; /* spans by set of threads, level and time slot, for the current item */
-    struct br_map *found; /* spans to which timestamps were assigned, for the current item */
-    /* threads and deferred records that were already processed for the current item */
+    /* maps a set of threads, a level and a time slot to spans; for the current item */
+    struct br_map *slots;
+    /* set of the spans to which timestamps were assigned; for the current item */
+    struct br_map *found;
+    /* set of the threads and deferred records that were already processed for the current item */
     struct br_map *shared;
     /* counter of time slots from which not all spans were read; may be NULL */
     double *cut;
@@ -214,8 +221,11 @@ struct join_infer {
     struct join_release_time release_time;
     uint64_t *times;
     uint64_t cap;
-    uint64_t steps; /* steps taken for the current item; above JOIN_STEPS_MAX nothing is inferred */
-    /* number of samples whose spans were not inferred, because steps or memory were short */
+    /* number of steps taken for the current item; when it exceeds JOIN_STEPS_MAX, no more spans
+     * are inferred */
+    uint64_t steps;
+    /* number of samples whose spans were not inferred, because the limit of steps was reached or
+     * memory was short */
     uint64_t n_cut;
 };
 
@@ -228,7 +238,8 @@ bool join_infer_may(const struct join_sample_view *view, const struct join_ident
 
 /* Stores, for each timestamp of the sample, the number of the span in which it was taken.
  * Numbers begin with 1; 0 means that no span or several spans match. Sets `*ret_times` to the
- * timestamps, which are valid until the next call. Returns false if memory or steps are short. */
+ * timestamps, which are valid until the next call. Returns false if the limit of steps is
+ * reached or memory is short. */
 bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *view,
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans);

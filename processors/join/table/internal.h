@@ -23,11 +23,12 @@
 /* number of slots of a hash table of services, of which at most about half are used */
 #define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
 #define LARGE_PAGE ((uintptr_t)2 << 20) /* size of a large page, in bytes */
-/* first position in a ring; because of it, position 0 is before every tail */
+/* position at which a ring begins; it is greater than 0, so that position 0 is before every tail */
 #define RESERVED 256u
 /* largest ring, in bytes: a quarter of the range of a slot's position */
 #define RING_MAX (1ull << 33)
-/* number of bytes entered while all buckets are swept once: half the range of a slot's position */
+/* after this number of entered bytes, every bucket has been swept once: half the range of a
+ * slot's position */
 #define SWEEP_BYTES (1ull << 34)
 
 /* A bucket of the hash table of span ids; it is one cache line. Slots are filled in circular
@@ -100,8 +101,8 @@ struct record {
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 _Static_assert(sizeof(struct record) + sizeof(struct join_deferred) == 160, "as in the README");
 
-/* Where a span ran, as hashes (struct join_identity). If a span can be found by its thread, this
- * is at the end of its record. */
+/* Where a span ran, as hashes (struct join_identity). If a span can be found by its thread, a
+ * struct location is at the end of its record. */
 struct location {
     uint32_t process, service, runtime, places[JOIN_PLACES], spare;
     /* places of the previous records in two chains of the thread: by its id, and by its name */
@@ -147,7 +148,7 @@ struct shard {
      * types[0].waiting */
     uint32_t free_totals;
     uint64_t n_spans, n_pending; /* numbers of spans and of pending records in the ring */
-    uint64_t retained;           /* bytes of retained records in the ring */
+    uint64_t retained;           /* total size of the retained records in the ring, in bytes */
     /* number of bytes of the ring for which pages have been made or are being made */
     uint64_t paged;
     bool has_bucket_pages; /* the pages of `buckets` have been made (join_table_pages_make) */
@@ -346,7 +347,7 @@ static inline struct location *join_record_location(const struct record *record)
                                        sizeof(struct location));
 }
 
-/* --- Totals: under the shard's lock ----------------------------------------------------------- */
+/* --- Functions for totals, called under the shard's lock -------------------------------------- */
 
 static inline bool join_shard_has_totals(const struct shard *shard)
 {

@@ -7,12 +7,12 @@
  * ring per shard, oldest first. When a ring is full, its oldest records are evicted. The span id
  * selects the shard. The trace id is not used for this, because a label of a sample often contains
  * only a span id. A lookup reads one bucket of ten slots (a cache line) and occasionally the
- * neighbouring bucket. A slot is free as soon as its record has been evicted, which is found by the
- * position of the record.
+ * neighbouring bucket. A slot is free as soon as its record has been evicted, which the position of
+ * the record shows.
  *
  * A sample may arrive before its span. The totals of such a sample are stored in a *pending*
  * record, which has no name. When the span arrives, it takes over the totals. A pending record is
- * stored until no sample has arrived for one window.
+ * stored until no sample has arrived for it for one window.
  *
  * A sample with timestamps may have been taken in a span below the one that it names, or may not
  * name a span. The timestamps of such a sample are *deferred*: the table stores them, and assigns
@@ -83,14 +83,16 @@ struct join_value_type {
 
 /* The sums of all samples that were taken in one span. */
 struct join_totals {
-    /* time that samples measured, in nanoseconds, by measure; JOIN_OTHER has no time */
+    /* time that samples measured, in nanoseconds, for each measure (enum join_measure);
+     * JOIN_OTHER has no time */
     uint64_t time_ns[JOIN_OTHER];
-    uint32_t count[JOIN_MEASURES]; /* number of samples, by measure */
+    uint32_t count[JOIN_MEASURES]; /* number of samples for each measure */
     /* profile types of the samples, in the order in which their first samples arrived */
     struct {
         uint16_t type; /* number of the profile type; meaningless unless `used` is set */
         bool used;
-        /* number of samples that arrived before their span and are not counted in a metric yet */
+        /* number of samples that arrived before their span and have not been counted in a metric
+         * yet */
         uint32_t waiting;
     } types[JOIN_SPAN_TYPES];
     uint64_t allocated_bytes; /* number of bytes that the samples of allocation profiles measured */
@@ -194,7 +196,7 @@ struct join_entries {
     const struct join_attributes *attributes;
 };
 
-/* What one sample adds to the totals of its span. */
+/* The amounts that one sample adds to the totals of its span. */
 struct join_sample {
     const uint8_t *trace_id; /* trace id (16 bytes), or NULL if only the span id is known */
     const uint8_t *span_id;  /* span id (8 bytes) */
@@ -260,7 +262,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
                                   bool threads, bool shared);
 void join_table_free(struct join_table *table);
 
-/* A range of the table's memory whose pages are to be made. */
+/* A range of the table's memory for which the kernel should allocate pages. */
 struct join_pages {
     void *at;   /* first byte of the range */
     size_t len; /* length of the range, in bytes */
@@ -269,9 +271,10 @@ struct join_pages {
     bool at_random;
 };
 
-/* Selects the next range of the table's memory whose pages should be made before they are used:
- * first the index, then the next quarter of each ring. Pages that are made ahead can be large.
- * Large pages make entering spans 5 % faster, but making one may take milliseconds.
+/* Selects the next range of the table's memory whose pages should be made (allocated by the
+ * kernel) before they are used: first the index, then the next quarter of each ring. Pages that
+ * are made in advance can be large pages. Large pages make entering spans 5 % faster, but making
+ * one may take milliseconds.
  *
  * Returns false if no pages are needed now, or if another thread is making pages. If it returns
  * true, call join_table_pages_make in any thread and then join_table_pages_end, both before the
@@ -336,7 +339,7 @@ struct join_deferred {
     uint8_t measure;
     bool counts, allocates;
     bool has_value; /* the sample has values */
-    /* the sample does not name a span, so it is stored under ids made of its thread */
+    /* the sample does not name a span, so it is stored under ids that are made of its thread */
     bool of_thread;
     bool held;                    /* the sample's item is held before it is released */
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
@@ -387,8 +390,8 @@ void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
 /* Returns true if timestamps were deferred during the last window. */
 bool join_table_any_deferred(const struct join_table *table, uint64_t now_ms);
 
-/* Returns what `n_times` of the deferred timestamps add to the totals of a span. `value` is the
- * sum of the values of these timestamps. */
+/* Returns the amounts that `n_times` of the deferred timestamps add to the totals of a span.
+ * `value` is the sum of the values of these timestamps. */
 struct join_sample join_deferred_sample(const struct join_deferred *deferred, uint64_t value,
                                         uint64_t n_times);
 
@@ -525,15 +528,15 @@ static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_
     return runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
 }
 
-/* A set of threads: all threads with a given id or name, in all processes with a given id, in
- * any place. The hashes are never 0. */
+/* A set of threads: all threads that have a given id or name and whose process has a given id,
+ * in any place. The hashes are never 0. */
 struct join_threads {
     enum join_thread_key key;
     uint32_t thread;  /* hash of the thread's id or name, as `key` indicates */
     uint32_t process; /* hash of the process id */
 };
 
-/* Spans of threads are indexed by time. Level n contains spans that last up to
+/* The spans of each thread are indexed by time. Level n contains spans that last up to
  * 2^join_level_shift(n) nanoseconds, so the limit of each level is four times that of the
  * previous one. Time is divided into slots of that length. A span that was open at a given time
  * therefore began in the slot of that time or in the slot before it. */
@@ -549,27 +552,27 @@ static inline unsigned join_level_shift(unsigned level)
 uint32_t join_table_levels(const struct join_table *table);
 
 /* Copies spans of these threads and this level that began in `slot` (time >> join_level_shift),
- * newest first and at most JOIN_NEIGHBOURS_MAX. Returns their number. The table must find spans
- * by thread. */
+ * newest first and at most JOIN_NEIGHBOURS_MAX. Returns their number. The table must have been
+ * created with `threads`. */
 unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
                                unsigned level, uint64_t slot, struct join_neighbour *out,
                                struct join_search *ret);
 
-/* Returns the latest end of the evicted spans of these threads at one of the places (hashes; 0:
- * unknown). For times before the result, some spans may be unknown. The result may be later than
- * the true end, because hashes can collide. If `early` is true, considers only spans that were
- * evicted within the window for lack of room. */
+/* Returns the latest end of the evicted spans of these threads that ran at one of the places
+ * (hashes; 0: unknown). For times before the result, some spans may be unknown. The result may
+ * be later than the true end, because hashes can collide. If `early` is true, considers only
+ * spans that were evicted within the window for lack of room. */
 uint64_t join_table_known_since(const struct join_table *table, const struct join_threads *threads,
                                 const uint32_t places[JOIN_PLACES], bool early);
 
 /* Removes records about two windows after they arrived. Samples that arrive between one and two
- * windows after their span are reported as too late. Samples whose span never arrived count as
- * unknown. Reads at most 8192 records. Returns true if it has read that many, so that there may
- * be more. */
+ * windows after their span are reported as too late. Samples whose span never arrived are
+ * counted as unknown. Reads at most 8192 records. Returns true if it has read that many, so that
+ * there may be more. */
 bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *tally);
 
-/* Returns the number of a profile type's name, which is the same for all workers. Returns
- * JOIN_TYPES - 1 if there are too many types. */
+/* Returns the number of a profile type's name, which is the same for all workers. If there are
+ * too many types, returns the highest number, JOIN_TYPES minus 1. */
 uint16_t join_table_type(struct join_table *table, const char *name, size_t len);
 /* Returns the name of the profile type with this number, zero-terminated and valid until the
  * table is freed. */
@@ -605,8 +608,8 @@ bool join_table_value(struct join_table *table, unsigned key, const void *value,
                       size_t max);
 
 /* Returns the number of a function name, which is the same for all workers, or
- * JOIN_FUNCTION_OTHER if there are too many. Only the first JOIN_VALUE_MAX bytes of a name
- * count. */
+ * JOIN_FUNCTION_OTHER if there are too many. Only the first JOIN_VALUE_MAX bytes of a name are
+ * compared. */
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len);
 
 /* Returns the name of the function with this number. The name is valid until the table is freed. */
@@ -616,11 +619,11 @@ const char *join_table_function_name(struct join_table *table, uint32_t number, 
  * bytes that identify the series. */
 bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max);
 
-/* Returns the hash of a text with the table's secret, never 0. */
+/* Returns the hash of a text, which depends on the table's secret and is never 0. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
 
-/* Returns the hash of an integer with the table's secret, never 0. The hash equals that of the
- * integer's decimal digits. */
+/* Returns the hash of an integer, which depends on the table's secret and is never 0. The hash
+ * equals that of the integer's decimal digits. */
 uint32_t join_table_hash_int(const struct join_table *table, int64_t value);
 
 /* Returns the hash of an AnyValue that is a text or an integer. Returns 0 if the value has
@@ -638,8 +641,8 @@ struct join_progress {
     _Atomic bool spans, samples, named, ambiguous, inferable, common, joined;
 };
 
-/* Sets the flag `*it`. The flag is read first: usually it is set already, and writing would slow
- * down other workers. */
+/* Sets the flag `*it` to true. The flag is read first: usually it is set already, and writing
+ * would slow down other workers. */
 static inline void join_progress_note(_Atomic bool *it)
 {
     if (!*it)
