@@ -48,7 +48,7 @@ const char *br_path_join(char out[192], const char *path, const char *name);
  * need not compose an error. */
 bool br_errs_full(struct br_errs *errs);
 
-/* Adds an error for memory that has run out, and returns BR_ENOMEM. Returns BR_ENOMEM. */
+/* Adds an error for memory that has run out, and returns BR_ENOMEM. */
 int br_errs_no_memory(struct br_errs *errs);
 /* clang's static analyzer must know that the function does not return 0. */
 #ifdef __clang_analyzer__

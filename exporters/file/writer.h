@@ -55,8 +55,9 @@ struct file_writer *file_writer_new(const struct file_writer_config *config);
 void file_writer_free(struct file_writer *writer);
 const char *file_writer_path(const struct file_writer *writer);
 
-/* Opens the file, or shares the writer that another worker has opened. A FIFO is opened even if
- * no process reads from it. Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM with a message. */
+/* Opens the file, or shares the writer that another worker has opened. Succeeds even if the
+ * path is a FIFO from which no process reads. Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM with a
+ * message. */
 int file_writer_open(struct br_host *host, const struct file_writer_config *config,
                      struct file_writer **ret, struct br_err *err);
 /* Releases a worker's reference to the writer. Accepts NULL. */

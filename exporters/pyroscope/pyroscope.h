@@ -156,9 +156,8 @@ bool pyroscope_labels_make(struct pyroscope_labels *pyroscope_labels,
  *
  * Each request contains one profile. The request is an item with one part, a `series` field
  * (pyroscope_part_make). Pyroscope 2.x stores the profiles of a request one by one, and its error
- * does not name the profiles that it has stored. The reason is that The reason is that Connect
- * returns only the innermost error. A retry of a request with several profiles would store some of
- * them twice.
+ * does not name the profiles that it has stored, because Connect returns only the innermost error.
+ * A retry of a request with several profiles would store some of them twice.
  *
  * A profile that the server rejects is dropped with the reason "profile_rejected".
  */

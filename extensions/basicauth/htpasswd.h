@@ -42,6 +42,6 @@ size_t basicauth_htpasswd_count(const struct htpasswd *htpasswd);
  * for an unknown user as for a known one. */
 bool basicauth_htpasswd_check(struct htpasswd *htpasswd, const char *name, const char *password);
 
-/* Returns true if a check may take milliseconds, which is the case unless all passwords are
- * stored as plain text. */
+/* Returns true if a check may take milliseconds, which is the case if at least one user has a
+ * hash of crypt(3) or Apache's MD5. */
 bool basicauth_htpasswd_is_costly(const struct htpasswd *htpasswd);

@@ -13,8 +13,8 @@
  *
  * - QUERY_FLAME_NODES_MAX: maximum number of nodes of a flame graph in memory
  * - QUERY_FLAMEBEARER_NODES_MAX: default number of nodes in a response, as in Pyroscope
- * - QUERY_BRAID_NODES_MAX: default number of nodes in a response of Braid's own API, whose web page
- * needs most nodes to compute totals of functions
+ * - QUERY_BRAID_NODES_MAX: default number of nodes in a response of Braid's own API; the web page
+ *   computes the totals of functions from these nodes
  * - QUERY_FLAMEBEARER_NODES_TOP: maximum number that a client may request, as in Pyroscope */
 #define QUERY_FLAME_NODES_MAX 262144
 #define QUERY_FLAMEBEARER_NODES_MAX 8192

@@ -104,8 +104,7 @@ bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *reques
 
 /* Reads an encoded PushRequest into the upload's builder. As in Pyroscope, a malformed profile,
  * or a series with invalid labels, is left out without affecting the others. Returns the same
- * codes as br_profile_read, and BR_EINVAL if everything was left out. BR_EINVAL if everything
- * was left out. */
+ * codes as br_profile_read, and BR_EINVAL if everything was left out. */
 int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, size_t len);
 
 /* --- Responses (reply.c) ---------------------------------------------------------------------- */

@@ -78,9 +78,9 @@ static inline void *br_hex_encode(const uint8_t *data, size_t len, void *out)
     return p;
 }
 
-/* Decodes percent-encoding (RFC 3986 section 2.1). With `plus`, "+" becomes a blank, as in HTML
- * forms. `out` needs `len` bytes and may be `text`. Returns the decoded length, or -1 if a "%"
- * is not followed by two hex digits. */
+/* Decodes percent-encoding (RFC 3986 section 2.1). If `plus` is true, "+" becomes a blank, as in
+ * HTML forms. `out` must have room for `len` bytes, and may be `text` itself. Returns the
+ * decoded length, or -1 if a "%" is not followed by two hex digits. */
 static inline long br_percent_decode(const char *text, size_t len, bool plus, char *out)
 {
     size_t n = 0;
@@ -109,7 +109,7 @@ static inline size_t br_utf8_size(uint32_t code_point)
     return code_point < 0x10000 ? 3 : 4;
 }
 
-/* Writes a code point of at most 0x10ffff as UTF-8. Returns the number of bytes. */
+/* Writes a code point of at most 0x10ffff as UTF-8. Returns the number of bytes written. */
 static inline size_t br_utf8_encode(uint32_t code_point, char out[BR_UTF8_MAX])
 {
     size_t n = br_utf8_size(code_point);

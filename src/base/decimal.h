@@ -27,7 +27,7 @@ bool br_decimal_parse(const char *text, size_t len, uint64_t max, uint64_t *ret)
  * the text has another form, or does not fit into an int64_t. */
 bool br_decimal_parse_signed(const char *text, size_t len, int64_t *ret);
 
-/* Reads the digits after a decimal point, moves `*p` past them, and returns their value as a share
- * of `unit`, rounded down: "25" of 1000 is 250. Without digits, returns 0. Digits after the 18th
- * are ignored. */
+/* Reads the digits after a decimal point, moves `*p` past them, and returns their value as a
+ * share of `unit`, rounded down. For example, "25" is 250 if `unit` is 1000. Returns 0 if there
+ * are no digits. Digits after the 18th are ignored. */
 uint64_t br_decimal_fraction(const char **p, const char *end, uint64_t unit);

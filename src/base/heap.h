@@ -71,5 +71,5 @@ static inline bool br_heap_is_less(const void *one, const void *other, const voi
     return *(const int64_t *)one < *(const int64_t *)other;
 }
 
-/* The kind of a heap of int64_t whose first entry is the least. */
+/* The kind of a heap of int64_t whose first entry is the smallest. */
 static const struct br_heap_kind br_heap_least = {sizeof(int64_t), br_heap_is_less, NULL};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes the log: one line of text or JSON per message, to stderr. Each node has a logger, named by
- * its place in the graph (`traces/exporter/otlp/tempo`). All functions are thread-safe. A line is
- * one write and contains no control characters (C0, DEL, C1, Unicode's marks of line and
- * direction). In place of control characters, JSON has \uXXXX and text has blanks. Invalid UTF-8
- * becomes U+FFFD.
+ * its place in the graph (`traces/exporter/otlp/tempo`). All functions are thread-safe. Each line
+ * is written with one call of write() and contains no control characters (C0, DEL, C1, Unicode's
+ * marks of line and direction). Control characters are replaced: by \uXXXX in JSON, and by blanks
+ * in text. Invalid UTF-8 becomes U+FFFD.
  *
  * Between br_log_start and br_log_stop, logging never blocks: lines are queued in order in a ring
  * of 256 KiB, and a separate thread writes them. When the ring is full, lines are dropped and
@@ -38,13 +38,13 @@ void br_log_setup(enum br_log_level level, bool json, int fd);
 
 /* Starts the thread that writes the log. If the process crashes (SIGSEGV, SIGABRT and similar
  * signals), a handler writes the lines left in the ring as far as that does not block. Returns
- * false if the thread cannot be created; lines are then written as before. Call it once, before
- * any other thread runs. */
+ * false if the thread cannot be created; the calling threads then still write their lines. Call
+ * it once, before any other thread runs. */
 bool br_log_start(void);
 
-/* Ends the thread once it has written everything, and returns true. Returns false if that takes
- * longer than `wait_ms`: the remaining and all later lines then count as dropped, and nothing
- * waits for the thread any more. Call it after all other threads have ended. */
+/* Ends the thread as soon as it has written all lines, and returns true. Returns false if that
+ * takes longer than `wait_ms`: the remaining and all later lines then count as dropped, and
+ * nothing waits for the thread any more. Call it after all other threads have ended. */
 bool br_log_stop(uint64_t wait_ms);
 
 /* Returns the number of lines dropped since the process started. Any thread may call it. */

@@ -75,7 +75,7 @@ bool br_memory_fits(struct br_memory *memory, size_t more);
  * intake limit, but not the hard limit. */
 bool br_memory_sends(struct br_memory *memory, size_t more);
 
-/* Returns true if the process holds more than the hard limit. The caller should then begin no
+/* Returns true if the process holds more than the hard limit. The caller should then not begin
  * work that can wait. */
 bool br_memory_is_over(struct br_memory *memory);
 

@@ -47,8 +47,9 @@ long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size);
  * the text is not hex, is too long, or is all zeros. */
 bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
 
-/* Decodes base64 with the standard or the URL alphabet and optional padding. `out` needs len / 4
- * * 3 + 3 bytes. Returns the number of bytes, or -1 if the text is not base64. */
+/* Decodes base64 with the standard or the URL alphabet and optional padding. `out` must have
+ * room for 3 * (len / 4) + 3 bytes. Returns the number of bytes, or -1 if the text is not
+ * base64. */
 long br_base64_decode(const char *text, size_t len, uint8_t *out);
 
 /* Parses a number in base 2 to 16, in either case, up to the end of the string. If `negative` is
@@ -61,8 +62,8 @@ bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret
 size_t br_utf8_valid(const uint8_t *data, size_t len);
 
 /* Copies `len` bytes to `out`, replacing each byte that does not start a valid sequence by
- * U+FFFD. `out` needs up to three times `len` bytes; NULL: nothing is copied. Returns the length
- * of the result, which is `len` for valid text. */
+ * U+FFFD. `out` must have room for three times `len` bytes; NULL: the length is computed, but
+ * nothing is copied. Returns the length of the result, which is `len` for valid text. */
 size_t br_utf8_replace(const uint8_t *data, size_t len, uint8_t *out);
 
 /* Returns the edit distance of two strings (insert, delete, replace, swap of neighbours),

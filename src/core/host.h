@@ -24,8 +24,8 @@ struct br_client;
 struct br_client_config;
 struct br_loop;
 
-/* Work for the end of the loop iteration. The structure is a member of the object that `fn`
- * works on. */
+/* Work that is run at the end of the loop iteration. The structure is a member of the object
+ * that `fn` works on. */
 struct br_deferred {
     struct br_list link;
     void (*fn)(struct br_deferred *deferred);
@@ -48,7 +48,7 @@ struct br_work {
     void (*done)(struct br_work *work);
     void *impl; /* private data of the host that runs the work */
     enum br_work_kind kind;
-    bool cancelled; /* br_host_work_cancel was called before a thread called `run` */
+    bool cancelled; /* true: br_host_work_cancel was called before a thread called `run` */
 };
 
 struct br_host_ops {
@@ -57,8 +57,8 @@ struct br_host_ops {
     uint64_t (*unix_ns)(struct br_host *host);
     /* returns the CPU time of the process, user and system, in nanoseconds */
     uint64_t (*cpu_ns)(struct br_host *host);
-    /* Opens a listener, or shares one that is open (net/server.h). Every worker calls it with
-     * equal configs. */
+    /* Opens a listener, or shares one that is open (net/server.h). Every worker must call this
+     * function with an equal config. */
     int (*serve)(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
     /* Creates a client (net/client.h). Succeeds even if the endpoint does not answer. */
@@ -90,10 +90,10 @@ struct br_host {
     /* loops of all workers, by worker number; NULL: there is only one worker */
     struct br_loop *const *loops;
     struct br_shed shed;
-    /* a dry run of the start: no file is opened for writing, nothing outside is changed, and no
-     * timer fires */
+    /* true: this is a dry run of the start, in which no file is opened for writing, nothing
+     * outside is changed, and no timer fires */
     bool checking;
-    bool draining; /* the shutdown has begun: the graph accepts no new data */
+    bool draining; /* true: the shutdown has begun, and the graph accepts no new data */
     /* struct br_shared: objects that all workers of one service use (core/shared.h) */
     void *shared;
 };
@@ -119,7 +119,8 @@ void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
  * again before it arms any other timer. Returns false if memory is short. */
 bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
-/* Queues `deferred` for the end of this loop iteration. Has no effect if it is queued already. */
+/* Queues `deferred` for the end of this loop iteration. Has no effect if `deferred` is already
+ * queued. */
 void br_host_defer(struct br_host *host, struct br_deferred *deferred,
                    void (*fn)(struct br_deferred *deferred));
 void br_host_defer_cancel(struct br_deferred *deferred);
@@ -179,7 +180,8 @@ struct br_trimmer {
     struct br_timer look;
     uint64_t seen_bytes, work_bytes;
     unsigned seen_trims; /* number of trims (br_memory_trims) at the last check */
-    double *trims;       /* value of the metric braid_memory_trims, which counts the trims */
+    /* value of the metric braid_memory_trims, which counts the trims of memory */
+    double *trims;
 };
 
 /* Starts the checks. The trimmer must not move until br_trimmer_stop. */

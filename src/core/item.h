@@ -14,9 +14,9 @@
  * pending records as sent, rejected, dropped or stored; br_item_finish reports the rest, according
  * to the outcome. See core/pending.h.
  *
- * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing stores
- * the outcome and queues the callback for the end of the loop iteration; the callback is never
- * called at once.
+ * Rules: consume(item) always takes ownership of the item. An item is finished exactly once.
+ * Finishing stores the outcome and queues the callback for the end of the loop iteration; the
+ * callback is never called at once.
  */
 #pragma once
 
@@ -162,7 +162,8 @@ enum br_item_state {
  * whether the parent gets the outcome. */
 enum br_item_kind {
     BR_ITEM_WHOLE, /* an item without a parent: its pending records are rejected */
-    /* a part of its parent: the parent takes the pending records back and folds the outcome */
+    /* a part of its parent: the parent takes the pending records back and merges the outcome
+     * into its own */
     BR_ITEM_PIECE,
     /* one try at delivering its parent: the parent takes the pending records back; only the
      * callback gets the outcome */
@@ -207,7 +208,8 @@ struct br_item {
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
     /* profiles: at least one time in them is before 1971 (otlp/edit/edit.h) */
     bool odd_times;
-    /* monotonic milliseconds when its oldest data was received; 0: unknown */
+    /* time at which the item's oldest data was received, in milliseconds of the monotonic clock;
+     * 0: unknown */
     uint64_t received_ms;
     /* Profiles: number of samples by type (otlp/sample_types.h), allocated in the arena. The
      * receiver that reads the item sets the field and uses it to count the samples. NULL:
@@ -265,7 +267,7 @@ void br_item_answered(const struct br_item *item);
  * of the item. Returns 0, BR_ENOMEM, or BR_EFULL if the item has four million parts. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
-/* Notes that `into` contains data of `from`: it is at least as old as `from`. */
+/* Notes that `into` contains data of `from`, so that `into` is at least as old as `from`. */
 void br_item_note_age(struct br_item *into, const struct br_item *from);
 
 /* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and
@@ -312,7 +314,7 @@ int br_item_write(const struct br_item *item, struct br_rope *out);
 struct br_item *br_item_twin(const struct br_item *item);
 
 /* Returns a child that refers to all parts of `item` and takes its pending records, for one try
- * at delivering it. `done` is called with the outcome of the child, which is not folded into
+ * at delivering it. `done` is called with the outcome of the child, which is not merged into
  * that of `item`. Unless the outcome is BR_DONE, the pending records return to `item` before
  * `done` is called. Returns NULL if memory is short. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
@@ -370,15 +372,15 @@ enum br_result {
 };
 
 /* Reports the result of `count` of the item's pending records to the ledger. `reason` is a
- * constant that names why the records were dropped; NULL for other results. */
+ * constant that states why the records were dropped; NULL for other results. */
 void br_item_report(struct br_item *item, enum br_result result, const char *reason,
                     uint32_t count);
 
-/* Finishes the item. The owner calls this function exactly once and must not use the item
- * afterwards. With BR_DONE the pending records are reported as sent, except for n_rejected of
- * them, which are dropped with the reason "partial_success". With other outcomes the pending
- * records are handled as the item's kind requires (enum br_item_kind): they return to the
- * parent, are rejected, or stay in the item. */
+/* Finishes the item. The owner calls this function exactly once, and must not use the item
+ * afterwards. If the outcome is BR_DONE, the pending records are reported as sent, except for
+ * n_rejected of them, which are dropped with the reason "partial_success". With other outcomes
+ * the pending records are handled as the item's kind requires (enum br_item_kind): they return
+ * to the parent, are rejected, or stay in the item. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
 /* br_item_done, br_item_retry and br_item_reject finish the item as br_item_finish does, with
@@ -387,8 +389,8 @@ void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);
 
-/* Calls the callback of a finished item, folds the item into its parent and frees it. Called
- * only by the host. */
+/* Calls the callback of a finished item, merges its outcome into that of its parent, and frees
+ * the item. Called only by the host. */
 void br_item_complete(struct br_item *item);
 
 /* Frees an item that was never given to a consumer. The item's pending records are rejected. */

@@ -56,8 +56,8 @@ void br_metrics_free(struct br_metrics *metrics);
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
-/* Returns a histogram. Creates it if it does not exist. `bounds` must live as long as the
- * process, and be equal for all histograms of one name. */
+/* Returns a histogram. Creates the histogram if it does not exist. `bounds` must live as long as
+ * the process, and be equal for all histograms of one name. */
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds);
 void br_histogram_observe(struct br_histogram *histogram, double value);
@@ -101,7 +101,7 @@ struct br_ledger {
 
 /* Creates the metrics of the ledger: braid_exporter_* if `exporter` is an id, braid_ledger_* if
  * it is NULL. Returns 0, or BR_ENOMEM if one of the metrics could not be created, because the
- * sum would then be wrong. */
+ * sums of the ledger would then be wrong. */
 int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const char *exporter);
 
 /* Counts `count` records that were dropped for a reason ("lagging", "retries_exhausted", ...). */

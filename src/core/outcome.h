@@ -53,7 +53,7 @@ struct br_outcome br_outcome_retry(enum br_status status, uint32_t delay_ms, con
 struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Folds the outcome of a child into that of its parent. The parent gets the worse verdict with
+/* Merges the outcome of a child into that of its parent. The parent gets the worse verdict with
  * its sentence, the sum of the rejected counts, and the longer delay. */
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 

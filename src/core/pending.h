@@ -30,8 +30,8 @@
  * move, move all records back. */
 bool br_pending_move(struct br_pending *into, struct br_pending *from, uint32_t count);
 
-/* Reports the result of up to `count` records. `reason` is a constant that names why the records
- * were dropped; NULL for other results. */
+/* Reports the result of up to `count` records. `reason` is a constant that states why the
+ * records were dropped; NULL for other results. */
 void br_pending_report(struct br_pending *pending, struct br_host *host, enum br_signal signal,
                        enum br_result result, const char *reason, uint32_t count);
 

@@ -4,7 +4,7 @@
  * Profiles go first: half of the profiles still describe a program, but half of a trace is useless.
  *
  * The first two steps drop a share of the profiles, after they were read and counted ("shed" in the
- * ledger). Asking for a retry would only bring the same load again. The last two steps refuse
+ * ledger). Asking senders to retry would only bring the same load again. The last two steps refuse
  * requests before their bodies are read, with a retryable status. A refusal costs almost nothing,
  * and no data is lost if the overload is short.
  *

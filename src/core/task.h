@@ -12,9 +12,9 @@
  * | stopped | `run` has returned or is never called | will be called; br_task_is_cancelled |
  * | done | - | was called; the task may be released, or started again unless it was cancelled |
  *
- * `run` reads the struct and the data that it points to, which nobody may change until `done`.
- * Reference counts are not atomic: `run` may change only those of buffers in the task's pool.
- * `done` moves the result to the worker (br_buf_adopt, br_item_move).
+ * `run` reads the struct and the data that it points to, which nobody may change until `done` is
+ * called. Reference counts are not atomic: `run` may change only those of buffers in the task's
+ * pool. `done` moves the result to the worker (br_buf_adopt, br_item_move).
  *
  * br_task_stop may block as long as `run` does. The process limits that time by its shutdown
  * timeout.

@@ -27,7 +27,7 @@
 
 #define BR_PACKING_NOW (128u << 10)
 
-/* How an exporter packs its bodies. */
+/* Describes how an exporter packs (converts and compresses) its request bodies. */
 struct br_packing {
     /* Converts `plain`, before compression, into a new buffer that the caller owns. NULL: bodies
      * are not converted. Called in any thread: it may use only its arguments and must not change
@@ -62,8 +62,9 @@ struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_
  * before if the host has no threads. */
 void br_packing_job_start(struct br_packing_job *job);
 
-/* Cancels the job; `packed` is not called. If a thread has already begun the job, the thread
- * goes on and keeps the original body until the job ends. This function does not wait. */
+/* Cancels the job. The callback `packed` is not called. If a thread has already begun the job,
+ * the thread goes on and keeps the original body until the job ends. This function does not
+ * wait. */
 void br_packing_job_cancel(struct br_packing_job *job);
 
 /* --- Calls (call.c) --------------------------------------------------------------------------- */

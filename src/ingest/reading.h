@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A reading makes an item from a request's body: it decompresses the body, converts it to OTLP and
- * walks it.
+ * checks it (otlp/walk).
  *
  * A reading uses only its own fields. A reading can therefore run in the worker, or in a thread of
  * the pool if it would block the worker for long. Small bodies are read at once. If a body proves
@@ -129,10 +129,10 @@ int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
 void br_reading_free_bytes(struct br_reading *reading);
 
 /* Decompresses the body as `encoding` requires. br_reading_bytes then returns the result.
- * Returns the codes of br_reading_decompress. */
+ * Returns the same codes as br_reading_decompress. */
 int br_reading_unpack(struct br_reading *reading);
 
-/* --- At once, or in a thread ------------------------------------------------------------------ */
+/* --- Functions that run a reading at once, or in a thread ------------------------------------- */
 
 /* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. The item
  * and pieces that the callback leaves in `reading` are freed. `owner` is the argument of
@@ -155,9 +155,9 @@ struct br_reading_task {
     int rc;
 };
 
-/* Reads `how` with `read` at once, or in a thread if the input is too large to be read at once.
- * Calls `end` with the result, before this function returns or later. If memory is short, `end`
- * is called with BR_ENOMEM.
+/* Runs the reading `how` with the function `read`, at once, or in a thread if the input is too
+ * large to be read at once. Calls `end` with the result, before this function returns or later.
+ * If memory is short, `end` is called with BR_ENOMEM.
  *
  * Takes the reference to how->body (NULL: no body). If it was the only reference, the thread
  * owns the body. While a thread runs the reading, `*slot` points to its task; otherwise it is
@@ -187,7 +187,7 @@ void br_reading_wait_all(struct br_list *tasks);
  * before the next part. The parts become pieces of one item, like those of br_pieces_cut.
  */
 
-/* Reads a profile into the workbench's builder with br_profile_read. Returns the codes of
+/* Reads a profile into the workbench's builder with br_profile_read. Returns the same codes as
  * br_profile_read, with a message in reading->err.
  *
  * If the profile's format can be divided, the profile must be the only profile in the reading.

@@ -77,7 +77,8 @@ struct br_ingest_listener {
     /* HTTP config of the listener; NULL: the listener serves only gRPC */
     const struct br_http_config *http;
     size_t max_body;
-    bool drops_metadata; /* the option include_metadata is false: client metadata is not kept */
+    /* true: the option include_metadata is false, so client metadata is not kept */
+    bool drops_metadata;
 };
 
 struct br_upload;
@@ -127,8 +128,8 @@ void br_ingest_release(struct br_ingest *ingest);
  * ended. A transfer can outlive its client. */
 void br_ingest_drain(struct br_ingest *ingest);
 
-/* Starts listening. `what` ("grpc") is used in log lines and in the listener's name. Returns the
- * errors of br_host_ops.serve. */
+/* Starts listening. `what` ("grpc") is used in log lines and in the listener's name. Returns 0
+ * or an error of br_host_ops.serve. */
 int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
                      const char *what, struct br_server_config *config, struct br_err *err);
 
