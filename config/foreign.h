@@ -2,7 +2,8 @@
 /*
  * Lists components of the Collector that are not in Braid's registry: those that Braid has under
  * another name, those that change no data and can be left out, and those that Braid lacks. Names
- * and aliases are those of the Collector 0.155 to 0.165 and of its contrib distribution.
+ * and aliases are those of versions 0.155 to 0.165 of the Collector and of its contrib
+ * distribution.
  */
 #pragma once
 

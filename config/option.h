@@ -225,10 +225,10 @@ bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);
 /* --- Effective values: effective.c ------------------------------------------------------------ */
 
 /*
- * A tree of effective values contains every key of an option table. Keys without a value are null.
- * An absent section is `{enabled: false}`, because the key of the section alone would enable it.
- * Lists of maps, and keys that have no effect, are copied from the config file. If br_options_read
- * reads the tree, the resulting settings are the same.
+ * A tree of effective values contains every key of an option table. A key that has no value is null
+ * in the tree. An absent section is `{enabled: false}`, because the key of the section alone would
+ * enable it. Lists of maps, and keys that have no effect, are copied from the config file. If
+ * br_options_read reads the tree, the resulting settings are the same.
  */
 
 /* Returns the tree of effective values of `settings`, the struct described by `table` that was read

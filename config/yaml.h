@@ -30,7 +30,7 @@ struct br_yaml {
     /* the node is the value of a pair and starts on a later line than its key */
     bool own_line;
     bool flow; /* MAP, SEQ: the node is written in braces or brackets */
-    /* the node is an alias; `line` and `col` are those of its anchor's node */
+    /* the node is an alias; `line` and `col` are those of the node to which the alias refers */
     bool alias;
     int line, col; /* position of the node in its file, 1-based */
     /* range of the node in its file; all zero if the node is not from a file */

@@ -55,8 +55,8 @@ struct file_writer *file_writer_new(const struct file_writer_config *config);
 void file_writer_free(struct file_writer *writer);
 const char *file_writer_path(const struct file_writer *writer);
 
-/* Opens the file, or shares the writer that another worker has opened. Succeeds even if the
- * path is a FIFO from which no process reads. Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM with a
+/* Opens the file, or shares the writer that another worker has opened. Succeeds even if the path
+ * is a FIFO from which no process reads. Returns 0, or BR_EINVAL, BR_EIO or BR_ENOMEM with a
  * message. */
 int file_writer_open(struct br_host *host, const struct file_writer_config *config,
                      struct file_writer **ret, struct br_err *err);
@@ -91,9 +91,9 @@ const char *file_writer_reason(int error);
  * is too long. */
 bool file_backup_name(const char *path, uint64_t unix_ns, bool local_time, char out[PATH_MAX]);
 
-/* Removes rotated files that are more than `max_days` older than `unix_ns`. Also removes the
- * oldest rotated files if there are more than `max_backups`. If `max_days` or `max_backups` is
- * 0, there is no such limit. Ignores files that it cannot remove. */
+/* Removes rotated files that are more than `max_days` days older than `unix_ns`. Also removes
+ * the oldest rotated files if there are more than `max_backups`. If `max_days` or `max_backups`
+ * is 0, there is no such limit. Ignores files that it cannot remove. */
 void file_backups_prune(const char *path, uint64_t unix_ns, bool local_time, int64_t max_backups,
                         int64_t max_days);
 
@@ -120,10 +120,10 @@ struct file_groups *file_groups_open(struct br_host *host, const struct file_wri
 /* Releases a worker's reference to the groups. Accepts NULL. */
 void file_groups_close(struct br_host *host, struct file_groups *groups);
 
-/* Sets `*ret` to the writer for an attribute value. The writer is valid until file_groups_done.
- * Each worker may use one writer at a time. If more than `max_open` files are open, closes the
- * least recently used file. Any thread may call this. Returns 0, BR_ENOMEM, or BR_EINVAL if the
- * value is not a valid file name. */
+/* Sets `*ret` to the writer for an attribute value. The writer is valid until file_groups_done
+ * is called. Each worker may use one writer at a time. If more than `max_open` files are open,
+ * closes the least recently used file. Any thread may call this. Returns 0, BR_ENOMEM, or
+ * BR_EINVAL if the value is not a valid file name. */
 int file_groups_writer(struct file_groups *groups, const void *value, size_t len,
                        struct file_writer **ret);
 void file_groups_done(struct file_groups *groups, struct file_writer *writer);

@@ -22,7 +22,7 @@
  * Writes the profiles of items as pprofs (profiles in the pprof format). Small items are written at
  * once, in the worker. Larger items, and items that exceed a limit while they are written, are
  * written in a thread of the pool. The thread has its own writer and memory pool. While the thread
- * reads the item, nobody changes the item.
+ * reads the item, no other thread may change the item.
  *
  * Each pprof contains its own copy of the table entries and labels that it uses. Profiles that
  * share a dictionary, such as those of all processes of a host, therefore grow to several times
@@ -42,7 +42,7 @@
 #define PYROSCOPE_WORK_ROOM (8u << 20)
 
 /* Limit for the memory of all pprofs of an item, including the pprof being written, and of the
- * tables. The limit is PYROSCOPE_MEMORY_GROWTH times the item's size, plus
+ * writer's tables. The limit is PYROSCOPE_MEMORY_GROWTH times the item's size, plus
  * PYROSCOPE_MEMORY_ROOM. */
 #define PYROSCOPE_MEMORY_GROWTH 8
 #define PYROSCOPE_MEMORY_ROOM (16u << 20)
@@ -69,14 +69,16 @@ typedef bool pyroscope_written_fn(struct br_node *node, struct br_item *item, in
 /* Writes the pprofs of `item`, and takes ownership of the item. `writer` is used in the worker
  * only. `options` is copied. Its keep_label must be callable in any thread, and its max_work is
  * ignored. If memory is short, writing is retried as configured in `retry`, which is borrowed.
- * `list` contains the writings in progress. If no thread is needed, `written` is called before
- * this function returns. Returns false if memory is short; then the caller keeps the item. */
+ * `list` contains the conversions that are in progress. If no thread is needed, `written` is
+ * called before this function returns. Returns false if memory is short; then the caller keeps
+ * the item. */
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              struct br_pprof_writer *writer, const struct br_pprof_options *options,
                              const struct br_retry_config *retry, pyroscope_written_fn *written);
 
-/* Cancels all writings in `list`. The items of the writings are finished with BR_RETRY, and
- * `written` is not called. If a thread is running one of the writings, waits for it. */
+/* Cancels all conversions in `list`. The items of the conversions are finished with BR_RETRY,
+ * and `written` is not called. If a thread is running one of the conversions, waits for the
+ * thread. */
 void pyroscope_writing_cancel_all(struct br_list *list);
 
 /* --- Times ------------------------------------------------------------------------------------ */
@@ -170,7 +172,7 @@ struct pyroscope_push_config {
     const struct br_tls_config *tls;
     const char *proxy_url; /* URL of a proxy; NULL: the environment variables determine the proxy */
     const struct br_headers *headers;
-    /* id of the extension that adds credentials to requests; NULL: no extension adds any */
+    /* id of the extension that adds credentials to requests; NULL: no extension adds credentials */
     const char *authenticator;
     /* value of the Authorization header; NULL: the header is not sent */
     struct br_secret authorization;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads users and their passwords in the format of Apache's htpasswd: lines of `user:hash`. The
- * hash types are
+ * table lists the hash types:
  *
  * | type | prefix of the hash | cost of a check |
  * | bcrypt | $2a$, $2b$, $2y$ | high |

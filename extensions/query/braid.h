@@ -15,7 +15,7 @@
  * The figures of a span are the number of its samples and the sums of their values, by profile
  * type. Figures are computed for each query from the span ids in samples (braid_figures.c). The
  * local subtree of a span consists of the span and those descendants that are reached through spans
- * of the same service. The local subtree is the work done for the span in its own process.
+ * of the same service. The local subtree represents the work done for the span in its own process.
  */
 #pragma once
 
@@ -77,7 +77,7 @@ struct query_braid_types {
  * many types or memory runs out. */
 size_t query_braid_type(struct query_job *job, struct query_braid_types *types, const char *id);
 
-/* Returns true if the type is CPU time in nanoseconds. */
+/* Returns true if the profile type is CPU time in nanoseconds. */
 bool query_braid_is_cpu(const char *type_id);
 
 /* Returns the index of the profile type to show by default: CPU time, otherwise wall time,
@@ -135,11 +135,11 @@ struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, ui
 int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
                                struct query_selection *selection);
 
-/* Computes the figures `self` of all rows with a single query of the store. Returns 0, BR_EIO or
+/* Computes the field `self` of all rows with a single query of the store. Returns 0, BR_EIO or
  * BR_ENOMEM. */
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err);
 
-/* Computes the figures `subtree` of all rows of a trace from their figures `self`. Returns 0,
+/* Computes the field `subtree` of all rows of a trace from their fields `self`. Returns 0,
  * BR_EFULL or BR_ENOMEM. */
 int query_braid_sum_subtrees(struct query_braid_rows *rows);
 

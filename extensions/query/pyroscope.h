@@ -9,13 +9,14 @@
 #include "extensions/query/selection.h"
 #include "querier/v1/querier.pb-c.h"
 
-/* Sets the range of `selection`. `start` and `end` are Unix milliseconds, both inclusive; an
- * `end` of 0 means no end. On failure, calls query_job_fail with status 400 and returns false. */
+/* Sets the time range of `selection`. `start` and `end` are Unix milliseconds, both inclusive;
+ * an `end` of 0 means no end. On failure, calls query_job_fail with status 400 and returns
+ * false. */
 bool query_pyroscope_range(struct query_job *job, int64_t start, int64_t end,
                            struct query_selection *selection);
 
-/* Sets the type, selector and range of `selection`. On failure, calls query_job_fail and returns
- * false. */
+/* Sets the profile type, label selector and time range of `selection`. On failure, calls
+ * query_job_fail and returns false. */
 bool query_pyroscope_select(struct query_job *job, const char *type, const char *selector,
                             int64_t start, int64_t end, struct query_selection *selection);
 
@@ -36,8 +37,8 @@ void query_pyroscope_select_heatmap(struct query_job *job);
 /* --- Connect ---------------------------------------------------------------------------------- */
 
 /*
- * Reads requests and writes responses of the Connect protocol, unary calls only. A request and its
- * response are both protobuf (`application/proto`), or both are the JSON mapping of protobuf
+ * Reads requests and writes responses of the Connect protocol, for unary calls only. A request and
+ * its response are both protobuf (`application/proto`), or both are the JSON mapping of protobuf
  * (`application/json`). Source: connectrpc.com/docs/protocol.
  */
 

@@ -103,9 +103,9 @@ struct query_route {
     enum query_errors errors;
     bool on_loop;  /* the handler is short and needs no store, so it runs on the loop */
     bool no_store; /* the handler runs in a thread, but job->store is NULL */
-    /* The response is a stream. `handle` is called repeatedly, `again_ms` after the end of each
-     * call, and appends a piece to `out`. `handle` is not called while the store has no new
-     * data. The first call sets the status and headers. */
+    /* The response is a stream. `handle` is called repeatedly, `again_ms` milliseconds after the
+     * end of each call, and appends a piece to `out`. `handle` is not called while the store has
+     * no new data. The first call sets the status and headers. */
     bool stream;
     /* The response is a stream of existing data. `handle` is called again immediately, as fast
      * as the client reads. If a later call fails, or the server stops, the connection is closed
@@ -264,8 +264,9 @@ void query_job_gone(struct query_job *job);
  * sent. */
 size_t query_jobs_on(const struct query *query, const struct br_conn *conn);
 
-/* query_jobs_end_tail ends the tail that has been open for the longest. query_jobs_end_download
- * ends a download whose client reads too slowly. Both return true if they ended a job. */
+/* query_jobs_end_tail ends the tail that has been open for the longest time.
+ * query_jobs_end_download ends a download whose client reads too slowly. Both functions return
+ * true if they ended a job. */
 bool query_jobs_end_tail(struct query *query);
 bool query_jobs_end_download(struct query *query);
 

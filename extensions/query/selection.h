@@ -37,7 +37,7 @@ struct query_selection {
     uint64_t from_ns, until_ns;
     /* for query_selection_samples: value of `spans_together` in struct br_sample_filter */
     bool spans_together;
-    /* for query_selection_flame: leaves out samples without a stack, and adds up gauges instead
+    /* true: query_selection_flame leaves out samples without a stack, and adds up gauges instead
      * of averaging them over time */
     bool as_pyroscope;
     /* profile type of the samples; if its id is NULL, all types are selected */
@@ -90,8 +90,9 @@ int query_selection_add_query(struct query_job *job, struct query_selection *sel
 /* Writes the id of a profile in the form that query_selection_add_profile_text reads. */
 void query_profile_print(const struct query_profile *profile, char ret[QUERY_PROFILE_ID]);
 
-/* Makes the store's filter for a selection. A matcher of `span_name` becomes a matcher of
- * `span.name` if no series has the label `span_name`. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
+/* Makes the filter with which the store finds the samples of a selection. A matcher of
+ * `span_name` becomes a matcher of `span.name` if no series has the label `span_name`. Returns
+ * 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
 int query_selection_filter(struct query_job *job, const struct query_selection *selection,
                            struct br_sample_filter *ret);
 
@@ -99,15 +100,16 @@ int query_selection_filter(struct query_job *job, const struct query_selection *
  * (br_profile_type_is_gauge). */
 bool query_selection_is_average(const struct query_selection *selection);
 
-/* Adds the selected stacks to a flame. Samples without a stack are shown as QUERY_NO_STACK.
- * Gauges are averaged over the profiles of each process, and the averages are added up. If there
- * are too many stacks, the smallest are merged into BR_FLAME_OTHER, and job->store->note reports
- * the merge. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the selected stacks to a flame graph. Samples without a stack are shown as
+ * QUERY_NO_STACK. Gauges are averaged over the profiles of each process, and the averages are
+ * added up. If there are too many stacks, the smallest are merged into BR_FLAME_OTHER, and
+ * job->store->note reports the merge. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_selection_flame(struct query_job *job, const struct query_selection *selection,
                           struct br_flame *flame, struct br_err *err);
 
-/* Adds the selected stacks to the side flame->side, as Pyroscope does (as_pyroscope): functions
- * with equal names are merged. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the selected stacks to the side flame->side of a flame graph, as Pyroscope does
+ * (as_pyroscope): functions with equal names are merged. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO
+ * or BR_ENOMEM. */
 int query_selection_flame_by_name(struct query_job *job, const struct query_selection *selection,
                                   struct br_flame *flame, struct br_err *err);
 
@@ -124,8 +126,8 @@ int query_selection_samples(struct query_job *job, const struct query_selection 
  * up over processes.
  */
 
-/* Adds the stacks that the filter selects to the side flame->side. Values are averaged over the
- * profiles of each process in the range; profiles are distinguished by their times. Returns 0,
- * BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the stacks that the filter selects to the side flame->side of a flame graph. Values are
+ * averaged over the profiles of each process in the range; profiles are distinguished by their
+ * times. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_average_flame(struct query_job *job, const struct br_sample_filter *filter,
                         struct br_flame *flame, struct br_err *err);

@@ -73,7 +73,7 @@ bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *
  * Returns false if the list is full. On failure, sets `rc` and returns false. */
 bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t key_len,
                      const char *name, const char *type);
-/* Appends a name; it is a br_name_fn. */
+/* Appends a name; this function has the type br_name_fn. */
 bool query_tempo_put_name(const char *name, uint64_t count, void *arg);
 void query_tempo_put_names(struct query_tempo_names *names, const char *const *list, size_t count);
 
@@ -97,7 +97,7 @@ struct query_tempo_scan {
     /* true: `on_trace` receives whole traces. false: if the query can be evaluated on single
      * spans, `on_trace` receives each span as a separate trace */
     bool whole_traces;
-    /* Receives a trace, in which the matching spans are marked with `in`. Returns false to end
+    /* Receives a trace, in which the field `in` marks the matching spans. Returns false to end
      * the scan; on failure also sets `rc`. */
     bool (*on_trace)(struct query_tempo_scan *scan, struct br_traceql_trace *trace);
     void *arg;

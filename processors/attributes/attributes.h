@@ -15,7 +15,7 @@ struct attributes_config {
     struct br_strings headers;
     int apply_to; /* records to which the rules apply, an enum attributes_target */
     /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
-     * to 20 ns per byte */
+     * to 20 ns per byte of the item */
     uint64_t match_time;
 };
 

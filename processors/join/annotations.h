@@ -22,9 +22,10 @@
 
 struct join_additions {
     struct br_additions made;
-    /* by key number: string index of the key; 0: the key has not been added yet */
+    /* for each key number: string index of the key; 0: the key has not been added yet */
     uint32_t keys[JOIN_KEYS_MAX];
-    /* by key number: index of the attribute with the value `_other`; 0: not added yet */
+    /* for each key number: index of the attribute with the value `_other`; 0: the attribute has
+     * not been added yet */
     uint32_t others[JOIN_KEYS_MAX];
     struct br_map *seen; /* maps a key number and a value to the index of the attribute, plus 1 */
     /* memory was short, so the additions are incomplete and must not be used */

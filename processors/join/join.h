@@ -150,9 +150,9 @@ struct join_spent {
 void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
                            const struct join_spent *spent);
 
-/* Returns the resources used by all samples that name the span. The CPU time is that of samples
- * of CPU time or, without such samples, that of samples of CPU periods. Samples are counted in
- * the same way as in the attribute profile.sample_count. */
+/* Returns the CPU time, allocated bytes and number of all samples that name the span. The CPU
+ * time is that of samples of CPU time or, without such samples, that of samples of CPU periods.
+ * Samples are counted in the same way as in the attribute profile.sample_count. */
 struct join_spent join_spent_of(const struct join_totals *totals);
 
 /* --- The join --------------------------------------------------------------------------------- */
@@ -250,9 +250,9 @@ void join_count_tally(struct join *join, const struct join_tally *tally);
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 
-/* Returns the item's spans. If the receiver has not left them in the item, walks the item to
- * find them. Returns NULL if there are no spans or memory is short. The spans are valid until
- * the item's parts change. */
+/* Returns the item's spans. If the receiver has not stored the spans in the item, searches the
+ * item's bytes for them. Returns NULL if there are no spans or memory is short. The spans are
+ * valid until the item's parts change. */
 const struct br_span *join_spans_of(struct br_item *item);
 
 /* Starts a task that makes the kernel allocate pages of the table before spans are written to
@@ -284,7 +284,8 @@ enum join_pass {
     /* the only pass: adds totals, counts the samples, and writes attributes and links */
     JOIN_PASS_ONLY,
     JOIN_PASS_FIRST, /* the first of two passes: adds totals, and stores the results in `memo` */
-    /* the last of two passes: counts and writes, according to all spans that have arrived by now */
+    /* the last of two passes: counts the samples, and writes attributes and links, according to
+     * all spans that have arrived by now */
     JOIN_PASS_LAST,
 };
 

@@ -88,15 +88,15 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Reads what the values of a Profile mean: their type, unit and period. These fields are at the
- * beginning of the message. */
+/* Reads what the values of a Profile mean: their type, unit and period. `p` and `end` delimit
+ * the encoded Profile message. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                           const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* The links of an item. Links that contain more than their ids are parsed once. The caller
- * zeroes the struct and sets `view` and `arena`. */
+/* Stores the results of reading the links of an item. Links that contain more than their ids are
+ * parsed once. The caller zeroes the struct and sets `view` and `arena`. */
 struct join_links {
     const struct br_dictionary_view *view;
     struct br_arena *arena;
@@ -111,7 +111,7 @@ struct join_sample_view {
     const uint8_t *body, *end;
     /* ids that the sample names; NULL: the sample does not contain the id */
     const uint8_t *trace_id, *span_id;
-    /* index, in join_label_names, of the label name from which each id was read */
+    /* for each id: index, in join_label_names, of the label name from which the id was read */
     uint8_t trace_number, span_number;
     bool linked; /* true if the span id is from a link, not from a label */
     /* the sample's labels name several spans or traces; span_id and trace_id are then NULL */
@@ -138,9 +138,9 @@ static inline bool join_sample_view_is_timed(const struct join_sample_view *view
  * in `numbers`. Writes the pieces into `arena`, as fields of a Profile, and returns how many
  * there are.
  *
- * Returns 0 if there would be one piece, if the values do not belong to timestamps, or if there
- * is not enough memory. Also returns 0, and increments `*n_cut`, if the pieces would repeat too
- * much of the sample. */
+ * Returns 0 if there would be one piece, or if there is not enough memory. Also returns 0 if the
+ * sample has values, but not one for each timestamp. Also returns 0, and increments `*n_cut`, if
+ * the pieces would repeat too much of the sample. */
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
                                 const uint64_t *numbers, struct br_arena *arena,
                                 struct br_addition *ret, uint64_t *n_cut);

@@ -42,17 +42,18 @@ struct redact_walk {
 
     /* The fields from `view` to `removed` are used for profiles only; otherwise `view` is NULL. */
     const struct br_dictionary_view *view;
-    /* by string index: result of redacting the string as a value, which is REDACT_UNKNOWN,
+    /* for each string index: result of redacting the string as a value, which is REDACT_UNKNOWN,
      * REDACT_STAYS or the index of its replacement. values_at[0] is for values that are
      * inspected, values_at[1] for values that are masked as a whole. */
     uint32_t *values_at[2];
-    /* by string index: verdict on the string as a key (enum redact_key); 0: not computed yet */
+    /* for each string index: verdict on the string as a key (enum redact_key); 0: not computed
+     * yet */
     uint8_t *keys_at;
     struct br_str more; /* encoded fields to append to the dictionary */
     uint32_t n_added;   /* number of strings in `more` */
-    /* by string index: true if an entry that is not redacted refers to the string */
+    /* for each string index: true if an entry that is not redacted refers to the string */
     bool *kept;
-    /* by attribute index: true if the attribute is not allowed and is removed; NULL: all
+    /* for each attribute index: true if the attribute is not allowed and is removed; NULL: all
      * attributes are allowed */
     bool *removed;
     bool url_name;               /* the name of the current span contains a path */
@@ -118,7 +119,7 @@ static inline void redact_keep(struct redact_walk *walk, uint64_t index)
 struct redact_dictionary {
     struct br_dictionary_view view;
     struct br_entry *entries[BR_TABLES]; /* replacements of existing entries, by table and index */
-    /* by string index: replacement of the string as a function name, and as a path */
+    /* for each string index: replacement of the string as a function name, and as a path */
     struct br_entry *function_texts, *path_texts;
     bool *function_checked, *path_checked;
 };

@@ -46,7 +46,7 @@ enum pprof_kind {
 #define PPROF_CUSTOM_MAX 8
 #define PPROF_KINDS ((int)PPROF_CUSTOM + PPROF_CUSTOM_MAX)
 
-/* A profile that the program defines itself. */
+/* A custom profile, which the scraped program defines itself. */
 struct pprof_custom_config {
     struct pprof_profile_config profile;
     /* value of the label `__name__`; overrides refer to the profile by this name, too */

@@ -38,7 +38,8 @@ struct pprof_job {
     /* Timers whose memory pprof_scraper_start reserved, so setting them cannot fail. */
     struct br_timer schedule, timeout;
     uint64_t interval_ms; /* interval between scrapes in milliseconds; 0: the job is inactive */
-    /* ID of the override in effect, and time when the override ends; 0: the config is in effect */
+    /* ID of the override in effect, and time when it ends, in milliseconds of the monotonic
+     * clock; 0: the config is in effect */
     uint64_t override, until_ms;
     uint64_t due_ms;     /* time of the next scrape, in milliseconds of the monotonic clock */
     uint64_t timeout_ms; /* timeout of the current request, in milliseconds */
@@ -118,9 +119,9 @@ void pprof_scraper_drop(struct pprof_scraper *scraper);
  * the duration of a profile. */
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Sets the interval of a job. The next scrape starts after `delay_ms`, or at its previous due
- * time if that is earlier. With an interval of 0 the job becomes inactive and its previous
- * profile is removed. A running scrape is not affected. */
+/* Sets the interval of a job. The next scrape starts after `delay_ms` milliseconds, or at its
+ * previous due time if that is earlier. With an interval of 0 the job becomes inactive and its
+ * previous profile is removed. A running scrape is not affected. */
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 
 /* Cancels the current request and stops all timers. Responses already received are still
@@ -135,7 +136,8 @@ void pprof_job_cancel_reading(struct pprof_job *job);
 extern const struct br_overridable_ops pprof_overridable_ops;
 
 /* Sets the interval of every job to the shortest interval that the config and the overrides
- * contain for that job. A job whose interval became shorter runs after `delay_ms(job)`. */
+ * contain for that job. A job whose interval became shorter runs after `delay_ms(job)`
+ * milliseconds. */
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
                              uint64_t (*delay_ms)(struct pprof_job *job));
 void pprof_overrides_release(struct pprof_scraper *scraper);

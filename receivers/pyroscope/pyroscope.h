@@ -62,8 +62,8 @@ struct pyroscope_upload_bytes {
 int pyroscope_upload_begin(struct pyroscope_upload *upload, struct br_reading *reading);
 
 /* Decompresses data that begins with the magic bytes of gzip. The result is valid until
- * pyroscope_upload_drop; data that is not compressed is returned itself. Returns 0, BR_EINVAL,
- * or the codes of br_reading_decompress, with a message in `upload->reading->err`. */
+ * pyroscope_upload_drop; data that is not compressed is returned unchanged. Returns 0,
+ * BR_EINVAL, or the codes of br_reading_decompress, with a message in `upload->reading->err`. */
 int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_upload_bytes *bytes);
 void pyroscope_upload_drop(struct pyroscope_upload *upload);
 

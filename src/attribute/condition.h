@@ -33,7 +33,7 @@ enum br_condition_context {
     BR_CONDITION_SPAN,
     BR_CONDITION_PROFILE,
     BR_CONDITION_RESOURCE,
-    /* such a path is an error: each path must begin with the name of its context */
+    /* a path that does not begin with the name of a context is an error */
     BR_CONDITION_NAMED,
 };
 
@@ -78,8 +78,8 @@ int br_conditions_add(struct br_conditions *conditions, const char *text, enum b
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
 
-/* Completes the list of conditions and limits the time of patterns. Borrows `time` until
- * br_conditions_release. Returns 0 or BR_ENOMEM. */
+/* Completes the list of conditions and limits the time for matching patterns. Borrows `time`
+ * until br_conditions_release. Returns 0 or BR_ENOMEM. */
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
 void br_conditions_release(struct br_conditions *conditions);
 

@@ -44,8 +44,8 @@ extern const struct br_option br_match_options[];
 extern const struct br_option br_match_span_options[];    /* options for spans only */
 extern const struct br_option br_match_profile_options[]; /* options for profiles only */
 
-/* Checks `include` or `exclude`. `node` is the map of the option, NULL if the option is absent.
- * Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks `include` or `exclude`. `node` is the map of the option, or NULL if the option is
+ * absent. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 
@@ -89,7 +89,7 @@ struct br_matcher {
 
 /* Compiles `include` and `exclude` into `arena` and `matcher`; either may be NULL.
  * br_match_check must have accepted both. The caller must release `matcher` even after a
- * failure. Returns 0, BR_EINVAL with a sentence in `err`, or BR_ENOMEM. */
+ * failure. Returns 0, BR_EINVAL with a message in `err`, or BR_ENOMEM. */
 int br_matcher_init(struct br_matcher *matcher, const struct br_match_config *include,
                     const struct br_match_config *exclude, struct br_arena *arena,
                     struct br_err *err);

@@ -23,7 +23,7 @@
  * and loops over one character are not counted. */
 struct br_regex_time {
     uint64_t allowed_ns, used_ns;
-    bool exact; /* the time is measured with the clock of the thread's processor time */
+    bool exact; /* true: the time is measured with the clock of the thread's processor time */
     bool spent;
 };
 

@@ -62,8 +62,8 @@ struct br_rule_problem {
     char text[320];
 };
 
-/* Checks the rules that are the option `key` of `node`. Adds an error for each invalid rule, and
- * for an empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks the rules that the option `key` of `node` contains. Adds an error for each invalid
+ * rule, and for an empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 

@@ -30,7 +30,8 @@ struct br_arena {
     ProtobufCAllocator pb; /* the allocator that br_arena_pb returns */
 };
 
-/* Prepares `arena` without allocating. `max_bytes` 0 means 16 MiB. A zeroed arena is valid, too. */
+/* Prepares `arena` without allocating. A `max_bytes` of 0 means 16 MiB. A zeroed arena is valid,
+ * too. */
 void br_arena_init(struct br_arena *arena, size_t max_bytes);
 
 /* Frees everything; the arena can be used again. Accepts a zeroed arena. */

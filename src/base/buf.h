@@ -37,7 +37,7 @@ struct br_buf {
 };
 
 /* Returns a new pool, or NULL if memory runs out. The pool keeps at most `max_idle` bytes of
- * unused buffers for reuse. Free the pool after the last of its buffers. */
+ * unused buffers for reuse. The pool must be freed after the last of its buffers. */
 struct br_pool *br_pool_new(size_t max_idle);
 
 /* Sets the budget that br_pool_fits checks. The budget must outlive the pool. NULL, the initial
@@ -156,7 +156,8 @@ int br_rope_add(struct br_rope *rope, struct br_buf *buf, const void *data, size
  * some of the slices may have been appended. */
 int br_rope_cat(struct br_rope *rope, const struct br_rope *from);
 
-/* Drops the first `len` bytes, or all bytes if there are fewer. Keeps the memory for slices. */
+/* Drops the first `len` bytes, or all bytes if there are fewer. Keeps the memory of the array of
+ * slices. */
 void br_rope_drop(struct br_rope *rope, size_t len);
 
 /* Drops every slice. The rope is then empty and usable. Accepts a zeroed rope. */

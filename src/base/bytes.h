@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define BR_UTF8_MAX 4 /* bytes of the longest UTF-8 sequence */
+#define BR_UTF8_MAX 4 /* length of the longest UTF-8 sequence, in bytes */
 
 /* Returns true if both ranges have the same length and content. */
 static inline bool br_bytes_equal(const void *one, size_t one_len, const void *other,
@@ -66,7 +66,7 @@ static inline int br_hex_value(char letter)
 }
 
 /* Writes `2 * len` lower-case hex digits, without a terminator, to `out`, a buffer of char or
- * uint8_t. Returns the address after them. */
+ * uint8_t. Returns the address after the digits. */
 static inline void *br_hex_encode(const uint8_t *data, size_t len, void *out)
 {
     static const char digits[] = "0123456789abcdef";

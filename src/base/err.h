@@ -45,7 +45,7 @@ struct br_err {
 /* Returns the text of a code. Never NULL. */
 const char *br_strerror(int code);
 
-/* Fills `err` (may be NULL) with a code and a printf-style sentence. Returns `code`. */
+/* Fills `err` (may be NULL) with a code and a message in printf format. Returns `code`. */
 int br_err_set(struct br_err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* clang's static analyzer must know that the function does not return 0 if `code` is not 0. */

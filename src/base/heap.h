@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Binary heaps in arrays. The first entry of the array is the one that comes before all others. The
- * functions below are inlined, and so are the functions of a constant `kind`.
+ * functions below are inlined. If `kind` is a constant, its functions are inlined, too.
  */
 #pragma once
 

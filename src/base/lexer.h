@@ -32,8 +32,8 @@ struct br_lexer {
     struct br_err *err;          /* receives errors; may be NULL */
 };
 
-/* Returns the line and column of the character `at` of the text, from 1. The column counts
- * characters, not bytes. */
+/* Returns the line and column of the character `at` of the text, both counted from 1. The column
+ * counts characters, not bytes. */
 void br_lexer_place(const struct br_lexer *lexer, const char *at, int *ret_line, int *ret_col);
 
 /* Reports an error at the character `at` of the text: "line:col: " (also in err->line and err->col)

@@ -11,8 +11,9 @@
  * counted. Once the ring is empty again, a line reports how many lines were dropped. Before
  * br_log_start and after br_log_stop, the calling thread writes the line.
  *
- * Library layers do not log above debug; the component that handles an error logs it once. Nothing
- * is logged per item above trace. Repeated messages are limited with br_log_limited.
+ * Library layers log only at the levels debug and trace; the component that handles an error logs
+ * it once. Messages about single items are logged only at the level trace. Repeated messages are
+ * limited with br_log_limited.
  */
 #pragma once
 
@@ -61,9 +62,9 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
  * are accepted, too). Returns false for other names. */
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
-/* Returns true if the message may be logged now: at most once per `every_ms`. `*ret_held` is the
- * number of messages held back since the last one that was logged. `now_ms` is the time of the
- * monotonic clock in milliseconds. */
+/* Returns true if the message may be logged now: at most once per `every_ms` milliseconds.
+ * `*ret_held` is the number of messages held back since the last one that was logged. `now_ms`
+ * is the time of the monotonic clock in milliseconds. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
 
@@ -82,7 +83,7 @@ bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br
 #define br_info(log, ...) BR_LOG_AT(log, BR_LOG_INFO, __VA_ARGS__)
 #define br_debug(log, ...) BR_LOG_AT(log, BR_LOG_DEBUG, __VA_ARGS__)
 
-/* --- For log.c only (log_sink.c) -------------------------------------------------------------- */
+/* --- Functions for log.c only (log_sink.c) ---------------------------------------------------- */
 
 /*
  * The sink queues the lines of the log in a ring of bytes, from which a thread writes them.

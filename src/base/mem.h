@@ -72,10 +72,11 @@ void br_mem_trim(void);
 enum br_holder {
     /* memory that is not counted in another category, such as config and metrics */
     BR_HOLDER_PROCESS,
-    BR_HOLDER_REQUESTS,     /* bodies of requests, and their decompressed or converted form */
-    BR_HOLDER_BATCHES,      /* payloads that wait in `batch` */
-    BR_HOLDER_QUEUES,       /* payloads that wait for an exporter */
-    BR_HOLDER_HOLDS,        /* payloads that wait in `join` for their spans or samples */
+    BR_HOLDER_REQUESTS, /* bodies of requests, and their decompressed or converted form */
+    BR_HOLDER_BATCHES,  /* payloads that wait in the processor `batch` */
+    BR_HOLDER_QUEUES,   /* payloads that wait for an exporter */
+    /* payloads that wait in the processor `join` for their spans or samples */
+    BR_HOLDER_HOLDS,
     BR_HOLDER_ITEMS,        /* data that describes payloads: lists of parts and spans, arenas */
     BR_HOLDER_DICTIONARIES, /* dictionaries for merging profiles */
     BR_HOLDER_JOIN,         /* table of the `join` processor */

@@ -46,7 +46,8 @@ bool br_memory_total(const char *root, uint64_t *ret);
 /* Returns the resident set in bytes (proc(5), statm), or 0 if it cannot be read. */
 size_t br_memory_resident(void);
 
-/* Lowers the limits to these values, in bytes; 0: unchanged. Call it before threads start. */
+/* Lowers the limits to these values, in bytes; a value of 0 leaves the limit unchanged. Call it
+ * before threads start. */
 void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard);
 
 /* Returns the soft limit in bytes; SIZE_MAX: no limit. */

@@ -11,7 +11,8 @@
 #include <stdint.h>
 
 struct br_str {
-    char *data; /* the text, with a terminator; NULL until something is appended, unless `fixed` */
+    /* the text, with a terminator; NULL until something is appended, unless `fixed` is set */
+    char *data;
     size_t len, cap;
     size_t max;  /* largest length of the text in bytes, without the terminator; 0: 64 MiB */
     bool fixed;  /* `data` is the caller's buffer of `cap` bytes (at least 1); text is cut to fit */

@@ -34,9 +34,10 @@ struct br_deferred {
 /* Kinds of work. Each kind has a separate limit of threads, so that work of one kind never waits
  * for another. */
 enum br_work_kind {
-    BR_WORK_QUICK, /* computes for milliseconds; waits for nothing outside the process */
-    BR_WORK_SLOW,  /* can take seconds: queries */
-    BR_WORK_DISK,  /* reads or writes files, and can wait for a disk without limit */
+    /* work that computes for milliseconds and waits for nothing outside the process */
+    BR_WORK_QUICK,
+    BR_WORK_SLOW, /* work that can take seconds, such as queries */
+    BR_WORK_DISK, /* work that reads or writes files, and can wait for a disk without limit */
     BR_WORK_KINDS
 };
 
@@ -140,8 +141,8 @@ void br_host_work_wait(struct br_host *host, struct br_work *work);
  * is reached. Returns true if work remains. */
 bool br_host_settle(struct br_host *host);
 
-/* Calls the callbacks of due timers, then br_host_settle. The loop calls this function once in
- * each iteration, before it sleeps. Returns true if work remains. */
+/* Calls the callbacks of due timers, and then br_host_settle. The loop calls this function once
+ * in each iteration, before it sleeps. Returns true if work remains. */
 bool br_host_iterate(struct br_host *host);
 
 /* Sets the memory budget of the host and its pool. The budget must outlive both. */

@@ -6,8 +6,8 @@
  * An export request of either signal is a list of top-level fields. Each field becomes a part: a
  * ResourceSpans or ResourceProfiles message, the profiles dictionary, or an unknown field. A part
  * refers to the received bytes. A processor that changes the resource adds a new Resource message;
- * unchanged parts are sent byte for byte as they were received. Several requests in a row are a
- * valid request, so a batch of traces consists of the parts of its items.
+ * unchanged parts are sent byte for byte as they were received. The concatenation of several
+ * requests is a valid request, so a batch of traces consists of the parts of its items.
  *
  * `n_pending` is the number of records (spans or samples) for which the item still has to report a
  * result to the ledger. Pending records move with the data (br_item_absorb). Components report
@@ -122,7 +122,7 @@ struct br_span {
 };
 
 /* The pending records of an item, which have no result yet, and where their result is reported
- * (core/pending.h). All zero: no records are pending. */
+ * (core/pending.h). If all fields are zero, no records are pending. */
 struct br_pending {
     uint32_t n_pending; /* number of pending records */
     /* number of the n_pending records that belong to copies (br_copies); the other records are

@@ -37,8 +37,8 @@ struct br_histogram {
     double *counts;
 };
 
-/* Returns a line that describes a metric, by its name without a suffix. Returns NULL if the
- * metric is unknown. */
+/* Returns a line that describes the metric whose name, without a suffix, is `name`. Returns NULL
+ * if the metric is unknown. */
 typedef const char *br_metric_help_fn(const char *name);
 
 /* Returns true if scrapes leave out the metric of that name. */

@@ -38,7 +38,8 @@ enum br_status {
 struct br_outcome {
     enum br_verdict verdict;
     enum br_status status; /* the cause of the verdict; BR_STATUS_OK with BR_DONE */
-    /* BR_RETRY: delay before the next try in milliseconds; 0: the destination named none */
+    /* BR_RETRY: delay before the next try in milliseconds; 0: the destination has not specified
+     * a delay */
     uint32_t delay_ms;
     uint32_t n_rejected; /* BR_DONE: records that the destination rejected */
     char text[192];      /* one sentence for users; may be empty */

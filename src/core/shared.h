@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stores, by name, objects that all workers of a service share, for example the join's table. Nodes
- * are created and destroyed while only one thread runs, and so are the objects. The store has no
- * lock; each object does its own locking.
+ * and these objects are created and destroyed while only one thread runs. The store has no lock;
+ * each object does its own locking.
  */
 #pragma once
 

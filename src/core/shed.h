@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Load shedding: a worker drops or refuses data, in steps, while there is too little CPU or memory.
- * Profiles go first: half of the profiles still describe a program, but half of a trace is useless.
+ * Profiles are dropped before traces: half of the profiles still describe a program, but half of a
+ * trace is useless.
  *
  * The first two steps drop a share of the profiles, after they were read and counted ("shed" in the
  * ledger). Asking senders to retry would only bring the same load again. The last two steps refuse
@@ -10,8 +11,8 @@
  *
  * The extension `adaptive` sets the step for CPU use, for the whole process. `adaptive` also sets
  * the share of the memory limit above which each worker sheds by itself. Memory is checked with
- * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark where
- * it rose.
+ * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark at
+ * which the step rose.
  */
 #pragma once
 

@@ -64,7 +64,8 @@ void br_task_cancel(struct br_task *task);
  * blocks the worker. Call this function before something that `run` reads is freed. */
 void br_task_stop(struct br_task *task);
 
-/* Returns true after br_task_cancel. Any thread may call it. */
+/* Returns true if br_task_cancel or br_task_stop has been called for the task. Any thread may
+ * call it. */
 static inline bool br_task_is_cancelled(const struct br_task *task)
 {
     return atomic_load_explicit(&task->cancelled, memory_order_relaxed);

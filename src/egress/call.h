@@ -129,10 +129,10 @@ bool br_call_is_too_large(const char *sentence);
 
 /* Returns the outcome for an HTTP status other than 2xx (OTLP specification, "Failures").
  *
- * - 429, 502, 503 and 504 can be retried, after the delay in Retry-After if it is set. 429 is
- * reported to the client as RESOURCE_EXHAUSTED.
- * - 413, and 400 with a message about the size, are rejected with RESOURCE_EXHAUSTED: the request
- * is too large.
+ * - Statuses 429, 502, 503 and 504 can be retried, after the delay in Retry-After if it is set. 429
+ * is reported to the client as RESOURCE_EXHAUSTED.
+ * - A status of 413, or of 400 with a message about the size, means that the request is too large;
+ * the outcome is a rejection with RESOURCE_EXHAUSTED.
  * - A redirect that was not followed is rejected, with its Location in the text. */
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 

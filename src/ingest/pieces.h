@@ -36,7 +36,7 @@
 #define BR_PIECE_SAMPLE_BYTES 256u
 #define BR_PIECES_RETRY_MS 10000
 
-/* Returns the maximum size, in bytes, of an item of the signal that is not cut. */
+/* Returns the size in bytes up to which an item of the signal is not cut. */
 size_t br_pieces_from(enum br_signal signal);
 
 /* Returns true if br_pieces_cut would cut the item. */

@@ -58,7 +58,8 @@ struct br_reading {
     /* kind of work of the thread; with BR_WORK_DISK the reading always runs in a thread */
     enum br_work_kind kind;
 
-    /* Tools of the reading. A reading uses only the pool and the memory budget of the host. */
+    /* Resources that the reading uses. A reading uses only the pool and the memory budget of the
+     * host. */
     struct br_host *host;
     struct br_workbench *bench;
     struct br_mem_scope scope;
@@ -181,10 +182,11 @@ void br_reading_wait_all(struct br_list *tasks);
 /* --- Profiles (profile_reading.c) ------------------------------------------------------------- */
 
 /*
- * Reads profiles in formats other than OTLP. A text that writes each stack out becomes larger as
- * OTLP, and the tables that find equal stacks are larger still. If a text does not fit into the
- * memory of the reading, it is read again in parts. Each part has separate tables, which are freed
- * before the next part. The parts become pieces of one item, like those of br_pieces_cut.
+ * Reads profiles in formats other than OTLP. A text that contains every stack in full becomes
+ * larger when it is converted to OTLP. The tables that find equal stacks are larger still. If a
+ * text does not fit into the memory of the reading, it is read again in parts. Each part has
+ * separate tables, which are freed before the next part. The parts become pieces of one item, like
+ * those of br_pieces_cut.
  */
 
 /* Reads a profile into the workbench's builder with br_profile_read. Returns the same codes as

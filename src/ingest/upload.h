@@ -5,7 +5,7 @@
  * - An ingest belongs to one node. An ingest contains the node's listeners and uploads.
  * - An upload is one request, from its headers to the outcome of its item. The upload's kind
  * defines the format of the body and of the answer.
- * - A listener's `begin` belongs to the receiver. `begin` examines path and content type,
+ * - The receiver implements a listener's `begin`. `begin` examines path and content type,
  * determines the protocol, and creates the upload. This module implements the handler's `body` and
  * `gone`.
  */
@@ -84,8 +84,8 @@ struct br_ingest_listener {
 struct br_upload;
 
 struct br_upload_kind {
-    /* Makes an item from the body, in the worker or in a thread (reading.h). If it fails, its
-     * code determines the answer of the upload:
+    /* Makes an item from the body, in the worker or in a thread (reading.h). If the function
+     * fails, its code determines the answer of the upload:
      * - BR_ENOMEM: a retryable status
      * - BR_ETOOBIG or BR_EFULL: RESOURCE_EXHAUSTED
      * - other codes: reading->invalid */

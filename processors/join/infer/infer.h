@@ -57,7 +57,8 @@ struct join_local {
     uint16_t *slots;       /* hash table by span id; an entry is the index of a span, plus 1 */
 };
 
-/* largest size in bytes of the trees of one item; above it all trees are freed and read again */
+/* largest size in bytes of the trees of one item; when it is exceeded, all trees are freed and
+ * read again */
 #define JOIN_LOCALS_BYTES (512u << 10)
 
 /* The local trees for the samples or spans of one item. Each tree is read once. The caller
@@ -97,8 +98,8 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
 const struct join_totals *join_locals_share(struct join_locals *locals,
                                             const struct join_local *local, uint32_t span);
 
-/* Adds to `*totals` all deferred samples that name the given span. Used if the tree of the span
- * is unknown. */
+/* Adds to `*totals` all deferred samples that contain the id of the given span. Used if the tree
+ * of the span is unknown. */
 void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
                        struct join_totals *totals);
 
@@ -116,10 +117,10 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
 /* --- Samples of a local tree ------------------------------------------------------------------ */
 
 /*
- * A sample belongs to the span that it names, unless its timestamps can be resolved. The timestamps
- * can be resolved if the sample names the root of a local tree and no sample of its service names a
- * span below a root. Each timestamp then belongs to the deepest span that was open at that time, if
- * the thread and the spans of that time are known.
+ * A sample belongs to the span whose id it contains, unless its timestamps can be resolved. The
+ * timestamps can be resolved if the sample contains the id of a root, and no sample of its service
+ * contains the id of a span below a root. Each timestamp then belongs to the deepest span that was
+ * open at that time, if the thread and the spans of that time are known.
  *
  * The table stores timestamps that can be resolved (join_table_defer). Stored timestamps are
  * assigned to spans when the totals of a span are read, according to all spans that have arrived by
@@ -148,15 +149,16 @@ struct join_credit {
 };
 
 /* Position of a span in its local tree. JOIN_TREE_EXACT_ROOT is a root of a service whose
- * samples name exactly the spans in which they were taken; samples that name it are not
- * deferred. */
+ * samples contain the ids of the spans in which they were taken. Samples that contain the id of
+ * such a root are not deferred. */
 enum join_tree_place { JOIN_TREE_UNKNOWN, JOIN_TREE_ROOT, JOIN_TREE_EXACT_ROOT, JOIN_TREE_BELOW };
 enum join_tree_place join_credit_place(struct join_credit *credit, const struct join_found *named);
 
-/* Defers the timestamps of a sample. `sample` contains the trace id and span id that the sample
- * names. `where` identifies where the sample was taken. The item of the sample is held for
- * `waits_ms` milliseconds. Returns false if there is not enough memory, or if the sample has
- * more than JOIN_TIMES_MAX timestamps but not one value for each. */
+/* Defers the assignment of a sample's timestamps to spans (join_table_defer). `sample` contains
+ * the trace id and span id that the sample names. `where` identifies where the sample was taken.
+ * The item of the sample is held for `waits_ms` milliseconds. Returns false if there is not
+ * enough memory, or if the sample has more than JOIN_TIMES_MAX timestamps but not one value for
+ * each. */
 bool join_credit_defer(struct join_credit *credit, const struct join_value_type *value_type,
                        const struct join_sample_view *view, const struct join_identity *where,
                        const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
@@ -192,10 +194,10 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
  *
  * Sample and span must both name their thread and process, and these must be equal. Threads are
  * compared by id if the ids have the same origin: the operating system or the same runtime. Threads
- * whose ids have different origins are compared by name, which both must have. Two different names
- * never denote the same thread. Host, container, pod, instance and service must not contradict each
- * other. At least one of host, container, pod and instance must be present on both sides, because
- * every container has the same process ids.
+ * whose ids have different origins are compared by name, and both must have a name. Two different
+ * names never denote the same thread. Host, container, pod, instance and service must not
+ * contradict each other. At least one of host, container, pod and instance must be present on both
+ * sides, because every container has the same process ids.
  *
  * A sample is not joined if spans that were open on its thread have been evicted, because the
  * remaining spans may be ancestors of the right span.
@@ -217,7 +219,7 @@ struct join_infer {
     bool unknown;
     /* buffer for the spans of one time slot; NULL until it is needed */
     struct join_neighbour *neighbours;
-    /* time at which the samples that are being linked are released */
+    /* release time of the samples that are being linked */
     struct join_release_time release_time;
     uint64_t *times;
     uint64_t cap;
@@ -244,8 +246,9 @@ bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *v
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans);
 
-/* A trace id and a span id that are made from a thread. The timestamps of the thread are stored
- * under them (join_table_defer). A thread has one such pair for its id and one for its name. */
+/* A trace id and a span id that are computed from a thread. The timestamps of the thread are
+ * stored under these ids (join_table_defer). A thread has one such pair for its id and one for
+ * its name. */
 struct join_thread_ids {
     uint8_t trace[16], span[8];
 };
@@ -259,9 +262,10 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
 /* Returns true if the timestamps of samples of this thread are stored under the key `key`. */
 bool join_thread_is_stored_by(const struct join_identity *where, enum join_thread_key key);
 
-/* Returns the totals of those samples of a span that do not name a span, followed by function
- * counters. Returns NULL if no such samples exist or memory is short. `where` combines the
- * attributes of the span and its resource, and must contain a thread and a process. */
+/* Returns the totals of the samples that were taken in a span but do not name any span. The
+ * function counters follow the totals. Returns NULL if no such samples exist or memory is short.
+ * `where` combines the attributes of the span and its resource, and must contain a thread and a
+ * process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
                                            const uint8_t *trace_id, const uint8_t *span_id);
@@ -273,7 +277,7 @@ bool join_infer_is_partial(const struct join_infer *infer, const struct join_ide
 
 /* Returns the span in which the sample was taken, or NULL if no span or several spans match.
  * Sets infer->unknown. join_infer_may must have returned true for the sample. The result is
- * valid as long as the arena. */
+ * valid as long as infer->arena. */
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
                                              const struct join_sample_view *view,
                                              const struct join_identity *where);

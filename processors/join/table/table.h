@@ -97,16 +97,17 @@ struct join_totals {
     } types[JOIN_SPAN_TYPES];
     uint64_t allocated_bytes; /* number of bytes that the samples of allocation profiles measured */
     /* Time in nanoseconds (by measure), allocated bytes, and number of the samples that name
-     * this span and whose timestamps are deferred (struct join_deferred). The sums above do not
-     * contain deferred samples. */
+     * this span and whose timestamps are deferred (struct join_deferred). The sums in the fields
+     * above do not contain deferred samples. */
     uint64_t deferred_ns[JOIN_WALL_TIME], deferred_allocated_bytes;
     uint32_t deferred_count[JOIN_OTHER];
     /* Number of samples that are exported with a link to this span, by measure. The number may
      * differ from `count`: a span that arrives later can change the span of a deferred
      * timestamp, but not the link of an exported sample. */
     uint32_t linked_count[JOIN_MEASURES];
-    uint32_t since; /* arrival of the first sample, in tenths of a second of the monotonic clock */
-    bool deferred;  /* true if the sums of deferred samples are not 0 */
+    /* time at which the first sample arrived, in tenths of a second of the monotonic clock */
+    uint32_t since;
+    bool deferred;          /* true if the sums of deferred samples are not 0 */
     uint8_t profile_id[16]; /* id of the last profile that had an id; zero: no profile had one */
     /* The span id that samples of this span contain. If at least one sample contains the id of
      * this span, `under` is that id. If no sample contains it, `under` is the id of the root of
@@ -142,7 +143,7 @@ enum join_where {
 };
 #define JOIN_PLACES (JOIN_WHERES - JOIN_HOST)
 
-/* Where a span or a sample ran. */
+/* Identifies where a span or a sample ran. */
 struct join_identity {
     uint32_t hashes[JOIN_WHERES]; /* hashes of the attributes' values; 0: the attribute is absent */
 };
@@ -217,10 +218,10 @@ struct join_sample {
     const uint8_t *profile_id; /* id of the sample's profile (16 bytes), or NULL */
 };
 
-/* Computes what a sample adds to totals. `value` is the sum of its values, `has_value` is false
- * if the sample has no values, and `n_times` is the number of its timestamps. Sets measure,
- * time_ns, count, type, value, allocated_bytes and profile_id of `*ret`, and leaves its other
- * fields unchanged. */
+/* Computes the amounts that a sample adds to totals. `value` is the sum of its values,
+ * `has_value` is false if the sample has no values, and `n_times` is the number of its
+ * timestamps. Sets measure, time_ns, count, type, value, allocated_bytes and profile_id of
+ * `*ret`, and leaves its other fields unchanged. */
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                            uint64_t n_times, struct join_sample *ret);
 
@@ -254,7 +255,7 @@ struct join_tally {
  * `window_ms` milliseconds, or NULL if there is not enough memory. Each span that has samples
  * gets `n_top` function counters (at most JOIN_TOP_MAX). If `threads` is true, spans can also be
  * found by the thread on which they ran. If `shared` is false, all calls must come from one
- * thread, which makes them cheaper.
+ * thread, and are then cheaper.
  *
  * The functions below receive the current time in milliseconds of the monotonic clock as
  * `now_ms`. The clocks of different threads may differ slightly. */
@@ -271,18 +272,18 @@ struct join_pages {
     bool at_random;
 };
 
-/* Selects the next range of the table's memory whose pages should be made (allocated by the
- * kernel) before they are used: first the index, then the next quarter of each ring. Pages that
- * are made in advance can be large pages. Large pages make entering spans 5 % faster, but making
- * one may take milliseconds.
+/* Selects the next range of the table's memory for which the kernel should allocate pages before
+ * they are used: first the index, then the next quarter of each ring. Pages that are allocated
+ * in advance can be large pages. Large pages make entering spans 5 % faster, but allocating one
+ * may take milliseconds.
  *
- * Returns false if no pages are needed now, or if another thread is making pages. If it returns
- * true, call join_table_pages_make in any thread and then join_table_pages_end, both before the
- * table is freed. */
+ * Returns false if no pages are needed now, or if another thread is allocating pages. If it
+ * returns true, call join_table_pages_make in any thread and then join_table_pages_end, both
+ * before the table is freed. */
 bool join_table_pages_begin(struct join_table *table, struct join_pages *ret);
 
-/* Makes the pages, if the kernel supports this (MADV_POPULATE_WRITE, Linux 5.14; MADV_COLLAPSE,
- * Linux 6.1). The contents of the memory stay the same. */
+/* Makes the kernel allocate the pages, if the kernel supports this (MADV_POPULATE_WRITE, Linux
+ * 5.14; MADV_COLLAPSE, Linux 6.1). The contents of the memory stay the same. */
 void join_table_pages_make(const struct join_pages *pages);
 
 void join_table_pages_end(struct join_table *table);
@@ -367,8 +368,9 @@ struct join_deferred_cursor {
     /* `since` is set: records that are more than a window older than `since` belong to an
      * earlier span with the same id */
     bool has_since;
-    uint32_t since; /* arrival of the span's first sample, in tenths of a second of the monotonic
-                       clock */
+    /* time at which the span's first sample arrived, in tenths of a second of the monotonic
+     * clock */
+    uint32_t since;
     /* positions in the ring: of the next record, and of the current record */
     uint64_t position, found;
     struct join_deferred deferred; /* the current record */
@@ -377,13 +379,13 @@ struct join_deferred_cursor {
 };
 
 /* Advances to the next record and copies it to the cursor. Returns false if there is no further
- * record. `trace_id` has 16 bytes and `span_id` 8. */
+ * record. `trace_id` has 16 bytes, and `span_id` has 8 bytes. */
 bool join_table_next_deferred(struct join_table *table, const uint8_t *trace_id,
                               const uint8_t *span_id, struct join_deferred_cursor *cursor);
 
-/* Marks timestamps of the current record as assigned, so that they are not retained any longer:
- * those whose element in `spans` is not 0. For records of a thread, `span_id` is the span id
- * that is made of the thread. */
+/* Marks those timestamps of the current record whose element in `spans` is not 0 as assigned, so
+ * that they are no longer retained. For records of a thread, `span_id` is the span id that is
+ * made of the thread. */
 void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
                               const struct join_deferred_cursor *cursor, const uint64_t *spans);
 
@@ -440,11 +442,12 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
 
 /* One span of a *family*: the spans of one trace and one service. */
 struct join_relative {
-    /* ids as loaded from their bytes on the wire; parent_id 0: the span has no parent */
+    /* ids as integers, loaded from their bytes on the wire; a parent_id of 0 means that the span
+     * has no parent */
     uint64_t span_id, parent_id;
     uint64_t start_ns, end_ns;    /* start and end of the span, in nanoseconds since 1970 */
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
-    /* arrival of the span, in tenths of a second of the monotonic clock */
+    /* time at which the span arrived, in tenths of a second of the monotonic clock */
     uint32_t seen;
     uint8_t kind;  /* span kind, as a number of OTLP */
     bool totals;   /* the span has totals */
@@ -457,13 +460,14 @@ uint64_t join_service_hash(const uint8_t *name, size_t len);
 
 /* Describes the result of a search for spans. */
 struct join_search {
-    bool more;         /* true if the search ended before it reached the oldest span */
-    uint64_t since_ns; /* searches for families: spans that ended before this time may be missing */
-    unsigned steps;    /* number of records that the search read */
+    bool more; /* true if the search ended before it reached the oldest span */
+    /* for searches of a family: spans that ended before this time (ns since 1970) may be missing */
+    uint64_t since_ns;
+    unsigned steps; /* number of records that the search read */
 };
 
 /* Copies at most `max` spans of a trace (16 bytes) and a service, newest first, and returns
- * their number. `service_hash` is the hash with which they were entered. */
+ * their number. `service_hash` is the hash with which the spans were entered. */
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
                            struct join_relative *out, unsigned max, struct join_search *ret);
@@ -471,14 +475,15 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 /* A span that ran on a given thread. */
 struct join_neighbour {
     uint8_t trace_id[16];
-    /* ids as loaded from their bytes on the wire; parent_id 0: the span has no parent */
+    /* ids as integers, loaded from their bytes on the wire; a parent_id of 0 means that the span
+     * has no parent */
     uint64_t span_id, parent_id;
     uint64_t start_ns, end_ns; /* start and end of the span, in nanoseconds since 1970 */
     /* hashes of thread.id, thread.name, the service and the places; 0: unknown */
     uint32_t thread, thread_name, service, places[JOIN_PLACES];
     /* hash of the runtime; 0: thread ids are the operating system's */
     uint32_t runtime;
-    /* arrival of the span, in tenths of a second of the monotonic clock */
+    /* time at which the span arrived, in tenths of a second of the monotonic clock */
     uint32_t seen;
 };
 
@@ -538,8 +543,9 @@ struct join_threads {
 
 /* The spans of each thread are indexed by time. Level n contains spans that last up to
  * 2^join_level_shift(n) nanoseconds, so the limit of each level is four times that of the
- * previous one. Time is divided into slots of that length. A span that was open at a given time
- * therefore began in the slot of that time or in the slot before it. */
+ * previous one. For each level, time is divided into slots of 2^join_level_shift(n) nanoseconds.
+ * A span that was open at a given time therefore began in the slot of that time or in the slot
+ * before it. */
 #define JOIN_LEVELS 22u
 
 static inline unsigned join_level_shift(unsigned level)
@@ -578,27 +584,28 @@ uint16_t join_table_type(struct join_table *table, const char *name, size_t len)
  * table is freed. */
 const char *join_table_type_name(struct join_table *table, uint16_t type);
 
-/* Notes that a service was profiled at `now_ms`. `service` is the hash of its identity. If about
- * JOIN_SERVICES_MAX services are profiled already, returns false and notes nothing. */
+/* Notes that a service was profiled at `now_ms`. `service` is the hash of the service's
+ * identity. If about JOIN_SERVICES_MAX services are profiled already, returns false and notes
+ * nothing. */
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* Returns true if a service is being profiled. A service counts as profiled for one window after
  * a profile, or for twice the interval between its last two profiles if that is longer. */
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* Notes that samples of a service name exactly the spans in which they were taken. Called when a
- * sample has named a span that is not the root of a local tree. The note expires like that of a
- * profiled service. */
+/* Notes that the samples of a service contain the ids of the spans in which they were taken, not
+ * only ids of roots. Called when a sample has named a span that is not the root of a local tree.
+ * The note expires like that of a profiled service. */
 void join_table_note_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* Returns true if samples of a service name exactly the spans in which they were taken
+/* Returns true if the samples of a service contain the ids of the spans in which they were taken
  * (join_table_note_exact). */
 bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* Notes that spans of a service arrived. Returns true if the service is new: its first span,
- * after a window without spans, arrived less than `for_ms` ago. For a new service it is unknown
- * whether the service is profiled. Returns false if about JOIN_SERVICES_MAX services have spans
- * already. */
+ * after a window without spans, arrived less than `for_ms` milliseconds ago. For a new service
+ * it is unknown whether the service is profiled. Returns false if about JOIN_SERVICES_MAX
+ * services have spans already. */
 bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
                             uint64_t for_ms);
 
@@ -656,7 +663,8 @@ struct join_stats {
     uint64_t spans;            /* number of spans in the rings */
     uint64_t pending;          /* number of pending records */
     uint64_t bytes, max_bytes; /* total size of the records, and its limit, in bytes */
-    /* age of the oldest record; dead records are skipped, but at most a limited number of them */
+    /* age of the oldest record in milliseconds; dead records are skipped, but at most a limited
+     * number of them */
     uint64_t oldest_ms;
 };
 
