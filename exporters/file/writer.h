@@ -113,8 +113,8 @@ void file_backups_prune(const char *path, uint64_t unix_ns, bool local_time, int
 struct file_groups;
 
 /* Returns the file_groups of `config`: its open files, one for each attribute value. All workers
- * share them. `config->path` is the pattern of the files' paths. The pattern is borrowed until
- * the last worker closes the groups. Returns NULL if memory is short. */
+ * share these files. `config->path` is the pattern of the files' paths. The pattern is borrowed
+ * until the last worker closes the groups. Returns NULL if memory is short. */
 struct file_groups *file_groups_open(struct br_host *host, const struct file_writer_config *config,
                                      size_t max_open);
 /* Releases a worker's reference to the groups. Accepts NULL. */

@@ -67,11 +67,11 @@ typedef bool pyroscope_written_fn(struct br_node *node, struct br_item *item, in
 #define PYROSCOPE_WRITING_AGAIN_MS 1000
 
 /* Writes the pprofs of `item`, and takes ownership of the item. `writer` is used in the worker
- * only. `options` is copied. Its keep_label must be callable in any thread, and its max_work is
- * ignored. If memory is short, writing is retried as configured in `retry`, which is borrowed.
- * `list` contains the conversions that are in progress. If no thread is needed, `written` is
- * called before this function returns. Returns false if memory is short; then the caller keeps
- * the item. */
+ * only. `options` is copied. Its function keep_label must be callable in any thread, and its
+ * field max_work is ignored. If memory is short, writing is retried as configured in `retry`,
+ * which is borrowed. `list` contains the conversions that are in progress. If no thread is
+ * needed, `written` is called before this function returns. Returns false if memory is short;
+ * then the caller keeps the item. */
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              struct br_pprof_writer *writer, const struct br_pprof_options *options,
                              const struct br_retry_config *retry, pyroscope_written_fn *written);
@@ -209,7 +209,7 @@ void pyroscope_push_free(struct pyroscope_push *push);
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
                         const struct br_buf *pprof, uint32_t n_records, struct br_part *ret);
 
-/* --- Fields of the push API ------------------------------------------------------------------- */
+/* --- Numbers of the fields of the push API ---------------------------------------------------- */
 
 /*
  * Field numbers of Pyroscope's push API. Source: api/push/v1/push.proto of grafana/pyroscope. A

@@ -9,8 +9,8 @@
  * - reply.c: writes responses
  *
  * Only the first worker accesses the list of overrides. The components of each worker hold copies
- * of the overrides that apply to them (pipeline/override.h), and remove expired copies on their
- * own.
+ * of the overrides that apply to them (pipeline/override.h), and remove the copies themselves when
+ * these expire.
  */
 #pragma once
 

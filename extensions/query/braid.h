@@ -90,7 +90,7 @@ size_t query_braid_main_type(const struct query_braid_types *types,
 int query_braid_add(struct query_job *job, struct query_braid_figures *figures, size_t type,
                     uint64_t samples, int64_t value);
 
-/* Appends `{"samples":0,"cpu_ns":0,"types":{}`, without the closing brace. */
+/* Appends an object such as `{"samples":0,"cpu_ns":0,"types":{}`, without its closing brace. */
 void query_braid_put_figures(struct br_str *out, const struct query_braid_types *types,
                              const struct query_braid_figures *figures);
 

@@ -8,8 +8,8 @@
  * The memory of the query is limited by a scope (base/mem.h) of `max_query_memory` bytes within the
  * memory budget of the process. The scope covers the body, parameters, returned data, the response
  * and its compression. If the scope or the budget is full, br_malloc fails, and query_job_fail_rc
- * reports which of them is full. A query is cut short when `query_timeout` has elapsed since its
- * head arrived, and stops when its client disconnects.
+ * reports whether the scope or the budget is full. A query is cut short when `query_timeout` has
+ * elapsed since its head arrived, and stops when its client disconnects.
  *
  * To add an API, write a table of routes whose last route is zeroed, and list it in query_tables
  * (route.c).
@@ -317,7 +317,7 @@ void query_job_end_stream(struct query_job *job);
 
 /* --- Tables of routes ------------------------------------------------------------------------- */
 
-/* The tables of routes, one for each API. Each ends with a zeroed route. */
+/* The tables of routes, one for each API. Each table ends with a zeroed route. */
 
 /* routes of Braid's own API (braid.c) */
 extern const struct query_route query_braid_routes[];

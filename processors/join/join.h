@@ -12,12 +12,12 @@
 #include "processors/join/sample_view.h"
 #include "processors/join/table/table.h"
 
-/* --- Overrides at run time -------------------------------------------------------------------- */
+/* --- Types and functions for overrides at run time -------------------------------------------- */
 
 /*
  * Overrides keep additional links for some time (pipeline/override.h). Each worker has its own
- * copies; the sender of an override sends it to every worker. An override expires at its
- * `until_ms`.
+ * copies of the overrides; the sender of an override sends the override to every worker. An
+ * override expires at its `until_ms`.
  */
 
 /* longest service name, in bytes; overrides with longer names are ignored */
@@ -57,7 +57,7 @@ bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms
                          const void *service, size_t service_len, const uint8_t *trace_id,
                          uint64_t duration_ns);
 
-/* --- The policy: which links are kept --------------------------------------------------------- */
+/* --- Types and functions for the policy, which determines the links that are kept ------------- */
 
 struct join_keep_name {
     const char *name;
@@ -223,7 +223,7 @@ struct join {
     struct br_list held[BR_SIGNALS]; /* list of struct held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
-    /* the task of this instance that is running in a thread; NULL: none is running */
+    /* the task of this instance that is running in a thread; NULL: no task is running */
     struct join_paging *paging;
     /* time in ms of the monotonic clock at which both signals had arrived, 0: not yet; used by
      * the first worker only */
@@ -255,8 +255,8 @@ bool join_service_profiled(const struct join *join, const struct join_service *s
  * valid until the item's parts change. */
 const struct br_span *join_spans_of(struct br_item *item);
 
-/* Starts a task that makes the kernel allocate pages of the table before spans are written to
- * them, if the table needs any. */
+/* If the table needs pages, starts a task that makes the kernel allocate the pages before spans
+ * are written to the table. */
 void join_paging_start(struct join *join);
 
 /* Waits until the task that join_paging_start started in a thread has finished. */

@@ -12,7 +12,7 @@
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/component.h"
 
-/* --- Edits of the dictionary ------------------------------------------------------------------ */
+/* --- Functions that edit the dictionary ------------------------------------------------------- */
 
 /* Collects changes to a dictionary and applies them together. Existing dictionary entries keep
  * their indices. */
@@ -116,7 +116,7 @@ int limits_is_large(const struct limits_sizes *sizes, struct br_item *item);
 
 /* Takes over an item, splits it and forwards the pieces. Drops a piece that is still too large
  * with a single sample. All pieces together may take 3 times the bytes of the item plus 1 MiB.
- * If they would take more, because they repeat dictionary entries, the whole item is dropped.
- * Returns the number of dropped samples. */
+ * If the pieces would take more, because they repeat dictionary entries, the whole item is
+ * dropped. Returns the number of dropped samples. */
 uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *sizes,
                                const struct limits_counts *counts, struct br_item *item);

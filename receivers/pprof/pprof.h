@@ -121,7 +121,7 @@ bool pprof_kind_has_duration(enum pprof_kind kind);
 int pprof_resource(const struct br_yaml *labels, const struct br_label *more, size_t n_more,
                    struct br_arena *arena, struct br_addition *ret, struct br_err *err);
 
-/* --- Conversion to items (reader.c) ----------------------------------------------------------- */
+/* --- Functions that convert profiles to items (reader.c) -------------------------------------- */
 
 /* Largest uncompressed profile, in bytes, that is converted immediately. The conversion of such
  * a profile takes about two milliseconds. Larger profiles are converted in a thread. */
@@ -147,8 +147,8 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
                         const void *arg, br_reading_end_fn *end, void *user,
                         struct br_reading_task **ret);
 
-/* Runs `read` in a thread that may block on a disk. `read` obtains the data itself. Everything
- * else is as in pprof_reader_start. */
+/* Runs `read` in a thread that may block on a disk. `read` obtains the data itself. In all other
+ * respects, the function works like pprof_reader_start. */
 void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
                                   br_reading_end_fn *end, void *user, struct br_reading_task **ret);
 

@@ -72,7 +72,8 @@ struct pprof_target {
 
 struct pprof_override {
     uint64_t id, until_ms, interval_ms;
-    /* the override applies to this service and this target; NULL: it applies to all */
+    /* the override applies to this service and this target; NULL: the override applies to all
+     * services or targets */
     char *service, *target;
     bool kinds[PPROF_KINDS];
 };

@@ -87,8 +87,8 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p)
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
 /* Appends the attributes whose indices are in field `field` of a Sample or a Profile, except
- * index 0. The values are taken from the dictionary. They contain string references only if the
- * item does. Returns false if memory runs out or there are too many attributes. */
+ * index 0. The values are taken from the dictionary. The values contain string references only
+ * if the item does. Returns false if memory runs out or there are too many attributes. */
 bool br_sample_attributes_add(struct br_attributes *attributes,
                               const struct br_dictionary_view *view, uint32_t field,
                               const uint8_t *body, size_t len);

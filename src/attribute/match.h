@@ -116,7 +116,7 @@ int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);
 
 /* The types below represent compiled criteria. */
 
-/* The texts of a criterion. The criterion matches if one of them matches. */
+/* The texts of a criterion. The criterion matches if one of the texts matches. */
 struct br_matcher_texts {
     const char *const *texts;
     size_t *lens;          /* STRICT: length of each text in bytes */
@@ -132,7 +132,7 @@ struct br_matcher_attribute {
     struct br_matcher_texts pattern; /* REGEXP: the pattern that the attribute's value must match */
 };
 
-/* The attributes of a criterion. The criterion matches if all of them match. */
+/* The attributes of a criterion. The criterion matches if all of the attributes match. */
 struct br_matcher_attributes {
     struct br_matcher_attribute *attributes;
     size_t count;

@@ -38,9 +38,10 @@ struct br_rule {
     bool has_value, has_default;
     /* key of the attribute from which the value is taken; NULL: not set */
     const char *from_attribute;
-    /* name of the header from which the value is taken, compared without case; NULL: not set */
+    /* name of the header from which the value is taken; upper and lower case are equal; NULL:
+     * not set */
     const char *from_metadata;
-    enum br_value_type to; /* CONVERT: type of the result */
+    enum br_value_type to; /* CONVERT: the type to which the value is converted */
     pcre2_code *pattern;   /* compiled pattern of the rule; NULL: no pattern */
     /* EXTRACT: names of the pattern's groups from group 1 on, allocated in the arena */
     const char **groups;

@@ -170,8 +170,8 @@ struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
                             const uint8_t **ret_data);
 
 /* Returns all bytes of the rope in one place. For a single slice, this is the rope's buffer, and
- * `*ret_copy` is NULL. Otherwise it is a copy, which the caller owns. Changes no reference
- * count, so another thread may call this function with its pool while the rope's worker leaves
- * the rope unchanged. Returns NULL if memory runs out. */
+ * `*ret_copy` is NULL. Otherwise the result is a copy, which the caller owns. Changes no
+ * reference count, so another thread may call this function with its pool while the rope's
+ * worker leaves the rope unchanged. Returns NULL if memory runs out. */
 const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
                              struct br_buf **ret_copy);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Comparisons and encodings of bytes that are given as a pointer and a length. The pointer may be
- * NULL if the length is 0. Functions named br_text_* take terminated strings.
+ * NULL if the length is 0. Functions named br_text_* take NUL-terminated strings.
  */
 #pragma once
 

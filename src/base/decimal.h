@@ -15,8 +15,8 @@ static inline bool br_is_digit(int letter)
     return letter >= '0' && letter <= '9';
 }
 
-/* Parses the digits at `*p` and moves `*p` past all of them, also on failure. Returns false if
- * there is no digit before `end`, or if the number is greater than `max`. */
+/* Parses the digits at `*p` and moves `*p` past all of these digits, even on failure. Returns
+ * false if there is no digit before `end`, or if the number is greater than `max`. */
 bool br_decimal_read(const char **p, const char *end, uint64_t max, uint64_t *ret);
 
 /* Parses a text that consists of digits. Returns false if the text is empty or has another

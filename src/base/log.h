@@ -54,7 +54,7 @@ uint64_t br_log_dropped(void);
 /* Returns true if a message of this level would be written. */
 bool br_log_on(enum br_log_level level);
 
-/* Writes one printf-style line. `log` may be NULL. Lines of more than 4 KiB are cut. */
+/* Writes one printf-style line. `log` may be NULL. Lines of more than 4 KiB are truncated. */
 void br_log_write(const struct br_log *log, enum br_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -37,13 +37,13 @@ void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
 /* Configures the C library's allocator for the whole process. Blocks from BR_MEM_MAPPED bytes on
  * are mapped, and 1/32 of `limit` bytes of freed memory (4 to 64 MiB) is kept. Returning pages
- * and allocating them again takes about a tenth of the processor time. br_mem_trim returns the
- * kept pages when the process is idle. */
+ * and allocating them again would take about a tenth of the processor time. br_mem_trim returns
+ * the kept pages when the process is idle. */
 void br_mem_tune(size_t limit);
 
 /* The functions br_malloc to br_strndup work like malloc, calloc, realloc, free, strdup and
- * strndup. All of them return NULL if memory runs out; a size of 0 gives a unique pointer. The
- * caller owns the result and frees it with br_free. */
+ * strndup. All of these functions return NULL if memory runs out; a size of 0 gives a unique
+ * pointer. The caller owns the result and frees it with br_free. */
 void *br_malloc(size_t size);
 void *br_calloc(size_t count, size_t size);
 void *br_realloc(void *memory, size_t size);

@@ -96,5 +96,5 @@ struct br_authenticator *br_authenticator_find(struct br_host *host, const char 
 /* Adds a waiter, which is removed before its `on_ready` is called. */
 void br_authenticator_wait(struct br_authenticator *authenticator, struct br_auth_waiter *waiter);
 
-/* Calls `on_ready` of all waiters: `sign` no longer returns BR_EAGAIN for them. */
+/* Calls `on_ready` of all waiters. Must be called when `sign` would no longer return BR_EAGAIN. */
 void br_authenticator_ready(struct br_authenticator *authenticator);

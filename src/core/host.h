@@ -114,10 +114,10 @@ bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_
                    br_timer_fn *fn);
 void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
 
-/* Arms `timer` for a time that is never reached. This reserves the timer's memory: until the
- * timer is stopped, br_host_timer and br_host_timer_park cannot fail for it. Use it for a timer
- * without which queued data would wait forever. The timer's callback must arm or park the timer
- * again before it arms any other timer. Returns false if memory is short. */
+/* Arms `timer` for a time that is never reached. Parking reserves the timer's memory: until the
+ * timer is stopped, br_host_timer and br_host_timer_park cannot fail for this timer. Use it for
+ * a timer without which queued data would wait forever. The timer's callback must arm or park
+ * the timer again before it arms any other timer. Returns false if memory is short. */
 bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
 /* Queues `deferred` for the end of this loop iteration. Has no effect if `deferred` is already
@@ -152,24 +152,24 @@ void br_host_set_memory(struct br_host *host, struct br_memory *memory);
  * before their bodies are read. */
 bool br_host_over_limit(const struct br_host *host);
 
-/* Returns this worker's share of a total that all workers divide among them. The shares of all
- * workers add up to `total`. */
+/* Returns this worker's share of `total`, which all workers divide among themselves. The shares
+ * of all workers add up to `total`. */
 size_t br_host_share(const struct br_host *host, size_t total);
 
 /* Returns a number in [0, 1), for jitter and sampling. The number is not suitable for secrets. */
 double br_host_random(struct br_host *host);
 
-/* --- Return of unused memory ------------------------------------------------------------------ */
+/* --- Functions that return unused memory ------------------------------------------------------ */
 
 /*
  * A trimmer returns memory that a worker no longer needs: unused buffers of its pool, and other
  * freed memory that the allocator keeps (malloc_trim).
  *
  * The trimmer checks every ten seconds, and returns the memory if the worker is idle after work.
- * That is the case if less than 1 MiB of buffers was requested since the last check, and at least 8
- * MiB since the last trim. With very few requests this happens at most once a minute; under load it
- * never happens. After a large request was rejected for lack of memory (br_memory_settle), the next
- * check frees unused buffers.
+ * The worker is idle after work if two conditions are met: since the last check, less than 1 MiB of
+ * buffers was requested; since the last trim, at least 8 MiB. With very few requests this happens
+ * at most once a minute; under load it never happens. After a large request was rejected for lack
+ * of memory (br_memory_settle), the next check frees unused buffers.
  */
 
 #define BR_TRIM_LOOK_MS 10000

@@ -63,7 +63,7 @@ enum br_part_kind {
 
 /* Numbers of the fields that an item writes: those of ExportTraceServiceRequest and
  * ExportProfilesServiceRequest, and the Resource of ResourceSpans and ResourceProfiles. All
- * others are in otlp/fields.h. */
+ * other field numbers are in otlp/fields.h. */
 enum { BR_REQUEST_RESOURCES = 1, BR_REQUEST_DICTIONARY = 2 };
 enum { BR_RESOURCES_RESOURCE = 1 };
 
@@ -84,7 +84,7 @@ struct br_part {
      * 0: absent */
     uint32_t outline_at;
     struct br_buf *new_resource_buf;
-    /* Resource message that replaces the received one; NULL: the received one is kept */
+    /* Resource message that replaces the received one; NULL: the received message is kept */
     const uint8_t *new_resource;
     uint32_t new_resource_len;
 };
@@ -206,7 +206,7 @@ struct br_item {
     struct br_arena arena;
     uint32_t received_records; /* n_records when the item was received */
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
-    /* profiles: at least one time in them is before 1971 (otlp/edit/edit.h) */
+    /* profiles: at least one time in the profiles is before 1971 (otlp/edit/edit.h) */
     bool odd_times;
     /* time at which the item's oldest data was received, in milliseconds of the monotonic clock;
      * 0: unknown */
@@ -309,8 +309,8 @@ size_t br_part_size(const struct br_part *part);
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
 /* Returns a new item that refers to all parts of `item`. The new item has no parent and no
- * pending records. It borrows the metadata of `item`, so `item` must outlive it. Returns NULL if
- * memory is short. */
+ * pending records. The new item borrows the metadata of `item`, so `item` must outlive the new
+ * item. Returns NULL if memory is short. */
 struct br_item *br_item_twin(const struct br_item *item);
 
 /* Returns a child that refers to all parts of `item` and takes its pending records, for one try
@@ -378,9 +378,9 @@ void br_item_report(struct br_item *item, enum br_result result, const char *rea
 
 /* Finishes the item. The owner calls this function exactly once, and must not use the item
  * afterwards. If the outcome is BR_DONE, the pending records are reported as sent, except for
- * n_rejected of them, which are dropped with the reason "partial_success". With other outcomes
- * the pending records are handled as the item's kind requires (enum br_item_kind): they return
- * to the parent, are rejected, or stay in the item. */
+ * n_rejected of them, which are dropped with the reason "partial_success". With other outcomes,
+ * the item's kind determines what happens to the pending records (enum br_item_kind): they
+ * return to the parent, are rejected, or stay in the item. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
 /* br_item_done, br_item_retry and br_item_reject finish the item as br_item_finish does, with

@@ -66,8 +66,8 @@ void br_histogram_observe(struct br_histogram *histogram, double value);
  * is empty. */
 void br_label(struct br_str *out, const char *name, const char *value);
 
-/* Adds every number and histogram of `from` to the one with the same name and labels in `into`.
- * Returns 0 or BR_ENOMEM. */
+/* Adds every number and histogram of `from` to the number or histogram of `into` that has the
+ * same name and labels. Returns 0 or BR_ENOMEM. */
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
 /* Appends all metrics to `out`, sorted by name and labels, in the given format. A metric for

@@ -43,8 +43,8 @@ void br_pending_enter(struct br_pending *pending, enum br_signal signal, struct 
 /* Notes that the exporter returns all of the records: its ledger counts them as rejected. */
 void br_pending_leave(struct br_pending *pending, enum br_signal signal);
 
-/* Discards the pending records, after br_pending_leave. Used for an item that no component has
- * taken and that the sender keeps. */
+/* Discards the pending records, after br_pending_leave. Used for an item that the sender keeps
+ * because no component has accepted it. */
 void br_pending_discard(struct br_pending *pending, enum br_signal signal);
 
 /* --- Copies ---------------------------------------------------------------------------------- */

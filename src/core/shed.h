@@ -32,7 +32,8 @@ enum br_shed_step {
 /* distance between the marks at which a step begins and ends, in per cent of the soft limit */
 #define BR_SHED_BACK 5
 
-/* The state of load shedding, a member of the host. If it is zeroed, nothing is ever shed. */
+/* The state of load shedding, a member of the host. If the struct is zeroed, no data is ever
+ * dropped or refused. */
 struct br_shed {
     unsigned cpu_step; /* step for CPU use, of enum br_shed_step */
     /* per cent of the soft limit at which the first step begins; 0: memory is not checked */

@@ -49,17 +49,17 @@ int br_packing_write(const struct br_packing *packing, enum br_signal signal,
 struct br_packing_job;
 
 /* Called once in the worker when a job has ended. `rc` is the result of br_packing_write. The
- * callback takes `body`, which is empty if `rc` is not 0. */
+ * callback takes ownership of `body`, which is empty if `rc` is not 0. */
 typedef void br_packing_fn(void *arg, int rc, struct br_rope *body);
 
-/* Returns a job that takes the slices of `*body` and leaves `*body` empty. Returns NULL if
- * memory is short; then `*body` is unchanged. */
+/* Returns a job that takes ownership of the slices of `*body` and leaves `*body` empty. Returns
+ * NULL if memory is short; then `*body` is unchanged. */
 struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *packing,
                                           enum br_signal signal, struct br_rope *body,
                                           br_packing_fn *packed, void *arg);
 
-/* Starts the job, which frees itself. `packed` is called after this function has returned, or
- * before if the host has no threads. */
+/* Starts the job, which frees itself when it ends. `packed` is called after this function has
+ * returned, or before if the host has no threads. */
 void br_packing_job_start(struct br_packing_job *job);
 
 /* Cancels the job. The callback `packed` is not called. If a thread has already begun the job,
@@ -105,8 +105,8 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
 /* Finishes all pending calls with BR_RETRY. Accepts `calls` that are all zero. */
 void br_calls_release(struct br_calls *calls);
 
-/* Makes a call that takes the item, and returns the call. If memory is short, finishes the item
- * with BR_RETRY and returns NULL. */
+/* Makes a call that takes ownership of the item, and returns the call. If memory is short,
+ * finishes the item with BR_RETRY and returns NULL. */
 struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client);
 
 /* Packs the body of the exchange, then sends the exchange. A large body is packed in a thread, a

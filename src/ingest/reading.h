@@ -44,7 +44,7 @@ int br_workbench_init(struct br_workbench *workbench);
 void br_workbench_release(struct br_workbench *workbench);
 
 struct br_reading {
-    /* Input of the reading. These fields are constant during the reading. */
+    /* Input of the reading. The input fields are constant during the reading. */
     const void *arg; /* argument for `read`: br_upload.arg */
     /* the request, of which only query, headers, grpc and grpc_compressed are valid */
     const struct br_request *request;
@@ -93,8 +93,8 @@ struct br_reading {
 };
 
 /* Makes an item from the input. Returns 0 and sets reading->item, which stays NULL if there are
- * no records to send. Returns BR_EAGAIN if the input is too large to be read at once. Otherwise
- * returns an error code, with a message in reading->err. */
+ * no records to send. Returns BR_EAGAIN if the input is too large to be read at once. After
+ * other failures, returns an error code, with a message in reading->err. */
 typedef int br_read_fn(struct br_reading *reading);
 
 /* Runs `read` in a memory scope, then frees the bytes that were read. Returns the result of

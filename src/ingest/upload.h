@@ -60,8 +60,8 @@ struct br_meter {
     } types[BR_METER_TYPES_MAX];
 };
 
-/* Adds `n_records` to a counter of the meter. The item has this number of records now, or had it
- * when it was received. */
+/* Adds `n_records` to a counter of the meter. The item has `n_records` records now, or had this
+ * number when it was received. */
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
                     uint32_t n_records);
 

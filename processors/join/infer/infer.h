@@ -114,7 +114,7 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
     return local->first[top] <= local->first[span] && local->first[span] < local->end[top];
 }
 
-/* --- Samples of a local tree ------------------------------------------------------------------ */
+/* --- Types and functions for the samples of a local tree -------------------------------------- */
 
 /*
  * A sample belongs to the span whose id it contains, unless its timestamps can be resolved. The
@@ -189,8 +189,8 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
 /*
  * Infers the span of a sample that does not name a span. The result is a span that was open on the
  * sample's thread, in its process, when the sample was taken. The span must have been open at all
- * timestamps of the sample. All other spans that were open then must be its ancestors. A sample
- * that matches two spans is left unlinked.
+ * timestamps of the sample. All other spans that were open at these times must be its ancestors. A
+ * sample that matches two spans is left unlinked.
  *
  * Sample and span must both name their thread and process, and these must be equal. Threads are
  * compared by id if the ids have the same origin: the operating system or the same runtime. Threads
@@ -263,9 +263,9 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
 bool join_thread_is_stored_by(const struct join_identity *where, enum join_thread_key key);
 
 /* Returns the totals of the samples that were taken in a span but do not name any span. The
- * function counters follow the totals. Returns NULL if no such samples exist or memory is short.
- * `where` combines the attributes of the span and its resource, and must contain a thread and a
- * process. */
+ * function counters are stored directly after the totals. Returns NULL if no such samples exist
+ * or memory is short. `where` combines the attributes of the span and its resource, and must
+ * contain a thread and a process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
                                            const uint8_t *trace_id, const uint8_t *span_id);

@@ -369,8 +369,8 @@ static inline struct join_top *join_totals_counters(struct join_totals *totals)
     return (struct join_top *)(void *)(totals + 1);
 }
 
-/* Returns the totals of the record, creating them at `now` if it has none. Returns NULL if all
- * totals of the shard are in use. */
+/* Returns the totals of the record. If the record has no totals, creates them at the time `now`.
+ * Returns NULL if all totals of the shard are in use. */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                        struct record *record, uint32_t now);
 
@@ -381,8 +381,8 @@ void join_totals_subtract_deferred(struct join_totals *totals, const struct join
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
                              struct record *record);
 
-/* Adds the numbers of samples that waited for the record's span to `by_type`, and resets them in
- * `totals`. */
+/* Adds the numbers of samples that waited for the record's span to `by_type`, and sets these
+ * numbers in `totals` to 0. */
 void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct join_tally *out);
 
 /* --- Names: names.c --------------------------------------------------------------------------- */

@@ -11,8 +11,8 @@
  * the record shows.
  *
  * A sample may arrive before its span. The totals of such a sample are stored in a *pending*
- * record, which has no name. When the span arrives, it takes over the totals. A pending record is
- * stored until no sample has arrived for it for one window.
+ * record, which has no name. When the span arrives, the totals are moved to the record of the span.
+ * A pending record is stored until no sample has arrived for it for one window.
  *
  * A sample with timestamps may have been taken in a span below the one that it names, or may not
  * name a span. The timestamps of such a sample are *deferred*: the table stores them, and assigns
@@ -288,7 +288,7 @@ void join_table_pages_make(const struct join_pages *pages);
 
 void join_table_pages_end(struct join_table *table);
 
-/* Enters spans that arrived at `now_ms`. Returns how many of them have a span id.
+/* Enters spans that arrived at `now_ms`. Returns how many of the spans have a span id.
  * join_table_enter and all functions below it are thread-safe in a shared table. */
 size_t join_table_enter(struct join_table *table, const struct join_entries *entries,
                         uint64_t now_ms, struct join_tally *tally);
@@ -573,8 +573,8 @@ uint64_t join_table_known_since(const struct join_table *table, const struct joi
 
 /* Removes records about two windows after they arrived. Samples that arrive between one and two
  * windows after their span are reported as too late. Samples whose span never arrived are
- * counted as unknown. Reads at most 8192 records. Returns true if it has read that many, so that
- * there may be more. */
+ * counted as unknown. Reads at most 8192 records. Returns true if 8192 records have been read,
+ * so that there may be more. */
 bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *tally);
 
 /* Returns the number of a profile type's name, which is the same for all workers. If there are
