@@ -76,8 +76,8 @@ struct file_record {
  * an errno value if the write failed and no part of the record is in the file. Returns
  * EINPROGRESS if the reader of a FIFO stopped reading in the middle of the record. The caller
  * must then put the same `record` again, and the writer accepts no other record until this
- * record has been written or has failed. Any thread may call this. A call may block as long as
- * the disk does. */
+ * record has been written or has failed. Any thread may call this function. A call may block as
+ * long as the disk does. */
 int file_writer_put(struct file_writer *writer, struct file_record *record, uint64_t unix_ns);
 
 /* Returns a message for an error of file_writer_put. */
@@ -122,7 +122,7 @@ void file_groups_close(struct br_host *host, struct file_groups *groups);
 
 /* Sets `*ret` to the writer for an attribute value. The writer is valid until file_groups_done
  * is called. Each worker may use one writer at a time. If more than `max_open` files are open,
- * closes the least recently used file. Any thread may call this. Returns 0, BR_ENOMEM, or
+ * closes the least recently used file. Any thread may call this function. Returns 0, BR_ENOMEM, or
  * BR_EINVAL if the value is not a valid file name. */
 int file_groups_writer(struct file_groups *groups, const void *value, size_t len,
                        struct file_writer **ret);

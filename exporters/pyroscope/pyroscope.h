@@ -135,7 +135,7 @@ void pyroscope_labels_free(struct pyroscope_labels *labels);
 
 /* Returns true if a sample attribute with the name `key` becomes a label: attributes that
  * contain ids do, and the attributes named in the config. Has the type of
- * br_pprof_options.keep_label. Any thread may call this. */
+ * br_pprof_options.keep_label. Any thread may call this function. */
 bool pyroscope_labels_keep(void *labels, const char *key, size_t len);
 
 /* Adds `count` to the number of sample labels that were dropped. */
@@ -157,9 +157,9 @@ bool pyroscope_labels_make(struct pyroscope_labels *pyroscope_labels,
  * protobuf).
  *
  * Each request contains one profile. The request is an item with one part, a `series` field
- * (pyroscope_part_make). Pyroscope 2.x stores the profiles of a request one by one, and its error
- * does not name the profiles that it has stored, because Connect returns only the innermost error.
- * A retry of a request with several profiles would store some of them twice.
+ * (pyroscope_part_make). Pyroscope 2.x stores the profiles of a request one by one. Its error does
+ * not name the profiles that it has stored, because Connect returns only the innermost error. A
+ * retry of a request with several profiles would store some of them twice.
  *
  * A profile that the server rejects is dropped with the reason "profile_rejected".
  */

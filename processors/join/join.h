@@ -96,8 +96,8 @@ enum join_verdict {
 };
 
 /* Decides whether a sample's link to `span` is kept. `span` is NULL if the span is unknown.
- * `trace_id` has 16 bytes, or is NULL. `service` is the service of the span or, if that is
- * unknown, of the resource. */
+ * `trace_id` has 16 bytes, or is NULL. `service` is the service of the span or, if the span's
+ * service is unknown, of the resource. */
 enum join_verdict join_policy_of(const struct join_policy *policy, const struct join_found *span,
                                  const uint8_t *trace_id, const uint8_t *service,
                                  size_t service_len, uint64_t now_ms);
@@ -291,6 +291,6 @@ enum join_pass {
 
 /* Looks up the span of every sample. `memo` has one byte per sample (NULL with JOIN_PASS_ONLY),
  * and `came_ms` is the time at which the item arrived. Returns the number of samples whose span
- * has not arrived. If there is not enough memory, the samples stay as they are. */
+ * has not arrived. If there is not enough memory, the samples are not changed. */
 uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pass, uint8_t *memo,
                       uint64_t came_ms);

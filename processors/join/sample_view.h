@@ -27,8 +27,8 @@ struct join_texts {
     bool no_memory;
 };
 
-/* Initializes `texts` for an item with the dictionary index `view`. Memory comes from `arena`,
- * which must outlive `texts`. */
+/* Initializes `texts` for an item with the dictionary index `view`. Memory is allocated in
+ * `arena`, which must outlive `texts`. */
 void join_texts_init(struct join_texts *texts, const struct join_table *table,
                      const struct br_dictionary_view *view, struct br_arena *arena);
 /* frees the stored results; accepts a zeroed struct */
@@ -88,8 +88,8 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Reads what the values of a Profile mean: their type, unit and period. `p` and `end` delimit
- * the encoded Profile message. */
+/* Reads the type, the unit and the period of the values of a Profile. `p` and `end` delimit the
+ * encoded Profile message. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                           const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
@@ -172,7 +172,7 @@ struct join_leaves {
     uint32_t *stacks, *locations, *functions;
 };
 
-/* Initializes the leaves for an item's dictionary. Memory comes from `arena`. */
+/* Initializes the leaves for an item's dictionary. Memory is allocated in `arena`. */
 void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
                       const struct br_dictionary_view *view, struct br_arena *arena);
 

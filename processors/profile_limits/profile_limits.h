@@ -114,9 +114,9 @@ struct limits_counts {
  * BR_ENOMEM or BR_EINVAL after an error. */
 int limits_is_large(const struct limits_sizes *sizes, struct br_item *item);
 
-/* Takes over an item, splits it and forwards the pieces. Drops a piece that is still too large
- * with a single sample. All pieces together may take 3 times the bytes of the item plus 1 MiB.
- * If the pieces would take more, because they repeat dictionary entries, the whole item is
- * dropped. Returns the number of dropped samples. */
+/* Takes over an item, splits it and forwards the pieces. Drops a piece that contains only one
+ * sample and is still too large. All pieces together may take 3 times the bytes of the item plus
+ * 1 MiB. If the pieces would take more, because they repeat dictionary entries, the whole item
+ * is dropped. Returns the number of dropped samples. */
 uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *sizes,
                                const struct limits_counts *counts, struct br_item *item);

@@ -125,7 +125,7 @@ struct redact_dictionary {
 };
 
 /* Indexes the item, redacts the attribute table and prepares the walk over the profiles. Memory
- * comes from walk->arena. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
+ * is allocated in walk->arena. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
 int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_walk *walk,
                             const struct br_item *item);
 

@@ -121,7 +121,7 @@ void pprof_scraper_drop(struct pprof_scraper *scraper);
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Sets the interval of a job. The next scrape starts after `delay_ms` milliseconds, or at its
- * previous due time if that is earlier. With an interval of 0 the job becomes inactive and its
+ * previous due time if that is earlier. If the interval is 0, the job becomes inactive and its
  * previous profile is removed. A running scrape is not affected. */
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 

@@ -34,7 +34,7 @@ struct br_arena {
  * too. */
 void br_arena_init(struct br_arena *arena, size_t max_bytes);
 
-/* Frees everything; the arena can be used again. Accepts a zeroed arena. */
+/* Frees all memory of the arena; the arena can be used again. Accepts a zeroed arena. */
 void br_arena_release(struct br_arena *arena);
 
 /* Returns `size` uninitialised bytes aligned for any type. Returns NULL if memory runs out or
@@ -46,7 +46,7 @@ void *br_arena_alloc(struct br_arena *arena, size_t size);
 void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 
 /* Returns why the last allocation failed: BR_EFULL if the maximum was reached, so that a retry
- * fails again, else BR_ENOMEM. */
+ * would fail again, otherwise BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
 /* clang's static analyzer must know that the function does not return 0. */
 #ifdef __clang_analyzer__

@@ -126,7 +126,7 @@ struct br_buf *br_buf_discard(struct br_buf *buf);
  * 0 or BR_ENOMEM; on failure `*buf` is unchanged. */
 int br_buf_reserve(struct br_buf **buf, size_t cap);
 
-/* Reduces the capacity of `buf` to the length of its content if that at least halves the
+/* Reduces the capacity of `buf` to the length of its content if this at least halves the
  * capacity. `buf` must have a single reference. */
 void br_buf_shrink(struct br_buf **buf);
 
@@ -160,12 +160,12 @@ int br_rope_cat(struct br_rope *rope, const struct br_rope *from);
  * slices. */
 void br_rope_drop(struct br_rope *rope, size_t len);
 
-/* Drops every slice. The rope is then empty and usable. Accepts a zeroed rope. */
+/* Drops every slice. The rope is then empty and can be used again. Accepts a zeroed rope. */
 void br_rope_release(struct br_rope *rope);
 
-/* Returns all bytes in one buffer, to which the caller owns a reference: the rope's buffer if
- * the rope is a single slice, else a copy. `*ret_data` points at the first byte. Returns NULL if
- * memory runs out. */
+/* Returns all bytes in one buffer, to which the caller owns a reference. The buffer is the
+ * rope's buffer if the rope is a single slice, otherwise a copy. `*ret_data` points at the first
+ * byte. Returns NULL if memory runs out. */
 struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
                             const uint8_t **ret_data);
 

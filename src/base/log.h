@@ -43,12 +43,14 @@ void br_log_setup(enum br_log_level level, bool json, int fd);
  * it once, before any other thread runs. */
 bool br_log_start(void);
 
-/* Ends the thread as soon as it has written all lines, and returns true. Returns false if that
- * takes longer than `wait_ms`: the remaining and all later lines then count as dropped, and
- * nothing waits for the thread any more. Call it after all other threads have ended. */
+/* Ends the thread as soon as it has written all lines, and returns true. Returns false if the
+ * thread needs more than `wait_ms` milliseconds for this. The remaining and all later lines then
+ * count as dropped, and nothing waits for the thread any more. Call it after all other threads
+ * have ended. */
 bool br_log_stop(uint64_t wait_ms);
 
-/* Returns the number of lines dropped since the process started. Any thread may call it. */
+/* Returns the number of lines dropped since the process started. Any thread may call this
+ * function. */
 uint64_t br_log_dropped(void);
 
 /* Returns true if a message of this level would be written. */
@@ -63,15 +65,15 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
 /* Returns true if the message may be logged now: at most once per `every_ms` milliseconds.
- * `*ret_held` is the number of messages held back since the last one that was logged. `now_ms`
- * is the time of the monotonic clock in milliseconds. */
+ * `*ret_held` is the number of messages that were not logged since the last one that was logged.
+ * `now_ms` is the time of the monotonic clock in milliseconds. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
 
 #define BR_LOG_EVERY_MS 60000 /* usual interval of repeated warnings, in milliseconds */
 
 /* Writes a line as br_log_write does if br_log_allow permits it, and appends the number of
- * messages held back since the last line. Returns true if the line was written. */
+ * messages that were not logged since the last line. Returns true if the line was written. */
 bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br_log_limit *limit,
                     uint64_t now_ms, uint64_t every_ms, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
@@ -97,7 +99,7 @@ bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br
 #define BR_LOG_LINE_MAX 4096
 
 /* Takes a line, whose last character is its only line feed. Writes the line at once if there is
- * no thread, else queues it in the ring or counts it as dropped. */
+ * no thread; otherwise queues it in the ring or counts it as dropped. */
 void br_log_sink_put(int fd, const char *line, size_t len);
 
 /* Starts the thread that writes. `notice` makes a line which reports that `n` lines were

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator that every module uses, and the counters behind it: how many bytes the process
- * holds, in which memory category, and how much one piece of work (a scope) has allocated.
+ * The allocator that every module uses, and the counters behind it. The counters count the bytes
+ * that the process holds, by memory category, and the bytes that one piece of work (a scope) has
+ * allocated.
  *
  * A block is counted with the size that the C library reserves for it, not with the requested size.
  * Each thread counts separately and adds its figures to those of the process once they differ by
@@ -53,9 +54,9 @@ char *br_strndup(const char *text, size_t len);
 
 /* br_map, br_remap and br_unmap work like malloc, realloc and free for blocks that are always
  * mapped separately, in whole pages. br_remap never copies a block but moves its pages. `had` is
- * the size with which the block was made or last resized. With hooks or a sanitizer, the blocks
- * come from the ordinary allocator instead. The caller owns the block and frees it with
- * br_unmap. */
+ * the size with which the block was made or last resized. If hooks are set, or in builds with a
+ * sanitizer, the blocks come from the ordinary allocator instead. The caller owns the block and
+ * frees it with br_unmap. */
 void *br_map(size_t size);
 void *br_remap(void *memory, size_t had, size_t size);
 void br_unmap(void *memory, size_t had);

@@ -19,7 +19,8 @@ struct br_str {
     bool failed; /* a text did not fit, or memory ran out */
 };
 
-/* Frees the string's memory. The string is then empty and usable. Accepts a zeroed string. */
+/* Frees the string's memory. The string is then empty and can be used again. Accepts a zeroed
+ * string. */
 void br_str_release(struct br_str *str);
 
 /* Empties the string, keeps its memory, and clears `failed`. */
@@ -54,8 +55,8 @@ bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
 long br_base64_decode(const char *text, size_t len, uint8_t *out);
 
 /* Parses a number in base 2 to 16, in either case, up to the end of the string. If `negative` is
- * true, negates the result. Returns false if the string is empty, has another character, or does
- * not fit into an int64_t. */
+ * true, negates the result. Returns false if the string is empty, contains a character that is not
+ * a digit of the base, or does not fit into an int64_t. */
 bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret);
 
 /* Returns the length of the longest valid UTF-8 prefix (RFC 3629: no surrogates or overlong

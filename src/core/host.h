@@ -167,9 +167,9 @@ double br_host_random(struct br_host *host);
  *
  * The trimmer checks every ten seconds, and returns the memory if the worker is idle after work.
  * The worker is idle after work if two conditions are met: since the last check, less than 1 MiB of
- * buffers was requested; since the last trim, at least 8 MiB. With very few requests this happens
- * at most once a minute; under load it never happens. After a large request was rejected for lack
- * of memory (br_memory_settle), the next check frees unused buffers.
+ * buffers was requested; since the last trim, at least 8 MiB. If there are very few requests, this
+ * happens at most once a minute; under load it never happens. After a large request was rejected
+ * because memory was short (br_memory_settle), the next check frees unused buffers.
  */
 
 #define BR_TRIM_LOOK_MS 10000

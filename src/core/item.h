@@ -152,7 +152,7 @@ struct br_pending {
 enum br_item_state {
     BR_ITEM_OPEN,
     BR_ITEM_ENDS_AS_WORST, /* if a piece ended as BR_RETRY, the item ends as BR_RETRY */
-    /* if a piece ended as BR_RETRY and another was accepted, the item ends as BR_DONE, and the
+    /* if a piece ended as BR_RETRY and another was accepted, the item ends as BR_DONE; the
      * records of the pieces that ended as BR_RETRY count as rejected */
     BR_ITEM_ENDS_AS_PART,
     BR_ITEM_FINISHED,
@@ -378,9 +378,9 @@ void br_item_report(struct br_item *item, enum br_result result, const char *rea
 
 /* Finishes the item. The owner calls this function exactly once, and must not use the item
  * afterwards. If the outcome is BR_DONE, the pending records are reported as sent, except for
- * n_rejected of them, which are dropped with the reason "partial_success". With other outcomes,
- * the item's kind determines what happens to the pending records (enum br_item_kind): they
- * return to the parent, are rejected, or stay in the item. */
+ * n_rejected of them, which are dropped with the reason "partial_success". After other outcomes,
+ * the item's kind (enum br_item_kind) determines whether the pending records return to the
+ * parent, are rejected, or stay in the item. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
 /* br_item_done, br_item_retry and br_item_reject finish the item as br_item_finish does, with

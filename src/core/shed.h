@@ -10,7 +10,7 @@
  * and no data is lost if the overload is short.
  *
  * The extension `adaptive` sets the step for CPU use, for the whole process. `adaptive` also sets
- * the share of the memory limit above which each worker sheds by itself. Memory is checked with
+ * the share of the memory limit above which each worker starts to shed load. Memory is checked with
  * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark at
  * which the step rose.
  */

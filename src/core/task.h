@@ -57,7 +57,7 @@ void br_task_release(struct br_task *task);
 void br_task_start(struct br_task *task);
 
 /* Cancels a task that was started and whose `done` has not been called yet. If a thread has
- * already begun the task, the thread goes on. A second call has no effect. */
+ * already begun the task, the thread finishes it. A second call has no effect. */
 void br_task_cancel(struct br_task *task);
 
 /* Cancels a task as br_task_cancel does, then waits until no thread is running it. The wait
@@ -65,7 +65,7 @@ void br_task_cancel(struct br_task *task);
 void br_task_stop(struct br_task *task);
 
 /* Returns true if br_task_cancel or br_task_stop has been called for the task. Any thread may
- * call it. */
+ * call this function. */
 static inline bool br_task_is_cancelled(const struct br_task *task)
 {
     return atomic_load_explicit(&task->cancelled, memory_order_relaxed);

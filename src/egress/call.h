@@ -63,8 +63,7 @@ struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_
 void br_packing_job_start(struct br_packing_job *job);
 
 /* Cancels the job. The callback `packed` is not called. If a thread has already begun the job,
- * the thread goes on and keeps the original body until the job ends. This function does not
- * wait. */
+ * the thread finishes it and keeps the original body until then. This function does not wait. */
 void br_packing_job_cancel(struct br_packing_job *job);
 
 /* --- Calls (call.c) --------------------------------------------------------------------------- */

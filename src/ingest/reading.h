@@ -168,7 +168,7 @@ void br_reading_start(const struct br_reading *how, br_read_fn *read, br_reading
                       void *owner, struct br_list *tasks, struct br_reading_task **slot);
 
 /* Cancels the reading in `*slot` and sets `*slot` to NULL; `end` is not called. If a thread has
- * already begun the reading, the thread goes on. Accepts an empty slot. */
+ * already begun the reading, the thread finishes it. Accepts an empty slot. */
 void br_reading_cancel(struct br_reading_task **slot);
 
 /* Cancels the reading in `*slot`, and waits until no thread runs the reading. Accepts an empty

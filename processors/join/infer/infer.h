@@ -92,9 +92,9 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
 /* Returns the totals of the deferred samples that were taken in a span, according to all spans
- * that have arrived. The labels of these samples name the span itself or the root above it. The
- * function counters of these samples are stored directly after the returned totals. Returns NULL
- * if there are no such samples or memory is short. */
+ * that have arrived. The samples' labels contain the id of the span itself or of the root above
+ * it. The function counters of these samples are stored directly after the returned totals.
+ * Returns NULL if there are no such samples or memory is short. */
 const struct join_totals *join_locals_share(struct join_locals *locals,
                                             const struct join_local *local, uint32_t span);
 
@@ -132,7 +132,7 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
 typedef void join_credited_fn(void *arg, const struct join_span *span,
                               const struct join_sample *sample);
 
-/* Adds the samples of one item to the totals of spans. Memory comes from `arena`. */
+/* Adds the samples of one item to the totals of spans. Memory is allocated in `arena`. */
 struct join_credit {
     struct br_arena *arena;
     struct join_release_time release_time; /* release time of the item's samples */

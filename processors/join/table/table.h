@@ -41,7 +41,7 @@ struct join_table;
 #define JOIN_TOP_SHOWN_MAX 20u
 /* largest number of distinct functions; all further functions share JOIN_FUNCTION_OTHER */
 #define JOIN_FUNCTIONS_MAX 16384u
-/* largest number of services that are remembered as profiled at a time */
+/* largest number of services that are remembered as profiled at the same time */
 #define JOIN_SERVICES_MAX 16384u
 /* number of latest spans that are remembered as having lost samples */
 #define JOIN_LOST_MAX 4096u
@@ -567,7 +567,7 @@ unsigned join_table_neighbours(struct join_table *table, const struct join_threa
 /* Returns the latest end of the evicted spans of these threads that ran at one of the places
  * (hashes; 0: unknown). For times before the result, some spans may be unknown. The result may
  * be later than the true end, because hashes can collide. If `early` is true, considers only
- * spans that were evicted within the window for lack of room. */
+ * spans that were evicted within the window because the ring was full. */
 uint64_t join_table_known_since(const struct join_table *table, const struct join_threads *threads,
                                 const uint32_t places[JOIN_PLACES], bool early);
 
