@@ -2,8 +2,9 @@
 /*
  * Represents a YAML document as a tree in which every node has its file, line and column. libyaml
  * does the parsing. Each alias is replaced by a copy of the node that it refers to, up to a limit
- * on the number of nodes. Cycles, duplicate keys, merge keys that are not maps, several documents,
- * tabs, more than 100 nested levels, more than 10,000 nodes and files over 1 MiB are errors.
+ * on the number of nodes. Cycles, duplicate keys, merge keys that are not maps, several documents
+ * and tabs are errors. More than 100 nested levels, more than 10,000 nodes, and files over 1 MiB
+ * are errors, too.
  */
 #pragma once
 

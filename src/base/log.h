@@ -90,8 +90,8 @@ bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br
 /*
  * The sink queues the lines of the log in a ring of bytes, from which a thread writes them.
  *
- * A thread is used instead of a non-blocking descriptor because O_NONBLOCK applies to the open
- * file, which stderr shares with the terminal, the shell and other processes.
+ * A non-blocking descriptor is not used, because O_NONBLOCK applies to the open file. Processes
+ * such as the shell share the open file of stderr.
  */
 
 /* Bytes of the longest line with its line feed: PIPE_BUF, so that lines of several writers do not

@@ -2,9 +2,10 @@
 /*
  * The counters, gauges and histograms of one worker, and the text of a scrape of all workers. A
  * metric is found or made once, when a node is created, and is then a plain number that only its
- * worker changes. A scrape gets a snapshot of each worker between two loop iterations, adds them by
- * name and labels, and prints Prometheus text (prometheus.io/docs/instrumenting/exposition_formats,
- * version 0.0.4) or OpenMetrics (github.com/prometheus/OpenMetrics, version 1.0.0).
+ * worker changes. A scrape gets a snapshot of each worker between two loop iterations, and adds the
+ * snapshots by name and labels. The scrape prints Prometheus text
+ * (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4) or OpenMetrics
+ * (github.com/prometheus/OpenMetrics, version 1.0.0).
  *
  * Names of counters have no suffix here: some formats append `_total`, like the Collector's
  * exporter.

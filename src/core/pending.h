@@ -6,7 +6,7 @@
  *
  * An item has `n_pending` pending records. Normally their result goes to the ledger of the worker.
  * After a fan-out, or in a batch with late acknowledgement (br_copies_open), each destination has a
- * copy of all pending records, and the result of a copy goes to a `struct br_copies`. The br_copies
+ * copy of all pending records. The result of a copy goes to a `struct br_copies`. The br_copies
  * structure keeps the original records. The number of original records that it reports as sent is
  * the largest number that any destination has sent. When the last copy has ended, the remaining
  * original records get the last result that was not BR_RESULT_SENT.

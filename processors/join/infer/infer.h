@@ -15,8 +15,8 @@
 /*
  * Finds the local tree of a span: the spans of its trace and service, ordered by parent. SDK
  * bridges label samples with the root of a local tree, the span that was entered from outside the
- * service. A label with the root is correct for samples of every span of the tree. If a sample also
- * contains its time and its thread, it belongs to the span of the tree that was open at that time
+ * service. A label with the root is correct for samples of every span of the tree. A sample that
+ * also contains its time and its thread belongs to the span of the tree that was open at that time
  * on that thread.
  *
  * A span is a root if its parent is not among the spans of its trace and service. A span of the
@@ -118,9 +118,9 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
 
 /*
  * A sample belongs to the span whose id it contains, unless its timestamps can be resolved. The
- * timestamps can be resolved if the sample contains the id of a root, and no sample of its service
- * contains the id of a span below a root. Each timestamp then belongs to the deepest span that was
- * open at that time, if the thread and the spans of that time are known.
+ * timestamps can be resolved if the sample contains the id of a root. In addition, no sample of its
+ * service may contain the id of a span below a root. Each timestamp then belongs to the deepest
+ * span that was open at that time, if the thread and the spans of that time are known.
  *
  * The table stores timestamps that can be resolved (join_table_defer). Stored timestamps are
  * assigned to spans when the totals of a span are read, according to all spans that have arrived by
@@ -199,8 +199,8 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
  * contradict each other. At least one of host, container, pod and instance must be present on both
  * sides, because every container has the same process ids.
  *
- * A sample is not joined if spans that were open on its thread have been evicted, because the
- * remaining spans may be ancestors of the right span.
+ * A sample is not joined if spans that were open on its thread have been evicted. The remaining
+ * spans may then be ancestors of the right span.
  */
 
 struct join_infer {
@@ -271,7 +271,7 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const uint8_t *trace_id, const uint8_t *span_id);
 
 /* Returns true if the totals that join_infer_share returns for a span that started at `start_ns`
- * are incomplete, because timestamps or spans of its thread were evicted too early. */
+ * are incomplete, because data of its thread was evicted too early. */
 bool join_infer_is_partial(const struct join_infer *infer, const struct join_identity *where,
                            uint64_t start_ns);
 
