@@ -6,12 +6,15 @@
 #include "config/yaml.h"
 
 enum br_edit_kind {
-    BR_EDIT_CUT, /* removes a pair; `text` is a comment in the place of the pair, or NULL */
-    /* removes an item of a list; the place of the item may be that of its first key */
+    /* removes a pair; if `text` is not NULL, it is a comment that takes the place of the removed
+     * pair */
+    BR_EDIT_CUT,
+    /* removes an item of a list; the place of an item that is a map may be that of its first key */
     BR_EDIT_DROP,
     BR_EDIT_SET, /* replaces the value of a pair by `text` */
-    /* inserts `key: text` into a map before the other pairs. The place is the key of the map,
-     * whose value may be absent. Several such edits for one map add their pairs in order. */
+    /* inserts `key: text` into a map before the other pairs. The place is that of the key whose
+     * value is the map; the value may be absent. Several BR_EDIT_PUT edits of one map add their
+     * pairs in order. */
     BR_EDIT_PUT,
 };
 
@@ -28,15 +31,15 @@ struct br_edits {
     uint32_t cap;
 };
 
-/* Appends an edit at the place of `at`. `key` and `text` must outlive the list. Returns 0 or
- * BR_ENOMEM. */
+/* Appends to `edits` an edit of the text at the place of the node `at`. `key` and `text` must
+ * outlive `edits`. Returns 0 or BR_ENOMEM. */
 int br_edits_add(struct br_edits *edits, enum br_edit_kind kind, const struct br_yaml *at,
                  const char *key, const char *text);
 void br_edits_release(struct br_edits *edits);
 
-/* Appends the changed text to the output. `plain` is the tree that br_yaml_parse_plain returns
- * for the text. An edit that is impossible at its place (inside an alias, at a key after "? ")
- * has no effect or a wrong effect. The caller must therefore parse the result and compare.
- * Returns 0 or BR_ENOMEM. */
+/* Appends the text, changed by `edits`, to `out`. `plain` is the tree that br_yaml_parse_plain
+ * returns for the text. An edit that is impossible at its place (inside an alias, at a key after
+ * "? ") has no effect or a wrong effect. The caller must therefore parse the result and compare
+ * it with the intended tree. Returns 0 or BR_ENOMEM. */
 int br_yaml_edit(const char *text, size_t len, const struct br_yaml *plain,
                  const struct br_edits *edits, struct br_str *out);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists components of the Collector that are not in the registry, of three kinds: components that
- * Braid has under another name, components that change no data and can be left out, and components
- * that Braid lacks, with their purpose. Names and aliases are those of the Collector 0.155 to 0.165
- * and of its contrib distribution.
+ * Lists components of the Collector that are not in Braid's registry: those that Braid has under
+ * another name, those that change no data and can be left out, and those that Braid lacks. Names
+ * and aliases are those of versions 0.155 to 0.165 of the Collector and of its contrib
+ * distribution.
  */
 #pragma once
 
@@ -23,21 +23,22 @@ struct br_foreign {
     const char *alias; /* another spelling of the name, or NULL */
     enum br_foreign_support support;
     const char *as; /* BR_FOREIGN_SAME: the component's name in the registry; otherwise NULL */
-    /* purpose of the component, which continues a sentence: "adds k8s.* attributes to resources" */
+    /* purpose of the component, worded as the end of a sentence: "adds k8s.* attributes to
+     * resources" */
     const char *purpose;
-    const char *advice; /* a sentence for users who need the component, or NULL */
+    const char *advice; /* advice, in one sentence, for users who need the component; NULL: none */
 };
 
 /* Returns advice for a key, such as `auth`, that the Collector has in the section at `path` and
- * Braid does not have. Returns a sentence, or NULL for any other key. */
+ * Braid does not have. The advice is one sentence. Returns NULL for any other key. */
 const char *br_foreign_key(const char *path, const char *key);
 
-/* Returns true for a processor that only adds attributes, batches requests or makes metrics.
- * Such a processor drops, hides and changes no received data, so the processor, or one of its
- * settings, can be left out without a loss. Returns false for unknown processors. */
+/* Returns true for a processor that only adds attributes, batches requests or produces metrics.
+ * Such a processor does not drop, hide or change received data. The processor, or one of its
+ * settings, can therefore be left out without a loss. Returns false for unknown processors. */
 bool br_foreign_is_harmless(const char *type);
 
-/* Returns the row of this kind with the name or alias, or NULL. */
+/* Returns the row for the component of this kind whose name or alias is `name`, or NULL. */
 const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name);
 
 /* Returns the most likely correct spelling of `name`: the most similar text among `known` (may

@@ -7,5 +7,5 @@ enum br_kind { BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR, BR_EXTENSIO
 /* Returns the name of the kind: "receiver", "processor" and so on. */
 const char *br_kind_name(enum br_kind kind);
 
-/* Returns the name of the section of the config: "receivers", "processors" and so on. */
+/* Returns the name of the kind's section in the config: "receivers", "processors" and so on. */
 const char *br_kind_section(enum br_kind kind);

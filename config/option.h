@@ -4,8 +4,9 @@
  * a YAML map into a struct as the rows describe. Names, defaults and units are those of the
  * Collector.
  *
- * A row's field must have the C type of its kind, which BR_OPT checks at compile time. Fields are
- * initialised to the row's default. Strings and lists are allocated in the arena of the call.
+ * The struct field of a row must have the C type that belongs to the row's kind. BR_OPT checks this
+ * at compile time. Each field is initialised to the default of its row. Strings and lists are
+ * allocated in the arena that is passed to br_options_read.
  */
 #pragma once
 
@@ -28,51 +29,57 @@ struct br_strings {
 
 #define BR_HEADERS_MAX 48
 
-/* Names and secret values, as in `headers:`. Names keep their spelling and the order of the
- * file. As RFC 9110 requires, names are tokens and values have no control characters. There are
- * at most BR_HEADERS_MAX pairs. */
+/* Pairs of a name and a secret value, such as the HTTP headers under a key `headers:`. Names
+ * keep the spelling and the order that they have in the config file. As RFC 9110 requires, names
+ * are tokens and values have no control characters. There are at most BR_HEADERS_MAX pairs. */
 struct br_headers {
     const char **names;
     struct br_secret *values;
     size_t count;
 };
 
-/* A list or a map of sub-structs. Each sub-struct has the row's `size` in bytes. */
+/* The structs that are read from a list or a map of the config. The size of each struct is the
+ * `size` of the option's row, in bytes. */
 struct br_structs {
     void *items;
     size_t count;
 };
 
 enum br_option_kind {
-    BR_OPT_BOOL,     /* bool */
-    BR_OPT_INT,      /* int64_t, within min..max */
-    BR_OPT_DOUBLE,   /* double, within min..max */
-    BR_OPT_DURATION, /* uint64_t nanoseconds; Go's form ("1h5m", "300ms", "1.5s", "0"), not negative
-                      */
-    BR_OPT_STRING,   /* const char *; NULL if the key is absent and has no default */
-    BR_OPT_SECRET,   /* struct br_secret */
-    BR_OPT_ENUM,     /* int: index into `choices` */
-    BR_OPT_STRINGS,  /* struct br_strings; a scalar counts as a list of one */
-    BR_OPT_HEADERS,  /* struct br_headers: a map, or a list of {name, value} */
+    BR_OPT_BOOL,   /* bool */
+    BR_OPT_INT,    /* int64_t, within min..max */
+    BR_OPT_DOUBLE, /* double, within min..max */
+    /* uint64_t nanoseconds; a duration in Go's syntax ("1h5m", "300ms", "1.5s", "0"), not
+     * negative */
+    BR_OPT_DURATION,
+    BR_OPT_STRING, /* const char *; the field is NULL if the key is absent and has no default */
+    BR_OPT_SECRET, /* struct br_secret */
+    BR_OPT_ENUM,   /* the field is an int, the index of the value in `choices` */
+    /* the field is a struct br_strings; a scalar is read as a list of one string */
+    BR_OPT_STRINGS,
+    /* the field is a struct br_headers, read from a map or a list of {name, value} */
+    BR_OPT_HEADERS,
     /* an embedded struct, described by `sub`; if the key is absent, the struct has its defaults */
     BR_OPT_STRUCT,
-    /* pointer to a struct described by `sub`; NULL if the key is absent. If the key has no
-     * value, the struct has its defaults. */
+    /* the field is a pointer to a struct described by `sub`; the pointer is NULL if the key is
+     * absent. If the key is present without a value, the struct has its defaults. */
     BR_OPT_PRESENT,
-    BR_OPT_LIST,  /* struct br_structs: a list of maps described by `sub` */
-    BR_OPT_VALUE, /* const struct br_yaml *: the node itself; NULL if absent */
-    /* no field: a key of the Collector that is accepted with a warning and has no effect */
+    /* the field is a struct br_structs, read from a list of maps described by `sub` */
+    BR_OPT_LIST,
+    BR_OPT_VALUE, /* the field is a const struct br_yaml *, the node itself; NULL if absent */
+    /* the row has no field: the key of the Collector is accepted with a warning and has no
+     * effect */
     BR_OPT_IGNORED,
 };
 
 struct br_option {
     const char *name;
     const char *alias; /* another spelling of the name, or NULL */
-    /* path, below the table, of the key of which this row is an older spelling
-     * ("keepalive::idle_timeout"); NULL: this row is not an older spelling. The older spelling
-     * is accepted with a warning and sets the field of the present key, whose row comes first. */
+    /* this row is an older spelling of the key at this path below the table, for example
+     * "keepalive::idle_timeout"; NULL: this row is not an older spelling. The older spelling is
+     * accepted with a warning and sets the field of the current key, whose row must come first. */
     const char *now;
-    bool negated; /* BOOL rows of an older spelling: the value is inverted */
+    bool negated; /* for a BOOL row that is an older spelling: the value is inverted */
     enum br_option_kind kind;
     size_t offset;
     bool required;
@@ -84,7 +91,7 @@ struct br_option {
         /* default of a STRING, a SECRET, a DURATION ("200ms") or an ENUM (one of `choices`) */
         const char *string;
     } def;
-    /* INT and DOUBLE: least and greatest valid value; both 0: no limit */
+    /* INT and DOUBLE: smallest and largest valid value; if both are 0, there is no limit */
     double min, max;
     const char *const *choices; /* ENUM: the valid texts, ended by NULL */
     /* STRUCT, PRESENT, LIST: the table of the sub-struct, ended by a row without a name */
@@ -94,7 +101,8 @@ struct br_option {
     const char *help;
 };
 
-/* Macros for rows. `type` is the struct, `field` its member. BR_OPT_END ends a table. */
+/* Macros for rows. `type` is the struct, and `field` is the name of its member. BR_OPT_END ends
+ * a table. */
 #define BR_OPT_FIELD(type, field, ctype)                                                           \
     (offsetof(type, field) +                                                                       \
      0 * sizeof(struct {                                                                           \
@@ -193,10 +201,11 @@ struct br_option {
         .name = NULL                                                                               \
     }
 
-/* Reads `node` (a MAP, or NULL or a NULL node for all defaults) into `out`, the struct that the
- * table describes. The fields of `out` need not be initialised. `path` is the prefix of every
- * error's path. An unknown key is reported with the nearest known key. Returns 0, or BR_EINVAL
- * or BR_ENOMEM with errors added; `out` may then be partly filled. */
+/* Reads the MAP `node` into `out`, the struct that the table describes. If `node` is NULL or a
+ * NULL node, all fields are set to their defaults. The fields of `out` need not be initialised.
+ * `path` is the path of `node` in the config, with which the path of every error begins. The
+ * error for an unknown key names the most similar known key. Returns 0, or BR_EINVAL or
+ * BR_ENOMEM with errors added to `errs`; `out` may then be partly filled. */
 int br_options_read(const struct br_option *table, const struct br_yaml *node, const char *path,
                     void *out, struct br_arena *arena, struct br_errs *errs);
 
@@ -204,22 +213,22 @@ int br_options_read(const struct br_option *table, const struct br_yaml *node, c
  * negative. */
 bool br_duration_parse(const char *text, uint64_t *ret_ns);
 
-/* Writes a duration in the syntax of br_duration_parse, in the largest exact units: "1h30m",
- * "1.5s", "200ms", "0s". Returns `out`. */
+/* Writes a duration in the syntax of br_duration_parse, with the largest units that represent it
+ * exactly: "1h30m", "1.5s", "200ms", "0s". Returns `out`. */
 #define BR_DURATION_SIZE 48
 const char *br_duration_format(uint64_t ns, char out[BR_DURATION_SIZE]);
 
-/* Parses "host:port", "[::1]:port" or ":port". `host` needs 256 bytes. Returns false if the port is
- * missing or not from 0 to 65535. */
+/* Parses "host:port", "[::1]:port" or ":port". `host` must have room for 256 bytes. Returns
+ * false if the port is missing or not from 0 to 65535. */
 bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);
 
 /* --- Effective values: effective.c ------------------------------------------------------------ */
 
 /*
- * A tree of effective values contains every key of an option table. Keys without a value are null.
- * An absent section is `{enabled: false}`, because the key of the section alone would enable it.
- * Lists of maps, and keys that have no effect, are copied from the config file. If the tree is read
- * again, the settings are the same.
+ * A tree of effective values contains every key of an option table. A key that has no value is null
+ * in the tree. An absent section is `{enabled: false}`, because the key of the section alone would
+ * enable it. Lists of maps, and keys that have no effect, are copied from the config file. If
+ * br_options_read reads the tree, the resulting settings are the same.
  */
 
 /* Returns the tree of effective values of `settings`, the struct described by `table` that was read

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions that only the files of config/ share. The functions make and change tree nodes,
- * describe nodes in messages, and perform the steps of loading and merging.
+ * Declares the functions that only the files of config/ use. The functions make and change tree
+ * nodes, describe nodes in messages, and perform the steps of loading and merging.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "config/sources.h"
 
 #define BR_CONFIG_ARENA_MAX (64u << 20)
-#define BR_YAML_SIZE_MAX (1u << 20) /* largest size of a file in bytes */
+#define BR_YAML_SIZE_MAX (1u << 20) /* largest size of a config file, in bytes */
 #define BR_YAML_DEPTH_MAX 100       /* largest number of nested levels of maps and lists */
 /* size in bytes of the buffers of br_yaml_show and br_text_show */
 #define BR_SHOWN_SIZE 112
@@ -19,12 +19,13 @@
 struct br_yaml *br_yaml_new(struct br_arena *arena, enum br_yaml_type type,
                             const struct br_yaml *at);
 
-/* Returns a SCALAR with a copy of `len` bytes, or NULL if memory runs out. */
+/* Returns a SCALAR node whose text is a copy of the `len` bytes at `text`, or NULL if memory
+ * runs out. */
 struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t len,
                                const struct br_yaml *at);
 
-/* Appends a child to a list or map. For a MAP, `key` is its key, which the map must not contain
- * yet. Returns 0 or BR_ENOMEM. */
+/* Appends a child to a list or map. If `node` is a MAP, `key` is the key of the child, which the
+ * map must not contain yet. Returns 0 or BR_ENOMEM. */
 int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
                    struct br_yaml *value);
 
@@ -36,28 +37,29 @@ size_t br_yaml_index(const struct br_yaml *map, const char *key);
 const char *br_yaml_show(const struct br_yaml *node, char *out);
 const char *br_text_show(const char *text, char *out);
 
-/* Writes the likely mistake if a text is in the place of a map, such as "; a colon is missing
- * behind it". Writes "" for other texts. Returns `out`. */
+/* If a text is in a place where a map is expected, writes the likely mistake, such as "; a colon
+ * is missing after it". Writes "" if no mistake is recognised. Returns `out`. */
 const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80]);
 
-/* Writes `path::name` (only `name` if `path` is empty), cut to the size of an error's path. */
+/* Writes `path::name` (only `name` if `path` is empty), truncated to the size of br_err.path. */
 const char *br_path_join(char out[192], const char *path, const char *name);
 
 /* Returns true if no further error fits into `errs`, and sets errs->more, so that the caller
  * need not compose an error. */
 bool br_errs_full(struct br_errs *errs);
 
-/* Adds an error for BR_ENOMEM. Returns BR_ENOMEM. */
+/* Adds an error for memory that has run out, and returns BR_ENOMEM. */
 int br_errs_no_memory(struct br_errs *errs);
-#ifdef __clang_analyzer__ /* clang's static analyzer must know that the result is not 0. */
+/* clang's static analyzer must know that the function does not return 0. */
+#ifdef __clang_analyzer__
 #define br_errs_no_memory(errs) (br_errs_no_memory(errs), BR_ENOMEM)
 #endif
 
 /* Sorts errors and warnings by file, in the order of `files`, then by line and column. */
 void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files);
 
-/* Reads a file of at most BR_YAML_SIZE_MAX bytes into the arena, with a terminator. On failure
- * `*ret_why` is the reason. Returns 0, BR_EIO, BR_ETOOBIG or BR_ENOMEM. */
+/* Reads a file of at most BR_YAML_SIZE_MAX bytes into the arena, and appends a NUL terminator.
+ * On failure `*ret_why` is the reason. Returns 0, BR_EIO, BR_ETOOBIG or BR_ENOMEM. */
 int br_file_read(const char *path, struct br_arena *arena, const char **ret, size_t *ret_len,
                  const char **ret_why);
 
@@ -75,5 +77,6 @@ void br_yaml_remove(struct br_yaml *node, size_t index);
 /* Removes white space from both ends of a text. */
 void br_text_strip(const char **text, size_t *len);
 
-/* Returns "type/name" without the blanks that the Collector ignores, or NULL if memory runs out. */
+/* Returns the component id `text`, of the form "type/name", without the blanks that the
+ * Collector ignores. Returns NULL if memory runs out. */
 char *br_id_trim(struct br_arena *arena, const char *text);

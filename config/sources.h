@@ -5,7 +5,8 @@
 #include "config/yaml.h"
 
 struct br_config_sources {
-    const char *const *uris; /* arguments of --config: paths, file:, env:, yaml: */
+    /* arguments of --config: paths, or URIs that begin with file:, env: or yaml: */
+    const char *const *uris;
     size_t n_uris;
     /* arguments of --set: a.b.c=value, or a::b::c=value if names contain dots */
     const char *const *sets;
@@ -13,13 +14,13 @@ struct br_config_sources {
     /* returns the value of an environment variable; NULL: the process's environment is used */
     const char *(*getenv)(const char *name, void *arg);
     void *arg;
-    /* unsupported parts of the config are removed, with warnings (app/adapt.h) */
+    /* true: unsupported parts of the config are removed, with warnings (app/adapt.h) */
     bool skip_unsupported;
-    /* unsupported parts that change which data is kept or shown are removed, too */
+    /* true: unsupported parts that change which data is kept or shown are removed, too */
     bool accept_loss;
-    bool as_written; /* br_config_merge does not expand ${...} */
-    /* value of environment variables that are not set; NULL: such variables are empty, with a
-     * warning */
+    bool as_written; /* true: br_config_merge does not expand ${...} */
+    /* value that replaces environment variables that are not set; NULL: such variables are
+     * empty, with a warning */
     const char *unset;
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sender of the otlp (gRPC) and otlphttp exporters. The sender makes one attempt to send an
- * item: it encodes the item, sends the request, and derives the item's outcome from the response.
- * Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and "Partial Success".
+ * Declares the sender that the otlp (gRPC) and otlphttp exporters use. The sender makes one attempt
+ * to send an item: it encodes the item, sends the request, and derives the item's outcome from the
+ * response. Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and "Partial
+ * Success".
  */
 #pragma once
 
@@ -25,7 +26,7 @@ struct otlp_target {
     enum br_encoding compression;
     int level;
     const char *path[BR_SIGNALS];
-    /* client of each signal; both signals may use the same client */
+    /* client that sends each signal; both signals may use the same client */
     struct br_client *client[BR_SIGNALS];
     const struct br_headers *headers;
     const char *user_agent, *authority;
@@ -38,40 +39,40 @@ struct otlp_sender;
  * short. */
 struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target);
 
-/* Sends the item once and finishes it. */
+/* Makes one attempt to send the item, and finishes the item with the outcome. */
 void otlp_sender_send(struct otlp_sender *sender, struct br_item *item);
 
-/* Finishes all pending items with BR_RETRY. Accepts NULL. */
+/* Finishes all pending items with BR_RETRY, and frees the sender. Accepts NULL. */
 void otlp_sender_free(struct otlp_sender *sender);
 
 /* Parses "gzip", "zstd", "deflate", "zlib", "none" or "". Returns false for other names. */
 bool otlp_read_compression(const char *name, enum br_encoding *ret);
 
-/* Adds an error for a compression that is not in the text `known`. If the Collector has this
- * compression, the error is that Braid does not support it. */
+/* Adds an error for the compression `name`, which is not among those that the text `known`
+ * lists. If the Collector has this compression, the code of the error is BR_EUNSUPPORTED. */
 void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
                              const char *known, const char *name);
 
 /* --- Partial success -------------------------------------------------------------------------- */
 
 /*
- * Functions for the partial_success of an Export...ServiceResponse. The fields of partial_success
- * are rejected_spans or rejected_profiles = 1, and error_message = 2. Source: opentelemetry-proto
- * 1.11, collector/{trace,profiles}/, and protobuf's "ProtoJSON Format".
+ * Functions that read the partial_success of an Export...ServiceResponse. The fields of
+ * partial_success are rejected_spans or rejected_profiles = 1, and error_message = 2. Source:
+ * opentelemetry-proto 1.11, collector/{trace,profiles}/, and protobuf's "ProtoJSON Format".
  */
 
-/* Reads an encoded response, and sets `n_rejected` and the text of the outcome if the response
+/* Reads a protobuf response, and sets `n_rejected` and the text of the outcome if the response
  * contains them. */
 void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome);
 
 /* Reads a response in JSON, and sets `n_rejected` and the text of the outcome if the response
  * contains them. Each field may have its JSON name or its protobuf name. Numbers may be strings,
- * and may have an exponent or a fraction of zeros. Invalid characters in strings (bytes that are
- * not UTF-8, unpaired surrogates, control characters) are replaced. Returns false if the JSON is
- * invalid in another way. */
+ * and may have an exponent or a fraction that consists of zeros. Invalid characters in strings
+ * (bytes that are not UTF-8, unpaired surrogates, control characters) are replaced. Returns
+ * false if the JSON is invalid in another way. */
 bool otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
                             struct br_outcome *outcome);
 
-/* Converts n_rejected, which counts profiles (ExportProfilesPartialSuccess.rejected_profiles),
- * to a number of samples, in proportion to the item's profiles and samples. */
+/* Converts n_rejected from a number of profiles (ExportProfilesPartialSuccess.rejected_profiles)
+ * to a number of samples. The ratio is that of the item's samples to its profiles. */
 void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome);

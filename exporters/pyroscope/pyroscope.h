@@ -19,28 +19,30 @@
 /* --- Writing of pprofs ------------------------------------------------------------------------ */
 
 /*
- * Writes the pprofs of items. Small items are written at once, in the worker. Larger items, and
- * items that exceed a limit while they are written, are written in a thread of the pool. The thread
- * has its own writer and memory pool. While the thread reads the item, nobody changes the item.
+ * Writes the profiles of items as pprofs (profiles in the pprof format). Small items are written at
+ * once, in the worker. Larger items, and items that exceed a limit while they are written, are
+ * written in a thread of the pool. The thread has its own writer and memory pool. While the thread
+ * reads the item, no other thread may change the item.
  *
- * Each pprof has its own tables and labels. Profiles that share a dictionary, such as those of all
- * processes of a host, therefore grow to several times their size. The growth is limited by the
- * size of the item. The memory scope of a writing belongs to the process's budget and may use the
- * part that is reserved for sending.
+ * Each pprof contains its own copy of the table entries and labels that it uses. Profiles that
+ * share a dictionary, such as those of all processes of a host, therefore grow to several times
+ * their size. The growth is limited to a multiple of the item's size. The memory scope of each
+ * running conversion belongs to the process's budget, and may use the part of it that is reserved
+ * for sending.
  */
 
 /* largest item, in bytes, that is written in the worker; larger items are written in a thread */
 #define PYROSCOPE_WRITING_NOW (512u << 10)
 
-/* Limit for the bytes of all pprofs of an item, and of the dictionary entries read for them. The
- * limit is PYROSCOPE_WORK_GROWTH times the item's size, plus PYROSCOPE_WORK_NOW in the worker or
- * PYROSCOPE_WORK_ROOM in a thread. */
+/* Limit for the number of bytes of all pprofs of an item and of the dictionary entries that are
+ * read for them. The limit is PYROSCOPE_WORK_GROWTH times the item's size, plus
+ * PYROSCOPE_WORK_NOW in the worker or PYROSCOPE_WORK_ROOM in a thread. */
 #define PYROSCOPE_WORK_GROWTH 4
 #define PYROSCOPE_WORK_NOW (1u << 20)
 #define PYROSCOPE_WORK_ROOM (8u << 20)
 
 /* Limit for the memory of all pprofs of an item, including the pprof being written, and of the
- * tables. The limit is PYROSCOPE_MEMORY_GROWTH times the item's size, plus
+ * writer's tables. The limit is PYROSCOPE_MEMORY_GROWTH times the item's size, plus
  * PYROSCOPE_MEMORY_ROOM. */
 #define PYROSCOPE_MEMORY_GROWTH 8
 #define PYROSCOPE_MEMORY_ROOM (16u << 20)
@@ -52,29 +54,31 @@ static inline size_t pyroscope_writing_work(const struct br_item *item, bool in_
 }
 
 /* Called in the worker with the `n` pprofs of `item`, in the order of its profiles and without
- * types. The pprofs are valid until the callback returns. The callback may take a pprof's buffer
- * and set it to NULL.
+ * types. The pprofs are valid until the callback returns. The callback may take ownership of a
+ * pprof's buffer, and must then set the pointer to NULL.
  *
  * `rc` is 0, BR_ENOMEM if memory was short for too long, or a permanent error of br_pprof_write.
- * The callback takes the item and returns true. Only if `rc` is 0 and memory is short, the
- * callback may leave the item and return false. */
+ * The callback takes ownership of the item and returns true. Only if `rc` is 0 and memory is
+ * short, the callback may instead leave the item to the caller and return false. */
 typedef bool pyroscope_written_fn(struct br_node *node, struct br_item *item, int rc,
                                   struct br_pprof_out *pprofs, uint32_t n);
 
 /* average delay in milliseconds before a retry; each delay is 0.5 to 1.5 times this value */
 #define PYROSCOPE_WRITING_AGAIN_MS 1000
 
-/* Writes the pprofs of `item`, and takes the item. `writer` is used in the worker only.
- * `options` is copied; any thread may call its keep_label, and its max_work is ignored. If
- * memory is short, writing is retried as configured in `retry`, which is borrowed. `list`
- * contains the writings in progress. If no thread is needed, `written` is called before this
- * function returns. Returns false if memory is short; then the caller keeps the item. */
+/* Writes the pprofs of `item`, and takes ownership of the item. `writer` is used in the worker
+ * only. `options` is copied. Its function keep_label must be callable in any thread, and its
+ * field max_work is ignored. If memory is short, writing is retried as configured in `retry`,
+ * which is borrowed. `list` contains the conversions that are in progress. If no thread is
+ * needed, `written` is called before this function returns. Returns false if memory is short;
+ * then the caller keeps the item. */
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              struct br_pprof_writer *writer, const struct br_pprof_options *options,
                              const struct br_retry_config *retry, pyroscope_written_fn *written);
 
-/* Cancels all writings in `list`. The items of the writings are finished with BR_RETRY, and
- * `written` is not called. If a thread is running one of the writings, waits for it. */
+/* Cancels all conversions in `list`. The items of the conversions are finished with BR_RETRY,
+ * and `written` is not called. If a thread is running one of the conversions, waits for the
+ * thread. */
 void pyroscope_writing_cancel_all(struct br_list *list);
 
 /* --- Times ------------------------------------------------------------------------------------ */
@@ -90,21 +94,21 @@ void pyroscope_writing_cancel_all(struct br_list *list);
  * Pyroscope still keeps it once. The repeated profile is recognised by its labels, Resource, time
  * and content.
  *
- * At least the last PYROSCOPE_TIMES_MAX profiles are known; older profiles are forgotten.
+ * At least the last PYROSCOPE_TIMES_MAX profiles are remembered; older profiles are forgotten.
  */
 
 #define PYROSCOPE_TIMES_MAX 24576u
 
 struct pyroscope_times;
 
-/* Creates an empty list of times. Returns NULL if memory is short. */
+/* Creates an empty list of the times that profiles have. Returns NULL if memory is short. */
 struct pyroscope_times *pyroscope_times_new(void);
 /* Frees the list of times. Accepts NULL. */
 void pyroscope_times_free(struct pyroscope_times *times);
 
 struct pyroscope_times_of {
     struct br_entry labels, resource, pprof; /* encoded labels, Resource and pprof of the profile */
-    uint64_t time_ns;                        /* Unix time of the profile */
+    uint64_t time_ns;                        /* Unix time of the profile, in nanoseconds */
 };
 
 /* Sets `*ret` to the time for a profile: the first time that its series does not use yet,
@@ -131,7 +135,7 @@ void pyroscope_labels_free(struct pyroscope_labels *labels);
 
 /* Returns true if a sample attribute with the name `key` becomes a label: attributes that
  * contain ids do, and the attributes named in the config. Has the type of
- * br_pprof_options.keep_label. Any thread may call this. */
+ * br_pprof_options.keep_label. Any thread may call this function. */
 bool pyroscope_labels_keep(void *labels, const char *key, size_t len);
 
 /* Adds `count` to the number of sample labels that were dropped. */
@@ -153,25 +157,27 @@ bool pyroscope_labels_make(struct pyroscope_labels *pyroscope_labels,
  * protobuf).
  *
  * Each request contains one profile. The request is an item with one part, a `series` field
- * (pyroscope_part_make). Pyroscope stores the profiles of a request one by one, and its error does
- * not name the profiles that it has stored (2.x: Connect returns only the innermost error). A retry
- * of a request with several profiles would store some of them twice.
+ * (pyroscope_part_make). Pyroscope 2.x stores the profiles of a request one by one. Its error does
+ * not name the profiles that it has stored, because Connect returns only the innermost error. A
+ * retry of a request with several profiles would store some of them twice.
  *
  * A profile that the server rejects is dropped with the reason "profile_rejected".
  */
 
-#define PYROSCOPE_ID_LEN 32 /* number of hex digits in the id at the end of a part */
+/* number of hex digits in the profile's id, which is at the end of a part */
+#define PYROSCOPE_ID_LEN 32
 
 struct pyroscope_push_config {
     const char *endpoint; /* URL of the server; the API's path is appended to the URL's path */
     const struct br_tls_config *tls;
     const char *proxy_url; /* URL of a proxy; NULL: the environment variables determine the proxy */
     const struct br_headers *headers;
-    /* id of the extension that adds credentials to requests; NULL: no extension adds any */
+    /* id of the extension that adds credentials to requests; NULL: no extension adds credentials */
     const char *authenticator;
     /* value of the Authorization header; NULL: the header is not sent */
     struct br_secret authorization;
-    const char *tenant; /* tenant of all requests; NULL: requests have no tenant */
+    /* tenant of all requests, sent as X-Scope-OrgID; NULL: requests have no tenant */
+    const char *tenant;
     /* key of the client metadata that contains the tenant; has precedence over `tenant`; NULL:
      * not used */
     const char *tenant_metadata;
@@ -184,12 +190,12 @@ struct pyroscope_push_config {
 
 struct pyroscope_push;
 
-/* Creates a sender. Copies the config, but not the data that it points to. Returns NULL if
- * memory is short. */
+/* Creates a sender. Copies the struct `config`, but not the data that its pointers refer to.
+ * Returns NULL if memory is short. */
 struct pyroscope_push *pyroscope_push_new(struct br_node *node,
                                           const struct pyroscope_push_config *config);
 
-/* Opens the client. Returns the errors of br_host_ops.connect. */
+/* Opens the client. Returns 0 or an error of br_host_ops.connect. */
 int pyroscope_push_start(struct pyroscope_push *push, struct br_err *err);
 
 struct br_consumer *pyroscope_push_input(struct pyroscope_push *push);
@@ -203,7 +209,7 @@ void pyroscope_push_free(struct pyroscope_push *push);
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
                         const struct br_buf *pprof, uint32_t n_records, struct br_part *ret);
 
-/* --- Fields of the push API ------------------------------------------------------------------- */
+/* --- Numbers of the fields of the push API ---------------------------------------------------- */
 
 /*
  * Field numbers of Pyroscope's push API. Source: api/push/v1/push.proto of grafana/pyroscope. A

@@ -4,10 +4,11 @@
 
 #include <stdbool.h>
 
-/* bytes of a hash: "$apr1$", a salt of 8 letters, "$", 22 letters and the terminator */
+/* size in bytes of a hash in text form: "$apr1$", a salt of 8 letters, "$", 22 letters and the
+ * terminator */
 #define APR1_SIZE 40
 
-/* Hashes a password. The salt is that of `setting`, which begins with $apr1$. Writes the text
+/* Hashes a password. Uses the salt in `setting`, which begins with $apr1$. Writes the text
  * $apr1$SALT$HASH to `out`. Returns false if OpenSSL fails, for instance because MD5 is
  * disabled. */
 bool basicauth_apr1_hash(const char *password, const char *setting, char out[APR1_SIZE]);

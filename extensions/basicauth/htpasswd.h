@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Passwords in the format of Apache's htpasswd: lines of `user:hash`. The hash types are
+ * Reads users and their passwords in the format of Apache's htpasswd: lines of `user:hash`. The
+ * table lists the hash types:
  *
  * | type | prefix of the hash | cost of a check |
  * | bcrypt | $2a$, $2b$, $2y$ | high |
@@ -28,9 +29,10 @@ struct htpasswd *basicauth_htpasswd_new(void);
 /* Overwrites and frees the users. Accepts NULL. */
 void basicauth_htpasswd_free(struct htpasswd *htpasswd);
 
-/* Adds the users of a text. If a user exists already, replaces the user's hash. Lines that are
- * empty or begin with `#` are skipped. Other lines that cannot be used are skipped too, and
- * their numbers and faults are appended to `faults`, one per line. Returns 0 or BR_ENOMEM. */
+/* Adds the users that the lines of `text` define. If a user already exists, replaces the user's
+ * hash. Lines that are empty or begin with `#` are skipped. Other lines that cannot be used are
+ * skipped too, and their numbers and faults are appended to `faults`, one per line. Returns 0 or
+ * BR_ENOMEM. */
 int basicauth_htpasswd_read(struct htpasswd *htpasswd, const char *text, struct br_str *faults);
 
 /* Returns the number of users. */
@@ -40,5 +42,6 @@ size_t basicauth_htpasswd_count(const struct htpasswd *htpasswd);
  * for an unknown user as for a known one. */
 bool basicauth_htpasswd_check(struct htpasswd *htpasswd, const char *name, const char *password);
 
-/* Returns true if checking a password takes milliseconds. */
+/* Returns true if a check may take milliseconds, which is the case if at least one user has a
+ * hash of crypt(3) or Apache's MD5. */
 bool basicauth_htpasswd_is_costly(const struct htpasswd *htpasswd);

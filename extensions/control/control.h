@@ -10,7 +10,8 @@
  * - reply.c: writes responses
  *
  * Only the first worker accesses the list of overrides. The components of each worker hold copies
- * of the overrides that apply to them (pipeline/override.h), and end these copies independently.
+ * of the overrides that apply to them (pipeline/override.h), and remove the copies themselves when
+ * these expire.
  */
 #pragma once
 
@@ -28,10 +29,11 @@
 #define CONTROL_ROWS_MAX 4096
 #define CONTROL_ID_LEN 16
 #define CONTROL_TOKEN_MIN 16
-/* requests without the right token that are answered with 401; further ones are answered with
- * 429 */
+/* number of recent requests without the right token above which further ones are answered with
+ * 429 instead of 401 */
 #define CONTROL_FAILURES_MAX 10
-/* milliseconds after which one more request without the right token is answered with 401 */
+/* interval in milliseconds, after each of which one more request without the right token is
+ * answered with 401 */
 #define CONTROL_FORGIVE_MS 1000
 
 struct control_config {
@@ -51,8 +53,8 @@ struct control_override {
     struct br_list link;
     struct br_override base; /* settings of the override; their strings are in `arena` */
     struct br_arena arena;
-    uint64_t duration_ms; /* duration in milliseconds, greater than 0 */
-    /* start and end of the override, in Unix nanoseconds; only displayed */
+    uint64_t duration_ms; /* duration of the override in milliseconds, greater than 0 */
+    /* start and end of the override, in Unix nanoseconds; used only for display */
     uint64_t since_ns, until_ns;
 };
 
@@ -69,12 +71,12 @@ void control_override_free(struct control_override *override);
 
 /* Initializes an empty list and its timer. Returns 0 or BR_ENOMEM. */
 int control_overrides_init(struct control_overrides *overrides, struct br_node *node);
-/* Frees the list and its overrides. Accepts a zeroed list. */
+/* Frees the list and its overrides. Does nothing if the list is zeroed. */
 void control_overrides_release(struct control_overrides *overrides);
 
-/* Sets the id and the times of an override. Counts the override until it ends or
- * control_overrides_discard is called. Returns 0. If there are too many overrides, returns
- * BR_EFULL and stores in `*ret_wait_s` the seconds until the next override ends. */
+/* Sets the id and the times of an override. The override counts towards the maximum until it
+ * ends or control_overrides_discard is called. Returns 0. If there are too many overrides,
+ * returns BR_EFULL and stores in `*ret_wait_s` the seconds until the next override ends. */
 int control_overrides_admit(struct control_overrides *overrides, struct control_override *override,
                             uint64_t *ret_wait_s);
 
@@ -88,11 +90,11 @@ void control_overrides_discard(struct control_overrides *overrides,
 struct control_override *control_overrides_find(struct control_overrides *overrides, uint64_t id);
 
 /* Lists the ids of the active overrides that have the id `id` (0: any id) and the service
- * `service` (NULL: any service). Returns the number of these overrides. */
+ * `service` (NULL: any service). Returns the number of ids. */
 size_t control_overrides_match(struct control_overrides *overrides, uint64_t id,
                                const char *service, uint64_t ret[BR_OVERRIDES_MAX]);
 
-/* Removes and frees the override with this id. Does nothing if it has ended already. */
+/* Removes and frees the override with this id. Does nothing if the override has already ended. */
 void control_overrides_end(struct control_overrides *overrides, uint64_t id);
 
 /* --- Bodies (read.c) ------------------------------------------------------------------------- */

@@ -12,10 +12,10 @@
  * - braid_privacy.c: possibly private data, and counts of redacted values
  * - braid_slice.c: the data of a time range as a file
  *
- * The figures of a span are the numbers and values of its samples. Figures are computed for each
- * query from the span ids in samples (braid_figures.c). The local subtree of a span consists of the
- * span and those descendants that are reached through spans of the same service. The local subtree
- * is the work done for the span in its own process.
+ * The figures of a span are the number of its samples and the sums of their values, by profile
+ * type. Figures are computed for each query from the span ids in samples (braid_figures.c). The
+ * local subtree of a span consists of the span and those descendants that are reached through spans
+ * of the same service. The local subtree represents the work done for the span in its own process.
  */
 #pragma once
 
@@ -32,18 +32,18 @@
 #define BRAID_VALUE_DEPTH_MAX 64
 #define BRAID_SECOND_NS UINT64_C(1000000000)
 
-/* --- Parameters and JSON (braid.c) ----------------------------------------------------------- */
+/* --- Functions for parameters and JSON (braid.c) ---------------------------------------------- */
 
 /* Reads the parameters `start` and `end`; the default is the last hour. `*ret_until` is
- * exclusive. Returns false after query_job_fail. */
+ * exclusive. On failure, calls query_job_fail and returns false. */
 bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_until);
 
 /* Reads the parameter `name`, a duration such as "100ms" or "1.5s". Stores nanoseconds in
- * `*ret`, or 0 if the parameter is missing. Returns false after query_job_fail. */
+ * `*ret`, or 0 if the parameter is missing. On failure, calls query_job_fail and returns false. */
 bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret);
 
-/* query_braid_put_trace and query_braid_put_span append `"name":"<hex>"`, preceded by the
- * character `before`. The hex digits are in the order of the id's bytes. */
+/* query_braid_put_trace and query_braid_put_span append `"name":"<hex>"` with the id in hex,
+ * preceded by the character `before`. The hex digits are in the order of the id's bytes. */
 void query_braid_put_trace(struct br_str *out, char before, const char *name,
                            const uint8_t trace_id[16]);
 void query_braid_put_span(struct br_str *out, char before, const char *name, uint64_t span_id);
@@ -77,7 +77,7 @@ struct query_braid_types {
  * many types or memory runs out. */
 size_t query_braid_type(struct query_job *job, struct query_braid_types *types, const char *id);
 
-/* Returns true if the type is CPU time in nanoseconds. */
+/* Returns true if the profile type is CPU time in nanoseconds. */
 bool query_braid_is_cpu(const char *type_id);
 
 /* Returns the index of the profile type to show by default: CPU time, otherwise wall time,
@@ -90,7 +90,7 @@ size_t query_braid_main_type(const struct query_braid_types *types,
 int query_braid_add(struct query_job *job, struct query_braid_figures *figures, size_t type,
                     uint64_t samples, int64_t value);
 
-/* Appends `{"samples":0,"cpu_ns":0,"types":{}`, without the closing brace. */
+/* Appends an object such as `{"samples":0,"cpu_ns":0,"types":{}`, without its closing brace. */
 void query_braid_put_figures(struct br_str *out, const struct query_braid_types *types,
                              const struct query_braid_figures *figures);
 
@@ -135,11 +135,11 @@ struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, ui
 int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
                                struct query_selection *selection);
 
-/* Computes the figures `self` of all rows with a single query of the store. Returns 0, BR_EIO or
+/* Computes the field `self` of all rows with a single query of the store. Returns 0, BR_EIO or
  * BR_ENOMEM. */
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err);
 
-/* Computes the figures `subtree` of all rows of a trace from their figures `self`. Returns 0,
+/* Computes the field `subtree` of all rows of a trace from their fields `self`. Returns 0,
  * BR_EFULL or BR_ENOMEM. */
 int query_braid_sum_subtrees(struct query_braid_rows *rows);
 

@@ -25,12 +25,12 @@ struct query_names_params {
 bool query_names_label(const struct br_stored_series *series, size_t index,
                        struct br_series_label *ret);
 
-/* Lists the distinct names, sorted. The list is in the job's arena. Returns 0; BR_EINVAL for an
- * invalid selector, with a message; BR_EFULL, BR_ENOMEM or BR_EIO. */
+/* Lists the distinct names, sorted. The list is in the job's arena. Returns 0, BR_EFULL,
+ * BR_ENOMEM, BR_EIO, or BR_EINVAL with a message for an invalid selector. */
 int query_names_gather(struct query_job *job, const struct query_names_params *params, char ***ret,
                        size_t *ret_n, struct br_err *err);
 
-/* Calls `fn` for the series that match all selectors. Returns 0; BR_EINVAL for an invalid
- * selector, with a message; BR_EFULL, BR_ENOMEM or BR_EIO. */
+/* Calls `fn` for the series that match all selectors. Returns 0, BR_EFULL, BR_ENOMEM, BR_EIO, or
+ * BR_EINVAL with a message for an invalid selector. */
 int query_names_each_series(struct query_job *job, const struct query_names_params *params,
                             br_series_fn *fn, void *arg, struct br_err *err);

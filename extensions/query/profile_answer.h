@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Responses about selected samples, for several APIs. Each function query_respond_* either
- * writes a response or fails the job. */
+/* Writes responses about selected samples, for several of the query APIs. Each function
+ * query_respond_* either writes a response or fails the job. */
 #pragma once
 
 #include "extensions/query/selection.h"

@@ -8,8 +8,8 @@
  * The memory of the query is limited by a scope (base/mem.h) of `max_query_memory` bytes within the
  * memory budget of the process. The scope covers the body, parameters, returned data, the response
  * and its compression. If the scope or the budget is full, br_malloc fails, and query_job_fail_rc
- * reports which of them is full. A query is cut `query_timeout` after its head arrived, and stops
- * when its client disconnects.
+ * reports whether the scope or the budget is full. A query is cut short when `query_timeout` has
+ * elapsed since its head arrived, and stops when its client disconnects.
  *
  * To add an API, write a table of routes whose last route is zeroed, and list it in query_tables
  * (route.c).
@@ -32,7 +32,7 @@
 
 /* maximum number of bytes of the body of a POST, before and after decompression */
 #define QUERY_BODY_MAX (1u << 20)
-#define QUERY_PARTS_MAX 4    /* most `*` segments in the path of a route */
+#define QUERY_PARTS_MAX 4    /* maximum number of `*` segments in the path of a route */
 #define QUERY_PARAMS_MAX 256 /* maximum number of parameters of a request */
 #define QUERY_HEADERS_MAX BR_HTTP_ANSWER_HEADERS
 #define QUERY_GZIP_MIN 1024 /* responses with fewer bytes are not compressed */
@@ -103,9 +103,9 @@ struct query_route {
     enum query_errors errors;
     bool on_loop;  /* the handler is short and needs no store, so it runs on the loop */
     bool no_store; /* the handler runs in a thread, but job->store is NULL */
-    /* The response is a stream. `handle` is called repeatedly, `again_ms` after the end of each
-     * call, and appends a piece to `out`. `handle` is not called while the store has no new
-     * data. The first call sets the status and headers. */
+    /* The response is a stream. `handle` is called repeatedly, `again_ms` milliseconds after the
+     * end of each call, and appends a piece to `out`. `handle` is not called while the store has
+     * no new data. The first call sets the status and headers. */
     bool stream;
     /* The response is a stream of existing data. `handle` is called again immediately, as fast
      * as the client reads. If a later call fails, or the server stops, the connection is closed
@@ -137,7 +137,8 @@ struct query_job {
     struct br_buf *body_buf;
     struct br_arena head; /* arena of the copied request; valid as long as the job */
     struct br_timer timer;
-    uint64_t deadline_ms; /* time at which the query is cut, in milliseconds of CLOCK_MONOTONIC */
+    /* time at which the query is cut short, in milliseconds of CLOCK_MONOTONIC */
+    uint64_t deadline_ms;
     /* for a stream: generation of the store at the last call, and the time when something was
      * last sent, in milliseconds of the monotonic clock */
     uint64_t generation, idle_since_ms;
@@ -162,7 +163,9 @@ struct query_job {
     const char *accept_encoding, *if_none_match;
     const uint8_t *body; /* body of a POST, decompressed */
     size_t body_len;
-    uint64_t now_ns; /* Unix time of the request in nanoseconds; for a stream, of the call */
+    /* Unix time of the request in nanoseconds; for a stream, time of the current call of
+     * `handle` */
+    uint64_t now_ns;
     /* arena for temporary data, empty at the beginning of each call; limited by task.scope */
     struct br_arena arena;
     /* an open query of the store, whose data is in `arena`; NULL if the route has no_store or
@@ -188,28 +191,28 @@ struct query_job {
     struct br_store_query store_query;
 };
 
-/* --- For handlers (params.c, reply.c) -------------------------------------------------------- */
+/* --- Functions for handlers (params.c, reply.c) ----------------------------------------------- */
 
 /* Returns the value of the first parameter with this name, or NULL. */
 const char *query_job_param(const struct query_job *job, const char *name);
 
 /* Reads the parameter `name` as an integer from 0 to `max`. Uses `fallback` if the parameter is
- * missing or empty. Returns false after query_job_fail (400). */
+ * missing or empty. On failure, calls query_job_fail with status 400 and returns false. */
 bool query_job_number(struct query_job *job, const char *name, uint64_t fallback, uint64_t max,
                       uint64_t *ret);
 
 /* Reads the parameter `name` as a time, in Unix nanoseconds. Accepts RFC 3339, `now`, `now-1h`,
  * and Unix times in s, ms, us or ns, which are distinguished by their size. Seconds may have a
- * fraction. Uses `fallback` if the parameter is missing or empty. Returns false after
- * query_job_fail (400). */
+ * fraction. Uses `fallback` if the parameter is missing or empty. On failure, calls
+ * query_job_fail with status 400 and returns false. */
 bool query_job_time(struct query_job *job, const char *name, uint64_t fallback, uint64_t *ret);
 
 /* Returns true if the client has disconnected or the time of the query is up. The handler should
  * then end soon, with its partial result. The call is cheap. */
 bool query_job_is_stopped(const struct query_job *job);
 
-/* Makes the response an error and discards `out`. If the query was cut, a 404 becomes a 503,
- * because the data may exist. */
+/* Makes the response an error and discards `out`. If the query was cut short, a 404 becomes a
+ * 503, because the data may exist. */
 void query_job_fail(struct query_job *job, unsigned status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -261,8 +264,9 @@ void query_job_gone(struct query_job *job);
  * sent. */
 size_t query_jobs_on(const struct query *query, const struct br_conn *conn);
 
-/* query_jobs_end_tail ends the tail that has been open for the longest. query_jobs_end_download
- * ends a download whose client reads too slowly. Both return true if they ended a job. */
+/* query_jobs_end_tail ends the tail that has been open for the longest time.
+ * query_jobs_end_download ends a download whose client reads too slowly. Both functions return
+ * true if they ended a job. */
 bool query_jobs_end_tail(struct query *query);
 bool query_jobs_end_download(struct query *query);
 
@@ -272,7 +276,7 @@ void query_jobs_end_streams(struct query *query);
 /* Waits for running jobs, and frees all jobs. */
 void query_jobs_release(struct query *query);
 
-/* --- Responses being sent (sending.c) -------------------------------------------------------- */
+/* --- Accounting of the responses that are being sent (sending.c) ------------------------------ */
 
 /* Creates query->responses, a pool that reports when one of its buffers is released. Returns 0
  * or BR_ENOMEM. */
@@ -287,8 +291,8 @@ void query_sending_release(struct query *query);
  * runs out. */
 bool query_sending_add(struct query *query, const struct br_buf *buf, struct br_conn *conn);
 
-/* Cuts off the client that has been reading a response for the longest. Returns false if no
- * client has been reading for more than a second. */
+/* Closes the connection of the client that has been reading a response for the longest time.
+ * Returns false if no client has been reading for more than a second. */
 bool query_sending_make_room(struct query *query);
 
 /* Returns how many responses are being sent on a connection. */
@@ -313,7 +317,7 @@ void query_job_end_stream(struct query_job *job);
 
 /* --- Tables of routes ------------------------------------------------------------------------- */
 
-/* The tables of routes, one for each API. Each ends with a zeroed route. */
+/* The tables of routes, one for each API. Each table ends with a zeroed route. */
 
 /* routes of Braid's own API (braid.c) */
 extern const struct query_route query_braid_routes[];

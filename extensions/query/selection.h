@@ -13,7 +13,8 @@
  *
  * - QUERY_FLAME_NODES_MAX: maximum number of nodes of a flame graph in memory
  * - QUERY_FLAMEBEARER_NODES_MAX: default number of nodes in a response, as in Pyroscope
- * - QUERY_BRAID_NODES_MAX: default in Braid's own API, whose page adds up functions
+ * - QUERY_BRAID_NODES_MAX: default number of nodes in a response of Braid's own API; the web page
+ *   computes the totals of functions from these nodes
  * - QUERY_FLAMEBEARER_NODES_TOP: maximum number that a client may request, as in Pyroscope */
 #define QUERY_FLAME_NODES_MAX 262144
 #define QUERY_FLAMEBEARER_NODES_MAX 8192
@@ -22,7 +23,7 @@
 
 #define QUERY_NO_STACK "(no stack)"
 
-#define QUERY_IDS_MAX 65536 /* maximum number of span ids in a query; also that of trace ids */
+#define QUERY_IDS_MAX 65536 /* maximum number of span ids in a query, and also of trace ids */
 
 /* A profile: the samples that have the same source (struct br_stored_series) and the same time.
  * The store has no ids of profiles. */
@@ -36,7 +37,7 @@ struct query_selection {
     uint64_t from_ns, until_ns;
     /* for query_selection_samples: value of `spans_together` in struct br_sample_filter */
     bool spans_together;
-    /* for query_selection_flame: leaves out samples without a stack, and adds up gauges instead
+    /* true: query_selection_flame leaves out samples without a stack, and adds up gauges instead
      * of averaging them over time */
     bool as_pyroscope;
     /* profile type of the samples; if its id is NULL, all types are selected */
@@ -47,10 +48,11 @@ struct query_selection {
     size_t n_span_ids, cap_span_ids;
     uint8_t (*trace_ids)[16];
     size_t n_trace_ids, cap_trace_ids;
-    /* for query_selection_flame: only these profiles are selected; if the list is empty, all are */
+    /* for query_selection_flame: only these profiles are selected; if the list is empty, all
+     * profiles are */
     struct query_profile *profiles;
     size_t n_profiles, cap_profiles;
-    /* function names with which stacks begin, as in struct br_sample_filter */
+    /* function names with which the selected stacks begin, as in struct br_sample_filter */
     const char *const *call_site;
     size_t n_call_site;
 };
@@ -61,8 +63,8 @@ bool query_job_may_continue(struct query_job *job);
 
 /* The query_selection_add functions add conditions to a selection. A matcher of `span_id`,
  * `profile_id` or `trace_id` adds ids in the forms that br_id_parse reads. The matcher must use
- * `=` or `=~`, and may contain several ids separated by `|`. The functions return 0; BR_EINVAL
- * with a message; BR_ENOMEM or BR_EFULL. */
+ * `=` or `=~`, and may contain several ids separated by `|`. The functions return 0, BR_ENOMEM,
+ * BR_EFULL, or BR_EINVAL with a message. */
 int query_selection_add_selector(struct query_job *job, struct query_selection *selection,
                                  const char *text, size_t len, struct br_err *err);
 int query_selection_add_matcher(struct query_job *job, struct query_selection *selection,
@@ -81,15 +83,16 @@ int query_selection_set_type(struct query_job *job, struct query_selection *sele
                              const char *text, size_t len, struct br_err *err);
 
 /* Adds a query in Pyroscope's form: `<type>{<selector>}` or `<application>{<selector>}`. Returns
- * 0; BR_EINVAL with a message; BR_ENOMEM or BR_EFULL. */
+ * 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL with a message. */
 int query_selection_add_query(struct query_job *job, struct query_selection *selection,
                               const char *text, size_t len, struct br_err *err);
 
 /* Writes the id of a profile in the form that query_selection_add_profile_text reads. */
 void query_profile_print(const struct query_profile *profile, char ret[QUERY_PROFILE_ID]);
 
-/* Makes the store's filter for a selection. A matcher of `span_name` becomes a matcher of
- * `span.name` if no series has the label `span_name`. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
+/* Makes the filter with which the store finds the samples of a selection. A matcher of
+ * `span_name` becomes a matcher of `span.name` if no series has the label `span_name`. Returns
+ * 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
 int query_selection_filter(struct query_job *job, const struct query_selection *selection,
                            struct br_sample_filter *ret);
 
@@ -97,15 +100,16 @@ int query_selection_filter(struct query_job *job, const struct query_selection *
  * (br_profile_type_is_gauge). */
 bool query_selection_is_average(const struct query_selection *selection);
 
-/* Adds the selected stacks to a flame. Samples without a stack are shown as QUERY_NO_STACK.
- * Gauges are averaged over the profiles of each process, and the averages are added up. If there
- * are too many stacks, the smallest are merged into BR_FLAME_OTHER, and job->store->note reports
- * the merge. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the selected stacks to a flame graph. Samples without a stack are shown as
+ * QUERY_NO_STACK. Gauges are averaged over the profiles of each process, and the averages are
+ * added up. If there are too many stacks, the smallest are merged into BR_FLAME_OTHER, and
+ * job->store->note reports the merge. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_selection_flame(struct query_job *job, const struct query_selection *selection,
                           struct br_flame *flame, struct br_err *err);
 
-/* Adds the selected stacks to the side flame->side, as Pyroscope does (as_pyroscope): functions
- * with equal names are one function. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the selected stacks to the side flame->side of a flame graph, as Pyroscope does
+ * (as_pyroscope): functions with equal names are merged. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO
+ * or BR_ENOMEM. */
 int query_selection_flame_by_name(struct query_job *job, const struct query_selection *selection,
                                   struct br_flame *flame, struct br_err *err);
 
@@ -122,8 +126,8 @@ int query_selection_samples(struct query_job *job, const struct query_selection 
  * up over processes.
  */
 
-/* Adds the stacks that the filter selects to the side flame->side. Values are averaged over the
- * profiles of each process in the range; profiles are distinguished by their times. Returns 0,
- * BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Adds the stacks that the filter selects to the side flame->side of a flame graph. Values are
+ * averaged over the profiles of each process in the range; profiles are distinguished by their
+ * times. Returns 0, BR_EINVAL, BR_EFULL, BR_EIO or BR_ENOMEM. */
 int query_average_flame(struct query_job *job, const struct br_sample_filter *filter,
                         struct br_flame *flame, struct br_err *err);

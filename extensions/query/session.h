@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sessions of the web page. A browser logs in once, by a POST to QUERY_SESSION_PATH with the
- * credentials in the header that the authenticator reads. It then receives a cookie with a random
- * id. Later requests are checked with the credentials of their session, so a changed password ends
- * the session. The cookie is HttpOnly and SameSite=Strict and does not contain the credentials.
+ * credentials in the header that the authenticator reads. The browser then receives a cookie with a
+ * random id. Later requests are checked with the credentials of their session, so a changed
+ * password ends the session. The cookie is HttpOnly and SameSite=Strict and does not contain the
+ * credentials.
  */
 #pragma once
 
@@ -19,7 +20,8 @@
 
 struct query_session {
     uint8_t digest[BR_DIGEST_SIZE]; /* SHA-256 digest of the session id */
-    char *credential;               /* value of the credentials header; NULL: the entry is unused */
+    /* value of the credentials header; NULL: the entry of `entries` is unused */
+    char *credential;
     /* time of the session's last request, in milliseconds of the monotonic clock */
     uint64_t used_ms;
 };
@@ -43,5 +45,5 @@ bool query_sessions_is_public(const struct br_request *request);
  * Returns false for other paths. The credentials of a POST must have been checked. */
 bool query_sessions_answer(struct query_sessions *sessions, struct br_request *request);
 
-/* Ends all sessions. Accepts a zeroed struct. */
+/* Ends all sessions. A zeroed struct is allowed. */
 void query_sessions_release(struct query_sessions *sessions);

@@ -35,7 +35,8 @@ void query_tempo_range(struct query_job *job);
 void query_tempo_instant(struct query_job *job);
 
 /* Reads the parameters `start` and `end` as the range [from, until). A missing bound is stored
- * as 0. An `end` in whole seconds includes that second. Returns false after query_job_fail. */
+ * as 0. An `end` in whole seconds includes that second. On failure, calls query_job_fail and
+ * returns false. */
 bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64_t *ret_until_ns);
 
 /* Appends `{"key":...,"value":{...}}` with the value as a JSON AnyValue. */
@@ -64,26 +65,27 @@ struct query_tempo_names {
 extern const char *const query_tempo_intrinsics[QUERY_TEMPO_INTRINSICS];
 
 /* Begins a list, and reads the parameters `start`, `end` and `limit`. If `once` is true,
- * duplicates are omitted. Returns false after query_job_fail. */
+ * duplicates are omitted. On failure, calls query_job_fail and returns false. */
 bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *job, bool once,
                              uint64_t *from, uint64_t *until);
 
 /* Appends a name unless the list contains `key`. `name` points to the last part of `key`.
- * Returns false if the list is full. After a failure, sets `rc` and returns false. */
+ * Returns false if the list is full. On failure, sets `rc` and returns false. */
 bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t key_len,
                      const char *name, const char *type);
-/* Appends a name; it is a br_name_fn. */
+/* Appends a name; this function has the type br_name_fn. */
 bool query_tempo_put_name(const char *name, uint64_t count, void *arg);
 void query_tempo_put_names(struct query_tempo_names *names, const char *const *list, size_t count);
 
-/* Ends a list and frees its map. Returns false after query_job_fail. */
+/* Ends a list and frees its map. On failure, calls query_job_fail and returns false. */
 bool query_tempo_names_end(struct query_tempo_names *names, int rc);
 
 /* --- Scans ----------------------------------------------------------------------------------- */
 
-/* A query over a time range, newest spans first. Spans are read in pages. The store's query is
- * restarted for each page, so that the memory is bounded. All data that job->store returned
- * becomes invalid then, which may happen between two calls of `on_trace`. */
+/* A search in a time range, from the newest spans to the oldest. Spans are read in pages. The
+ * store's query is restarted for each page, so that the memory is bounded. All data that
+ * job->store returned becomes invalid at a restart, which may happen between two calls of
+ * `on_trace`. */
 struct query_tempo_scan {
     struct query_job *job;
     struct br_traceql *query;
@@ -95,13 +97,13 @@ struct query_tempo_scan {
     /* true: `on_trace` receives whole traces. false: if the query can be evaluated on single
      * spans, `on_trace` receives each span as a separate trace */
     bool whole_traces;
-    /* Receives a trace, in which the matching spans are marked with `in`. Returns false to end
+    /* Receives a trace, in which the field `in` marks the matching spans. Returns false to end
      * the scan; on failure also sets `rc`. */
     bool (*on_trace)(struct query_tempo_scan *scan, struct br_traceql_trace *trace);
     void *arg;
     int rc;
     struct br_err err;
-    const char *cut;     /* why the result is incomplete; NULL: the result is complete */
+    const char *cut;     /* reason why the result is incomplete; NULL: the result is complete */
     uint64_t n_spans;    /* number of spans that were read */
     struct br_map *seen; /* set of the traces that were evaluated as a whole */
 };
@@ -109,5 +111,5 @@ struct query_tempo_scan {
 /* Runs a scan and sets `rc`, `err` and `cut`. */
 void query_tempo_scan_execute(struct query_tempo_scan *scan);
 
-/* Runs a scan. Returns false after query_job_fail. */
+/* Runs a scan. On failure, calls query_job_fail and returns false. */
 bool query_tempo_scan_run(struct query_tempo_scan *scan);

@@ -15,7 +15,7 @@ struct attributes_config {
     struct br_strings headers;
     int apply_to; /* records to which the rules apply, an enum attributes_target */
     /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
-     * to 20 ns per byte */
+     * to 20 ns per byte of the item */
     uint64_t match_time;
 };
 
@@ -39,6 +39,6 @@ bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_
 int attributes_problem(const struct br_attributes *list);
 
 /* Applies the rules to the samples and profiles of an item. Must be called between
- * br_matcher_begin and br_matcher_end. Returns 0, BR_EFULL (too many attributes), BR_EINVAL (no
- * walk has accepted the item) or BR_ENOMEM. After an error the item must not be used. */
+ * br_matcher_begin and br_matcher_end. Returns 0, BR_EFULL (too many attributes), BR_EINVAL (the
+ * item has not been checked by a walk) or BR_ENOMEM. After an error the item must not be used. */
 int attributes_profiles(struct br_node *node, struct br_item *item);

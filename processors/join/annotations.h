@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes the samples of an item: adds attributes and links, and folds samples. */
+/* Changes the samples of an item: adds attributes and links, and merges samples whose links are
+ * removed (folding). */
 #pragma once
 
 #include <stdbool.h>
@@ -13,16 +14,18 @@
 
 /* --- Attributes and links --------------------------------------------------------------------- */
 
-/* Keys, attributes and links to which joined samples refer and that the item's dictionary does
- * not contain. Each key, attribute and link is added to the dictionary once. */
+/* Entries to add to the item's dictionary: the keys, attributes and links of joined samples that
+ * the dictionary does not contain. Each key, attribute and link is added to the dictionary once. */
 
-#define JOIN_KEYS_MAX 18 /* number of keys: span.name, 16 configured keys, and profile.join */
+/* number of attribute keys: span.name, 16 configured keys, and profile.join */
+#define JOIN_KEYS_MAX 18
 
 struct join_additions {
     struct br_additions made;
-    /* by key number: string index of the key; 0: the key has not been added yet */
+    /* for each key number: string index of the key; 0: the key has not been added yet */
     uint32_t keys[JOIN_KEYS_MAX];
-    /* by key number: index of the attribute with the value `_other`; 0: not added yet */
+    /* for each key number: index of the attribute with the value `_other`; 0: the attribute has
+     * not been added yet */
     uint32_t others[JOIN_KEYS_MAX];
     struct br_map *seen; /* maps a key number and a value to the index of the attribute, plus 1 */
     /* memory was short, so the additions are incomplete and must not be used */
@@ -61,10 +64,11 @@ int join_additions_write(const struct join_additions *additions, struct br_item 
 /* --- Folding of samples ----------------------------------------------------------------------- */
 
 /*
- * Folding removes links and labels from samples whose links are not kept. Folding also removes
- * timestamps and threads from samples whose timestamps were stored for the join alone. Samples of a
- * profile that are equal afterwards are merged, and their values are added up. Merged samples that
- * lose only their links keep all their timestamps. The totals of each stack stay the same.
+ * Folding removes links and span-id labels from samples whose links are not kept. Folding also
+ * removes timestamps and threads from samples whose timestamps were stored for the join alone.
+ * Samples of a profile that are equal afterwards are merged, and their values are added up. Merged
+ * samples that lose only their links keep all their timestamps. The totals of each stack stay the
+ * same.
  */
 
 enum join_fold {
@@ -76,11 +80,11 @@ enum join_fold {
     JOIN_FOLD_TIMELESS = 16,
 };
 
-/* Folds the item's samples. `folds` has one element for each sample: a value of enum join_fold,
- * possibly with the flag JOIN_FOLD_TIMELESS. The contents of `folds` are undefined afterwards.
- * `labels` contains the labels of the first `n_labels` attributes. Sets `*ret_merged` to the
- * number of samples that were merged into others. Needs 15 bytes of memory per sample. Returns 0
- * or an error of br_item_rewrite; the item is then unchanged. */
+/* Folds the item's samples (see enum join_fold). `folds` has one element for each sample: a
+ * value of enum join_fold, possibly with the flag JOIN_FOLD_TIMELESS. The contents of `folds`
+ * are undefined afterwards. `labels` contains the labels of the first `n_labels` attributes.
+ * Sets `*ret_merged` to the number of samples that were merged into others. Needs 15 bytes of
+ * memory per sample. Returns 0 or an error of br_item_rewrite; the item is then unchanged. */
 int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
                       uint32_t n_labels, uint32_t *ret_merged);
 
@@ -104,8 +108,8 @@ struct join_undecided_span {
 
 /* The struct must be zeroed before its first use. */
 struct join_undecided {
-    /* for each sample: index of its span in `spans`, plus 1; 0: it is decided whether the link
-     * is kept. NULL: this is decided for all samples */
+    /* for each sample: index of its span in `spans`, plus 1; 0: whether the link is kept has
+     * already been decided. NULL: this has been decided for all samples */
     uint32_t *of;
     uint32_t n_samples;
     struct join_undecided_span *spans;

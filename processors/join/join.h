@@ -12,12 +12,12 @@
 #include "processors/join/sample_view.h"
 #include "processors/join/table/table.h"
 
-/* --- Overrides at run time -------------------------------------------------------------------- */
+/* --- Types and functions for overrides at run time -------------------------------------------- */
 
 /*
  * Overrides keep additional links for some time (pipeline/override.h). Each worker has its own
- * copies; the sender of an override sends it to every worker. An override expires at its
- * `until_ms`.
+ * copies of the overrides; the sender of an override sends the override to every worker. An
+ * override expires at its `until_ms`.
  */
 
 /* longest service name, in bytes; overrides with longer names are ignored */
@@ -51,13 +51,13 @@ void join_overrides_start(struct join_overrides *overrides, const struct br_node
 /* stops accepting overrides; accepts a zeroed struct */
 void join_overrides_stop(struct join_overrides *overrides);
 
-/* Returns true if an override that is in effect at `now_ms` keeps the link to a span of this
- * service, trace (16 bytes; NULL: unknown) and duration. */
+/* Returns true if an override that is in effect at `now_ms` keeps the link to a span with this
+ * service, trace and duration. `trace_id` has 16 bytes, or is NULL if the trace is unknown. */
 bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms,
                          const void *service, size_t service_len, const uint8_t *trace_id,
                          uint64_t duration_ns);
 
-/* --- The policy: which links are kept --------------------------------------------------------- */
+/* --- Types and functions for the policy, which determines the links that are kept ------------- */
 
 struct join_keep_name {
     const char *name;
@@ -68,7 +68,7 @@ struct join_keep_name {
 struct join_keep {
     /* thresholds for the duration and the CPU time of a span, in nanoseconds; 0: not used */
     uint64_t slow_threshold, cpu_threshold;
-    struct br_structs span_names; /* elements are struct join_keep_name */
+    struct br_structs span_names; /* list of struct join_keep_name */
     bool failed, unknown;
     double sampling_percentage;
 };
@@ -96,8 +96,8 @@ enum join_verdict {
 };
 
 /* Decides whether a sample's link to `span` is kept. `span` is NULL if the span is unknown.
- * `trace_id` has 16 bytes, or is NULL. `service` is the service of the span or, if that is
- * unknown, of the resource. */
+ * `trace_id` has 16 bytes, or is NULL. `service` is the service of the span or, if the span's
+ * service is unknown, of the resource. */
 enum join_verdict join_policy_of(const struct join_policy *policy, const struct join_found *span,
                                  const uint8_t *trace_id, const uint8_t *service,
                                  size_t service_len, uint64_t now_ms);
@@ -106,8 +106,8 @@ enum join_verdict join_policy_of(const struct join_policy *policy, const struct 
 
 /*
  * Counts the CPU time, allocated bytes and samples of spans as metrics. Each pair of a service and
- * a span name has its own counters, up to a limit for all workers together. Further pairs count as
- * `_other`. Each worker has its own counters.
+ * a span name has its own counters, up to a limit for all workers together. Further pairs are
+ * counted together under the name `_other`. Each worker has its own counters.
  */
 
 /* largest number of pairs of service and span name; each pair has three counters, and all
@@ -140,19 +140,19 @@ int join_span_metrics_init(struct join_span_metrics *metrics,
                            struct join_table *table);
 void join_span_metrics_release(struct join_span_metrics *metrics);
 
-/* The resources that a sample adds to its span. If samples arrived before their span, one struct
- * contains the resources of all of them. */
+/* The CPU time, allocated bytes and samples by which a sample increases the counters of its
+ * span. If samples arrived before their span, one struct contains the resources of all of them. */
 struct join_spent {
     uint64_t cpu_ns, allocated_bytes, samples;
 };
 
-/* Adds resources to the counters of the span's service and name. */
+/* Adds the amounts in `spent` to the counters of the span's service and name. */
 void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
                            const struct join_spent *spent);
 
-/* Returns the resources used by all samples that name the span. The CPU time is that of samples
- * of CPU time or, without such samples, that of samples of CPU periods. Samples are counted in
- * the same way as in the attribute profile.sample_count. */
+/* Returns the CPU time, allocated bytes and number of all samples that name the span. The CPU
+ * time is that of samples of CPU time or, without such samples, that of samples of CPU periods.
+ * Samples are counted in the same way as in the attribute profile.sample_count. */
 struct join_spent join_spent_of(const struct join_totals *totals);
 
 /* --- The join --------------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ struct join_spent join_spent_of(const struct join_totals *totals);
 /* Types and functions of the join processor itself. */
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
-#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* key number of profile.join */
+#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* key number of the attribute profile.join */
 
 struct join_labels {
     struct br_strings span_id, trace_id;
@@ -172,12 +172,13 @@ struct join_local_root {
 };
 
 struct join_config {
-    uint64_t window; /* length of the window in nanoseconds */
+    /* length of the window in which samples and spans are joined, in nanoseconds */
+    uint64_t window;
     int64_t max_bytes, max_values, hold_max_bytes, top_functions;
     struct br_strings sample_attributes;
     struct join_labels labels;
     struct join_local_root local_root;
-    uint64_t hold, profile_hold; /* how long traces and profiles are held, in nanoseconds */
+    uint64_t hold, profile_hold; /* time for which traces and profiles are held, in nanoseconds */
     int mark;                    /* which spans are marked, an enum join_mark */
     bool infer;
     struct join_keep *keep; /* conditions under which links are kept; NULL: all links are kept */
@@ -215,14 +216,14 @@ struct join {
     struct join_table *table;
     struct join_policy policy;
     struct join_span_metrics span_metrics;
-    /* forwards held items to the next component, by signal */
+    /* for each signal: forwards held items to the next component */
     struct br_consumer output[BR_SIGNALS];
     /* released items that the next component has not accepted yet */
     struct br_hold sent[BR_SIGNALS];
     struct br_list held[BR_SIGNALS]; /* list of struct held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
-    /* the task that this instance started in a thread; NULL: none is running */
+    /* the task of this instance that is running in a thread; NULL: no task is running */
     struct join_paging *paging;
     /* time in ms of the monotonic clock at which both signals had arrived, 0: not yet; used by
      * the first worker only */
@@ -249,16 +250,16 @@ void join_count_tally(struct join *join, const struct join_tally *tally);
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 
-/* Returns the item's spans. If the receiver has not left them in the item, walks the item to
- * find them. Returns NULL if there are no spans or memory is short. The spans are valid until
- * the item's parts change. */
+/* Returns the item's spans. If the receiver has not stored the spans in the item, searches the
+ * item's bytes for them. Returns NULL if there are no spans or memory is short. The spans are
+ * valid until the item's parts change. */
 const struct br_span *join_spans_of(struct br_item *item);
 
-/* Starts a task in a thread that makes pages of the table before spans are written to them, if
- * the table needs any. */
+/* If the table needs pages, starts a task that makes the kernel allocate the pages before spans
+ * are written to the table. */
 void join_paging_start(struct join *join);
 
-/* Waits until the task that this instance started in a thread has finished. */
+/* Waits until the task that join_paging_start started in a thread has finished. */
 void join_paging_stop(struct join *join);
 
 /* The result of join_enter_spans. */
@@ -273,9 +274,9 @@ struct join_entered {
 /* Enters the item's spans into the table. Skips spans for which there is not enough memory. */
 struct join_entered join_enter_spans(struct join *join, struct br_item *item);
 
-/* Writes marks to the item's spans. With `totals`, also writes the totals of the samples that
- * have arrived for them. If the spans were held (`waited`) and the config sets `mark: exact`,
- * removes marks of spans without samples. */
+/* Writes marks to the item's spans. If `totals` is true, also writes the totals of the samples
+ * that have arrived for the spans. If the spans were held (`waited`) and the config sets `mark:
+ * exact`, removes marks of spans without samples. */
 void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool waited);
 
 /* A profiles item is processed in one pass or, if it may be held, in two passes. */
@@ -283,12 +284,13 @@ enum join_pass {
     /* the only pass: adds totals, counts the samples, and writes attributes and links */
     JOIN_PASS_ONLY,
     JOIN_PASS_FIRST, /* the first of two passes: adds totals, and stores the results in `memo` */
-    /* the last of two passes: counts and writes, according to all spans that have arrived by now */
+    /* the last of two passes: counts the samples, and writes attributes and links, according to
+     * all spans that have arrived by now */
     JOIN_PASS_LAST,
 };
 
 /* Looks up the span of every sample. `memo` has one byte per sample (NULL with JOIN_PASS_ONLY),
  * and `came_ms` is the time at which the item arrived. Returns the number of samples whose span
- * has not arrived. If there is not enough memory, the samples stay as they are. */
+ * has not arrived. If there is not enough memory, the samples are not changed. */
 uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pass, uint8_t *memo,
                       uint64_t came_ms);

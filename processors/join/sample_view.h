@@ -11,23 +11,24 @@
 /* --- Texts ------------------------------------------------------------------------------------ */
 
 /*
- * Ids, places and services that the texts of the dictionary contain. Any number of attributes may
- * refer to the same text, which may be long. Therefore each long text is parsed once per item, and
- * its result is stored by the index of the text. Short texts are parsed each time, which costs no
- * more than a lookup.
+ * Stores the ids, places and services that were parsed from the texts of the dictionary. Any number
+ * of attributes may refer to the same text, which may be long. Therefore each long text is parsed
+ * once per item, and its result is stored by the index of the text. Short texts are parsed each
+ * time, which costs no more than a lookup.
  */
 
 struct join_texts {
     const struct join_table *table; /* the table whose secret is the key of all hashes */
-    /* index of the item's dictionary; NULL: the item has no dictionary */
+    /* index of the entries of the item's dictionary; NULL: the item has no dictionary */
     const struct br_dictionary_view *view;
     struct br_arena *arena;
     struct br_map *known; /* maps the index of a text to its result */
-    bool no_memory;       /* memory was short, so results are missing and none must be used */
+    /* memory was short, so some results are missing and no result may be used */
+    bool no_memory;
 };
 
-/* Initializes `texts` for an item with the dictionary index `view`. Memory comes from `arena`,
- * which must outlive `texts`. */
+/* Initializes `texts` for an item with the dictionary index `view`. Memory is allocated in
+ * `arena`, which must outlive `texts`. */
 void join_texts_init(struct join_texts *texts, const struct join_table *table,
                      const struct br_dictionary_view *view, struct br_arena *arena);
 /* frees the stored results; accepts a zeroed struct */
@@ -66,8 +67,10 @@ enum join_label_kind {
 struct join_label {
     uint8_t kind;   /* kind of the label, an enum join_label_kind */
     uint8_t number; /* index of the label's name in join_label_names */
-    bool several;   /* the value is a list of different ids; `id` is the first */
-    uint8_t where;  /* an enum join_where, independent of `kind` */
+    bool several;   /* the value is a list of different ids, and `id` is the first of them */
+    /* meaning of the label as an attribute that identifies where a sample ran (enum join_where);
+     * independent of `kind` */
+    uint8_t where;
     uint8_t id[16]; /* the id; for a span, only the first 8 bytes are used */
     uint32_t hash;  /* hash of the value, if `where` is set */
 };
@@ -78,27 +81,28 @@ struct join_label {
  * An id is one of the following; zero is not an id:
  * - hexadecimal digits of any case, possibly surrounded by white space. Short ids are padded with
  * zeros on the left, and leading zeros of long ids are ignored.
- * - bytes of the right length
+ * - a byte string that has the length of the id
  * - for spans, an integer whose 64 bits are the id */
 struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
                                     struct br_arena *arena, bool *ret_any);
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Reads what the values of a Profile mean: their type, unit and period. The fields for type,
- * unit and period are at the head of the message. */
+/* Reads the type, the unit and the period of the values of a Profile. `p` and `end` delimit the
+ * encoded Profile message. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                           const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* The links of an item. Links that contain more than their ids are parsed once. The caller
- * zeroes the struct and sets `view` and `arena`. */
+/* Stores the results of reading the links of an item. Links that contain more than their ids are
+ * parsed once. The caller zeroes the struct and sets `view` and `arena`. */
 struct join_links {
     const struct br_dictionary_view *view;
     struct br_arena *arena;
     struct br_map *known; /* maps the index of a link to its result */
-    bool no_memory;       /* memory was short, so results are missing and none must be used */
+    /* memory was short, so some results are missing and no result may be used */
+    bool no_memory;
 };
 /* frees the stored results; accepts a zeroed struct */
 void join_links_release(struct join_links *l);
@@ -107,7 +111,7 @@ struct join_sample_view {
     const uint8_t *body, *end;
     /* ids that the sample names; NULL: the sample does not contain the id */
     const uint8_t *trace_id, *span_id;
-    /* index, in join_label_names, of the label name from which each id was read */
+    /* for each id: index, in join_label_names, of the label name from which the id was read */
     uint8_t trace_number, span_number;
     bool linked; /* true if the span id is from a link, not from a label */
     /* the sample's labels name several spans or traces; span_id and trace_id are then NULL */
@@ -134,15 +138,15 @@ static inline bool join_sample_view_is_timed(const struct join_sample_view *view
  * in `numbers`. Writes the pieces into `arena`, as fields of a Profile, and returns how many
  * there are.
  *
- * Returns 0 if there would be one piece, if the values do not belong to timestamps, or if there
- * is not enough memory. Also returns 0, and increments `*n_cut`, if the pieces would repeat too
- * much of the sample. */
+ * Returns 0 if there would be one piece, or if there is not enough memory. Also returns 0 if the
+ * sample has values, but not one for each timestamp. Also returns 0, and increments `*n_cut`, if
+ * the pieces would repeat too much of the sample. */
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
                                 const uint64_t *numbers, struct br_arena *arena,
                                 struct br_addition *ret, uint64_t *n_cut);
 
-/* Returns how many elements to allocate for `need` elements. Small arrays grow often, so they
- * get more spare room. */
+/* Returns the capacity, in elements, of a new array that must hold `need` elements. Small arrays
+ * grow often, so they get more spare room. */
 static inline uint64_t join_numbers_cap(uint64_t need)
 {
     if (need < 32)
@@ -168,7 +172,7 @@ struct join_leaves {
     uint32_t *stacks, *locations, *functions;
 };
 
-/* Initializes the leaves for an item's dictionary. Memory comes from `arena`. */
+/* Initializes the leaves for an item's dictionary. Memory is allocated in `arena`. */
 void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
                       const struct br_dictionary_view *view, struct br_arena *arena);
 

@@ -29,8 +29,8 @@ struct sampler {
     enum sampler_mode mode;
     uint32_t seed;
     unsigned precision;
-    /* records whose randomness is below this are dropped; BR_THRESHOLD_NEVER: all records are
-     * dropped */
+    /* records whose randomness is below this threshold are dropped; BR_THRESHOLD_NEVER: all
+     * records are dropped */
     uint64_t threshold;
     double ratio; /* share of records to keep, 0 to 1, for mode PROPORTIONAL */
     bool fail_closed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the profile_limits processor. Each part changes an item, one after another. */
+/* The parts of the profile_limits processor. The parts change an item one after another. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/component.h"
 
-/* --- Edits of the dictionary ------------------------------------------------------------------ */
+/* --- Functions that edit the dictionary ------------------------------------------------------- */
 
 /* Collects changes to a dictionary and applies them together. Existing dictionary entries keep
  * their indices. */
@@ -53,9 +53,9 @@ int limits_edit_apply(struct limits_edit *edit, struct br_item *item);
  * or a location without lines.
  */
 
-/* Cuts every stack of more than `max_depth` frames to the max_depth - 1 frames nearest to the
- * leaf, and adds a frame [truncated] at the root. Returns the number of cut stacks; the error
- * code is in edit->rc. */
+/* Cuts every stack of more than `max_depth` frames: keeps max_depth minus 1 frames, those
+ * nearest to the leaf, and adds a frame [truncated] at the root. Returns the number of cut
+ * stacks; the error code is in edit->rc. */
 uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth);
 
 /* --- Distinct values -------------------------------------------------------------------------- */
@@ -63,7 +63,7 @@ uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth);
 /*
  * Counts the distinct values of each label. For each key, hashes of the values are stored that were
  * seen since the window began. The numbers of keys and values are limited; beyond the limits, new
- * keys and values are not admitted.
+ * keys and values are not stored.
  */
 
 /* The struct must be zeroed before its first use. */
@@ -114,9 +114,9 @@ struct limits_counts {
  * BR_ENOMEM or BR_EINVAL after an error. */
 int limits_is_large(const struct limits_sizes *sizes, struct br_item *item);
 
-/* Takes over an item, splits it and forwards the pieces. Drops a piece that is still too large
- * with a single sample. All pieces together may take 3 times the bytes of the item plus 1 MiB.
- * If they would take more, because they repeat dictionary entries, the whole item is dropped.
- * Returns the number of dropped samples. */
+/* Takes over an item, splits it and forwards the pieces. Drops a piece that contains only one
+ * sample and is still too large. All pieces together may take 3 times the bytes of the item plus
+ * 1 MiB. If the pieces would take more, because they repeat dictionary entries, the whole item
+ * is dropped. Returns the number of dropped samples. */
 uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *sizes,
                                const struct limits_counts *counts, struct br_item *item);

@@ -49,7 +49,7 @@ size_t redact_db_clean(enum redact_db db, bool mysql, const uint8_t *text, size_
  * Scheme and host are kept; query and fragment are removed. A segment of the path is kept if it
  * looks like a word. A word has at most 32 bytes: letters, `-`, `_`, `.` and `~`, and a digit only
  * as the second character (`v1`). Seven or more hexadecimal digits are not a word. All other
- * segments become `*`. Everything after ten segments is removed.
+ * segments become `*`. All segments after the tenth are removed.
  */
 
 #define REDACT_URL_SEGMENTS_MAX 10

@@ -16,9 +16,9 @@
 
 struct redact_known {
     uint16_t len, out_len;
-    uint8_t kind;    /* number of the rules that were applied, as the caller defines it */
+    uint8_t kind;    /* number that identifies the applied rules, as the caller defines it */
     uint8_t verdict; /* verdict on the text, as the caller defines it */
-    uint16_t rule;   /* number of the rule that decided, as the caller defines it */
+    uint16_t rule;   /* number that identifies the rule that decided, as the caller defines it */
     uint8_t bytes[]; /* the text, and directly after it the result */
 };
 

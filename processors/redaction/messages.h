@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Redacts OTLP messages: walks them by their shapes and splices the changes. */
+/* Redacts OTLP messages: reads them as their shapes (struct redact_shape) describe, and copies
+ * them with the changes. */
 #pragma once
 
 #include "base/str.h"
@@ -8,7 +9,7 @@
 #include "otlp/edit/splice.h"
 #include "processors/redaction/rules.h"
 
-/* What a field contains, which determines how it is redacted. */
+/* The content of a field, which determines how the field is redacted. */
 enum redact_what {
     REDACT_NOTHING,
     REDACT_TEXT,
@@ -41,17 +42,18 @@ struct redact_walk {
 
     /* The fields from `view` to `removed` are used for profiles only; otherwise `view` is NULL. */
     const struct br_dictionary_view *view;
-    /* by string index: result of redacting the string as a value, which is REDACT_UNKNOWN,
+    /* for each string index: result of redacting the string as a value, which is REDACT_UNKNOWN,
      * REDACT_STAYS or the index of its replacement. values_at[0] is for values that are
      * inspected, values_at[1] for values that are masked as a whole. */
     uint32_t *values_at[2];
-    /* by string index: verdict on the string as a key (enum redact_key); 0: not computed yet */
+    /* for each string index: verdict on the string as a key (enum redact_key); 0: not computed
+     * yet */
     uint8_t *keys_at;
     struct br_str more; /* encoded fields to append to the dictionary */
     uint32_t n_added;   /* number of strings in `more` */
-    /* by string index: true if an entry that is not redacted refers to the string */
+    /* for each string index: true if an entry that is not redacted refers to the string */
     bool *kept;
-    /* by attribute index: true if the attribute is not allowed and is removed; NULL: all
+    /* for each attribute index: true if the attribute is not allowed and is removed; NULL: all
      * attributes are allowed */
     bool *removed;
     bool url_name;               /* the name of the current span contains a path */
@@ -73,8 +75,8 @@ struct redact_walk {
  * the dictionary contains at least two strings before it. */
 enum { REDACT_UNKNOWN, REDACT_STAYS };
 
-/* Redacts the body of a message with the given shape. The body must be part of the splice's
- * input. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
+/* Redacts the body of a message with the given shape. The body must be part of the input of
+ * walk->splice. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
 int redact_message(struct redact_walk *walk, const struct redact_shape *shape, const uint8_t *p,
                    const uint8_t *end);
 
@@ -117,13 +119,13 @@ static inline void redact_keep(struct redact_walk *walk, uint64_t index)
 struct redact_dictionary {
     struct br_dictionary_view view;
     struct br_entry *entries[BR_TABLES]; /* replacements of existing entries, by table and index */
-    /* by string index: replacement of the string as a function name, and as a path */
+    /* for each string index: replacement of the string as a function name, and as a path */
     struct br_entry *function_texts, *path_texts;
     bool *function_checked, *path_checked;
 };
 
 /* Indexes the item, redacts the attribute table and prepares the walk over the profiles. Memory
- * comes from walk->arena. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
+ * is allocated in walk->arena. Returns 0, BR_ENOMEM, BR_EFULL, or BR_EINVAL for malformed data. */
 int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_walk *walk,
                             const struct br_item *item);
 

@@ -16,7 +16,7 @@
 
 /* --- Masking ---------------------------------------------------------------------------------- */
 
-/* Functions that write the replacement of a redacted text: a fixed text or a hash. */
+/* Functions that write the replacement of a redacted text, which is a fixed text or a hash. */
 
 #define REDACT_MASK "[REDACTED]"
 #define REDACT_MASK_MAX 128 /* longest replacement, in bytes: SHA-512 in hexadecimal */
@@ -27,7 +27,7 @@ struct redact_hash {
     size_t key_min;     /* shortest allowed key of the hash, in bytes; 0: the hash takes no key */
 };
 
-/* How masked texts are replaced. */
+/* Describes how masked texts are replaced. */
 struct redact_masking {
     const struct redact_hash *hash;
     const char *key; /* key of the hash; NULL if the hash takes no key */
@@ -36,8 +36,8 @@ struct redact_masking {
     const char *fixed;
 };
 
-/* Returns the hash that has this name in the config. NULL and "" are the name of "no hash".
- * Returns NULL if the name is unknown. */
+/* Returns the hash that has this name in the config. If `name` is NULL or "", returns the entry
+ * that does not hash. Returns NULL if the name is unknown. */
 const struct redact_hash *redact_hash_find(const char *name);
 
 /* Writes the replacement of a text to `out` and returns its length. Writes the fixed text if the
@@ -47,7 +47,8 @@ size_t redact_mask(const struct redact_masking *masking, const void *text, size_
 
 /* --- Rules ------------------------------------------------------------------------------------ */
 
-/* Kinds of texts. In addition to blocked_values, each kind has its own rules. */
+/* Kinds of texts. The kinds of texts. In addition to blocked_values, each kind has its own
+ * rules. */
 enum redact_kind {
     REDACT_VALUE, /* value of an attribute */
     REDACT_SPAN,  /* name of a span or an event, or message of a status */
@@ -84,7 +85,7 @@ struct redact_config {
     const char *hash_function, *masking_string;
     struct br_secret hmac_key;
     /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
-     * to 20 ns per byte */
+     * to 20 ns per byte of the item */
     uint64_t match_time;
     struct redact_url_sanitizer url_sanitizer;
     struct redact_db_sanitizer db_sanitizer;
@@ -136,8 +137,8 @@ struct redact_rules {
     struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
     struct redact_patterns blocked[REDACT_KINDS];
     struct br_map *allowed_names, *ignored_names, *url_names;
-    /* by system: names of the attributes whose values are statements; NULL: the system is not
-     * enabled */
+    /* for each system: names of the attributes whose values are statements; NULL: the system is
+     * not enabled */
     struct br_map *db_names[REDACT_DBS];
     bool db_enabled; /* true if at least one database system is enabled */
     struct redact_masking masking;
@@ -151,14 +152,16 @@ struct redact_rules {
     uint32_t clean_cap;
     struct redact_range *ranges; /* ranges to mask in the last text */
     uint32_t n_ranges, cap_ranges;
-    /* by rule number: name of the rule, made of its option and pattern in the config */
+    /* for each rule number: name of the rule, made of its option and pattern in the config */
     char **names;
     uint32_t n_names, cap_names;
     uint16_t matched; /* number of the rule that matched last */
     /* numbers of the rules that decided about the last key and the last text */
     uint16_t key_rule, rule;
-    unsigned n_gave_up; /* number of matches aborted since redact_rules_begin */
-    double *gave_up;    /* metric that counts aborted matches */
+    /* number of matches that were aborted since redact_rules_begin because they took too long */
+    unsigned n_gave_up;
+    /* metric that counts matches that were aborted because they took too long */
+    double *gave_up;
 };
 
 /* Compiles a checked config. `rules` must be zeroed, and must be released even after an error.

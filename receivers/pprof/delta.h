@@ -23,12 +23,12 @@
  * per value, and 6 per stack for the hash table. */
 struct pprof_delta;
 
-/* Creates a state without a previous profile. Returns NULL if there is not enough memory. */
+/* Creates a pprof_delta without a previous profile. Returns NULL if there is not enough memory. */
 struct pprof_delta *pprof_delta_new(void);
 /* Frees a state created by pprof_delta_new. Accepts NULL. */
 void pprof_delta_free(struct pprof_delta *delta);
 
-/* Removes the previous profile from a state. Accepts NULL. */
+/* Removes the previous profile from `delta`. Accepts NULL. */
 void pprof_delta_clear(struct pprof_delta *delta);
 
 /* Returns true if the data is a pprof message of type Profile: every field has the type that the

@@ -46,22 +46,23 @@ enum pprof_kind {
 #define PPROF_CUSTOM_MAX 8
 #define PPROF_KINDS ((int)PPROF_CUSTOM + PPROF_CUSTOM_MAX)
 
-/* A profile that the program defines itself. */
+/* A custom profile, which the scraped program defines itself. */
 struct pprof_custom_config {
     struct pprof_profile_config profile;
-    const char *name; /* value of the label `__name__`; overrides name the profile by it, too */
+    /* value of the label `__name__`; overrides refer to the profile by this name, too */
+    const char *name;
     bool cumulative;
 };
 
-/* Profiles in the order of enum pprof_kind. `godeltaprof` enables the three profiles
- * `godeltaprof_*` and disables the profiles that they replace. */
+/* Settings of the profiles, in the order of enum pprof_kind. `godeltaprof` enables the three
+ * profiles `godeltaprof_*` and disables the profiles that they replace. */
 struct pprof_profiles_config {
     struct pprof_profile_config cpu, heap, allocs, goroutine, block, mutex, godeltaprof_memory,
         godeltaprof_block, godeltaprof_mutex, threadcreate, fgprof;
     struct pprof_godeltaprof {
         bool enabled;
     } godeltaprof;
-    struct br_structs custom; /* elements are struct pprof_custom_config */
+    struct br_structs custom; /* list of struct pprof_custom_config */
 };
 
 struct pprof_basic_auth {
@@ -82,7 +83,7 @@ struct pprof_directory_config {
 };
 
 struct pprof_config {
-    struct br_structs targets; /* elements are struct pprof_target_config */
+    struct br_structs targets; /* list of struct pprof_target_config */
     struct pprof_profiles_config profiles;
     uint64_t scrape_interval, scrape_timeout;
     bool delta;
@@ -116,17 +117,17 @@ bool pprof_kind_is_total(const struct pprof_config *config, enum pprof_kind kind
 bool pprof_kind_has_duration(enum pprof_kind kind);
 
 /* Builds a Resource from `labels` (a map of scalars in the config) and `more`. `labels` take
- * precedence. Returns 0 or a code with a message. */
+ * precedence. Returns 0, or an error code with a message in `err`. */
 int pprof_resource(const struct br_yaml *labels, const struct br_label *more, size_t n_more,
                    struct br_arena *arena, struct br_addition *ret, struct br_err *err);
 
-/* --- Conversion to items (reader.c) ----------------------------------------------------------- */
+/* --- Functions that convert profiles to items (reader.c) -------------------------------------- */
 
 /* Largest uncompressed profile, in bytes, that is converted immediately. The conversion of such
  * a profile takes about two milliseconds. Larger profiles are converted in a thread. */
 #define PPROF_READ_NOW (256u << 10)
 
-/* Reader of scraped profiles and files. */
+/* State of the reader of scraped profiles and files. */
 struct pprof_reader {
     struct br_host *host;
     struct br_workbench bench;
@@ -146,8 +147,8 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
                         const void *arg, br_reading_end_fn *end, void *user,
                         struct br_reading_task **ret);
 
-/* Runs `read` in a thread that may block on a disk. `read` obtains the data itself. Everything
- * else is as in pprof_reader_start. */
+/* Runs `read` in a thread that may block on a disk. `read` obtains the data itself. In all other
+ * respects, the function works like pprof_reader_start. */
 void pprof_reader_start_in_thread(struct pprof_reader *reader, br_read_fn *read, const void *arg,
                                   br_reading_end_fn *end, void *user, struct br_reading_task **ret);
 
@@ -163,18 +164,19 @@ int pprof_unpack(struct br_reading *reading);
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
 /* Converts an uncompressed profile to `reading->item`, which is not yet counted in the ledger.
- * For an empty source or a pprof without samples the item is NULL. Other formats without samples
- * are BR_EINVAL. Returns 0 or a code with a message. */
+ * For an empty source or a pprof without samples the item is NULL. For other formats without
+ * samples, returns BR_EINVAL. Returns 0, or an error code with a message. */
 int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source);
 
-/* Adds a profile to the builder, so that several profiles become one item. Returns the codes of
- * br_profile_reading. */
+/* Adds a profile to the builder, so that several profiles become one item. Returns the same
+ * codes as br_profile_reading. */
 int pprof_build(struct br_reading *reading, enum br_profile_format format,
                 const struct br_profile_source *profile_source);
 
 /* Ends the conversion of the profiles that pprof_build added, and creates the item if there are
- * records. `rc` is 0 or the first error of pprof_build. Returns 0 or a code with a message. */
+ * records. `rc` is 0 or the first error of pprof_build. Returns 0, or an error code with a
+ * message. */
 int pprof_built(struct br_reading *reading, int rc);
 
 /* --- Sources ---------------------------------------------------------------------------------- */

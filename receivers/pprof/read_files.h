@@ -47,7 +47,7 @@ bool pprof_read_files_load(struct pprof_read_files *list, pprof_read_files_fn *f
 /* Closes the list of read files. Accepts NULL. */
 void pprof_read_files_close(struct pprof_read_files *list);
 
-/* Appends a line. Returns false with errno set if it cannot be written. */
+/* Appends a line. Returns false with errno set if the line cannot be written. */
 bool pprof_read_files_add(struct pprof_read_files *list, const char *name,
                           const struct pprof_file_state *state);
 

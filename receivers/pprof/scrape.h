@@ -12,7 +12,8 @@
 #include "receivers/pprof/delta.h"
 #include "receivers/pprof/pprof.h"
 
-/* largest length in bytes of a query for the duration, such as "?seconds=3600", with its NUL */
+/* largest length in bytes of the URL query that requests a duration, such as "?seconds=3600",
+ * with its NUL */
 #define PPROF_PATH_MORE 32
 #define PPROF_HEADERS_MAX (BR_HEADERS_MAX + 1)
 
@@ -36,20 +37,23 @@ struct pprof_job {
     enum pprof_kind kind;
     /* Timers whose memory pprof_scraper_start reserved, so setting them cannot fail. */
     struct br_timer schedule, timeout;
-    uint64_t interval_ms; /* 0 means that the job is inactive */
-    /* ID of the override in effect, and time when the override ends; 0: the config is in effect */
+    uint64_t interval_ms; /* interval between scrapes in milliseconds; 0: the job is inactive */
+    /* ID of the override in effect, and time when it ends, in milliseconds of the monotonic
+     * clock; 0: the config is in effect */
     uint64_t override, until_ms;
-    uint64_t due_ms;     /* time of the next scrape */
-    uint64_t timeout_ms; /* timeout of the current request */
+    uint64_t due_ms;     /* time of the next scrape, in milliseconds of the monotonic clock */
+    uint64_t timeout_ms; /* timeout of the current request, in milliseconds */
     bool busy, failing;
     bool has_flaws;                  /* samples of the last profile were left out */
-    bool forget;                     /* clear `delta` when the current conversion ends */
+    bool forget;                     /* `delta` is to be cleared when the current conversion ends */
     struct br_reading_task *reading; /* conversion of a response; NULL unless a thread runs it */
     enum pprof_result last;
     /* the previous profile, to compute a difference; NULL: profiles are sent unchanged */
     struct pprof_delta *delta;
     struct br_exchange exchange;
-    char *path; /* path of the current request; has PPROF_PATH_MORE bytes for the duration */
+    /* path of the current request, with room for PPROF_PATH_MORE more bytes that request the
+     * duration */
+    char *path;
     size_t path_size;
 };
 
@@ -68,7 +72,8 @@ struct pprof_target {
 
 struct pprof_override {
     uint64_t id, until_ms, interval_ms;
-    /* the override applies to this service and this target; NULL: it applies to all */
+    /* the override applies to this service and this target; NULL: the override applies to all
+     * services or targets */
     char *service, *target;
     bool kinds[PPROF_KINDS];
 };
@@ -92,7 +97,7 @@ struct pprof_scraper {
     /* fires when the next override ends; pprof_scraper_start reserved its memory, so setting it
      * cannot fail */
     struct br_timer overrides_end;
-    /* pieces of large profiles that were not sent yet; counted in the ledger */
+    /* pieces of large profiles that have not been sent yet; counted in the ledger */
     struct br_list waiting;
     /* fires when the next piece is sent; pprof_scraper_start reserved its memory, so setting it
      * cannot fail */
@@ -111,13 +116,13 @@ void pprof_scraper_drop(struct pprof_scraper *scraper);
 
 /* --- Jobs (scrape.c) -------------------------------------------------------------------------- */
 
-/* Returns the shortest interval that a kind of profile allows. An interval has to be longer than
+/* Returns the shortest interval that a kind of profile allows. The interval must be longer than
  * the duration of a profile. */
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Sets the interval of a job. The next scrape starts after `delay_ms`, or at its previous due
- * time if that is earlier. With an interval of 0 the job becomes inactive and its previous
- * profile is removed. A running scrape is not affected. */
+/* Sets the interval of a job. The next scrape starts after `delay_ms` milliseconds, or at its
+ * previous due time if that is earlier. If the interval is 0, the job becomes inactive and its
+ * previous profile is removed. A running scrape is not affected. */
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 
 /* Cancels the current request and stops all timers. Responses already received are still
@@ -132,7 +137,8 @@ void pprof_job_cancel_reading(struct pprof_job *job);
 extern const struct br_overridable_ops pprof_overridable_ops;
 
 /* Sets the interval of every job to the shortest interval that the config and the overrides
- * contain for that job. A job whose interval became shorter runs after `delay_ms(job)`. */
+ * contain for that job. A job whose interval became shorter runs after `delay_ms(job)`
+ * milliseconds. */
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
                              uint64_t (*delay_ms)(struct pprof_job *job));
 void pprof_overrides_release(struct pprof_scraper *scraper);

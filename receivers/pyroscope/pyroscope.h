@@ -44,8 +44,9 @@ struct pyroscope_upload {
     size_t n_plain;
     /* size of the message in bytes, from which pyroscope_upload_limit computes the memory limit */
     size_t body_len;
-    size_t unpacked;             /* bytes that were decompressed before the message was read */
-    size_t built;                /* bytes of memory that the builder used before the upload */
+    size_t unpacked; /* bytes that were decompressed before the message was read */
+    /* bytes of memory that the builder used before the upload was read */
+    size_t built;
     uint32_t n_bad;              /* number of profiles that were left out */
     struct br_err first;         /* error of the first profile that was left out */
     struct br_profile_lost lost; /* samples that were left out of profiles that were read */
@@ -61,8 +62,8 @@ struct pyroscope_upload_bytes {
 int pyroscope_upload_begin(struct pyroscope_upload *upload, struct br_reading *reading);
 
 /* Decompresses data that begins with the magic bytes of gzip. The result is valid until
- * pyroscope_upload_drop; data that is not compressed is returned itself. Returns 0, BR_EINVAL,
- * or the codes of br_reading_decompress, with a message in `upload->reading->err`. */
+ * pyroscope_upload_drop; data that is not compressed is returned unchanged. Returns 0,
+ * BR_EINVAL, or the codes of br_reading_decompress, with a message in `upload->reading->err`. */
 int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_upload_bytes *bytes);
 void pyroscope_upload_drop(struct pyroscope_upload *upload);
 
@@ -103,7 +104,7 @@ bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *reques
 
 /* Reads an encoded PushRequest into the upload's builder. As in Pyroscope, a malformed profile,
  * or a series with invalid labels, is left out without affecting the others. Returns the same
- * codes as br_profile_read; BR_EINVAL if everything was left out. */
+ * codes as br_profile_read, and BR_EINVAL if everything was left out. */
 int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, size_t len);
 
 /* --- Responses (reply.c) ---------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
 /*
  * A list of attributes that can be changed. If the attributes belong to a message (a Resource, a
  * Span), the list also contains all other parts of the message. These parts are written unchanged
- * in their place. For a sample or a profile, the attributes are entries of the dictionary.
+ * and at the same position. For a sample or a profile, the attributes are entries of the
+ * dictionary.
  */
 #pragma once
 
@@ -13,7 +14,7 @@
 #define BR_ATTRIBUTES_MAX 65536
 
 struct br_attribute {
-    const uint8_t *raw; /* bytes of this part of the message, as received */
+    const uint8_t *raw; /* the bytes of this attribute or other part of the message, as received */
     size_t raw_len;
     /* For an entry of the dictionary: its index in the attribute table (0: not an entry), and
      * the indices of the strings that are its key and its unit. */
@@ -27,14 +28,14 @@ struct br_attribute {
 };
 
 /* Keeps the results of actions on long values, by the address of the value, because several
- * lists may contain the same value. Used for one item, whose bytes do not move. Zero the memo,
- * then set `arena`. */
+ * lists may contain the same value. Used for one item, whose bytes do not move. The caller
+ * zeroes the memo and then sets `arena`. */
 #define BR_VALUE_MEMO_MAX (1u << 20) /* maximum number of results; further results are not kept */
 struct br_value_memo {
     struct br_arena *arena;
     struct br_map *known;
 };
-/* Frees the results. Accepts a memo that is all zero. */
+/* Frees the results. A memo that is all zero is allowed. */
 void br_value_memo_release(struct br_value_memo *memo);
 
 struct br_attributes {
@@ -45,13 +46,14 @@ struct br_attributes {
     /* memo of results for values that several lists share; NULL: the list shares no values */
     struct br_value_memo *memo;
     bool no_memory, too_many;
-    /* number of times that a pattern took too long; the caller resets this number */
+    /* number of times that matching a pattern took too long; the caller resets this number */
     unsigned n_gave_up;
 };
 
-/* Reads a message that a walk has accepted and whose attributes are in field number `field`.
- * Replaces the content of `attributes`, which then refers to the bytes of the message. Returns
- * false and sets `no_memory` if memory runs out, or `too_many` if there are too many attributes. */
+/* Reads a message that a walk (otlp/walk/walk.h) has found valid and whose attributes are in
+ * field number `field`. Replaces the content of `attributes`, which then refers to the bytes of
+ * the message. Returns false and sets `no_memory` if memory runs out, or `too_many` if there are
+ * too many attributes. */
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
                         size_t len);
 
@@ -85,8 +87,8 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p)
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
 /* Appends the attributes whose indices are in field `field` of a Sample or a Profile, except
- * index 0. The values are taken from the dictionary, and contain no references if the item has
- * no references. Returns false if memory runs out or there are too many attributes. */
+ * index 0. The values are taken from the dictionary. The values contain string references only
+ * if the item does. Returns false if memory runs out or there are too many attributes. */
 bool br_sample_attributes_add(struct br_attributes *attributes,
                               const struct br_dictionary_view *view, uint32_t field,
                               const uint8_t *body, size_t len);

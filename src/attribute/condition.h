@@ -33,22 +33,22 @@ enum br_condition_context {
     BR_CONDITION_SPAN,
     BR_CONDITION_PROFILE,
     BR_CONDITION_RESOURCE,
-    /* such a path is an error: each path must begin with the name of its context */
+    /* a path that does not begin with the name of a context is an error */
     BR_CONDITION_NAMED,
 };
 
 struct br_condition; /* a compiled condition */
 
-#define BR_CONDITION_MAX 65536u /* maximum bytes of one condition */
+#define BR_CONDITION_MAX 65536u /* maximum length of one condition, in bytes */
 
-/* A list of conditions for one signal. The list holds if at least one condition holds. Must be
- * zeroed at first, and used by only one thread. */
+/* A list of conditions for one signal. The list is true if at least one condition is true. The
+ * struct must be zeroed at first, and may be used by only one thread. */
 struct br_conditions {
     struct br_condition **items;
     uint32_t count, cap;
     struct br_regex regex;
-    /* number of times that a pattern took too long and counted as not matching; the caller resets
-     * this number */
+    /* number of times that matching a pattern took too long and counted as no match; the caller
+     * resets this number */
     unsigned n_gave_up;
     /* The current item, and data that is valid until br_conditions_end. */
     struct br_item *item;
@@ -71,26 +71,26 @@ struct br_conditions {
 };
 
 /* Compiles a condition in `arena` and adds it to the list. Returns 0 or BR_ENOMEM. Returns
- * BR_EINVAL if the condition is invalid, and BR_EUNSUPPORTED if the Collector would drop events
- * of spans by it. The message for these errors is a sentence that starts with "at character N:
- * ". */
+ * BR_EINVAL if the condition is invalid, and BR_EUNSUPPORTED if the Collector would use it to
+ * drop events of spans. The message for these errors is a sentence that starts with "at
+ * character N: ". */
 int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
 
-/* Completes the list of conditions and limits the time of patterns. Borrows `time` until
- * br_conditions_release. Returns 0 or BR_ENOMEM. */
+/* Completes the list of conditions and limits the time for matching patterns. Borrows `time`
+ * until br_conditions_release. Returns 0 or BR_ENOMEM. */
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
 void br_conditions_release(struct br_conditions *conditions);
 
 /* Begins an item. In profiles, references to strings in attributes are first replaced by the
- * strings (br_item_inline_references). Returns 0, BR_EINVAL (no walk has accepted the item) or
- * BR_ENOMEM. */
+ * strings (br_item_inline_references). Returns 0, BR_EINVAL (the item has not been checked by a
+ * walk) or BR_ENOMEM. */
 int br_conditions_begin(struct br_conditions *conditions, struct br_item *item);
 void br_conditions_end(struct br_conditions *conditions);
 
 /* Evaluates the conditions for the span or sample that br_item_rewrite visits, in the order of
- * its visits. Returns 1 if at least one condition holds, otherwise 0. On failure returns
+ * its visits. Returns 1 if at least one condition is true, otherwise 0. On failure returns
  * BR_EFULL (too many attributes) or BR_ENOMEM. */
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);
 

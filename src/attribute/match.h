@@ -3,10 +3,10 @@
  * A matcher selects spans or samples by the Collector's `include` and `exclude`, strictly or by
  * regular expressions, with equivalents for profiles.
  *
- * Every criterion that is set must match. A list of texts matches if one of the texts matches. The
- * attributes, resources or libraries match if all that are listed match. A criterion that does not
- * apply to the signal (a span has no functions) does not match. A record passes if it is included
- * and not excluded.
+ * Every criterion that is set must match. A list of texts matches if one of the texts matches. A
+ * list of attributes, resources or libraries matches if all its elements match. A criterion that
+ * does not apply to the signal (a span has no functions) does not match. A record passes if it is
+ * included and not excluded.
  */
 #pragma once
 
@@ -35,8 +35,8 @@ struct br_match_library {
 struct br_match_config {
     int match_type;
     struct br_strings services, span_names, span_kinds, sample_types, functions;
-    struct br_structs attributes, resources; /* elements are struct br_match_attribute */
-    struct br_structs libraries;             /* elements are struct br_match_library */
+    struct br_structs attributes, resources; /* lists of struct br_match_attribute */
+    struct br_structs libraries;             /* list of struct br_match_library */
 };
 
 /* options that apply to traces and to profiles */
@@ -44,8 +44,8 @@ extern const struct br_option br_match_options[];
 extern const struct br_option br_match_span_options[];    /* options for spans only */
 extern const struct br_option br_match_profile_options[]; /* options for profiles only */
 
-/* Checks `include` or `exclude`, whose map is `node`; NULL if the option is absent. Returns 0,
- * BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks `include` or `exclude`. `node` is the map of the option, or NULL if the option is
+ * absent. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 
@@ -53,15 +53,15 @@ struct br_match; /* a compiled include or exclude */
 
 #define BR_MATCHES 2 /* number of selections in a matcher: include and exclude */
 
-/* A compiled include and exclude, and the results for the current item. Must be zeroed at first,
- * and used by only one thread. */
+/* A compiled include and exclude, and the results for the current item. The struct must be
+ * zeroed at first, and may be used by only one thread. */
 struct br_matcher {
     struct br_match *matches[BR_MATCHES]; /* include and exclude; NULL: absent */
     struct br_regex regex;
     struct br_attributes list; /* attributes of the current span, sample, scope or resource */
     /* attributes of the current profile, which apply to all its samples */
     struct br_attributes common;
-    /* number of times that a pattern took too long and counted as not matching; the caller
+    /* number of times that matching a pattern took too long and counted as no match; the caller
      * resets this number */
     unsigned n_gave_up;
     /* The current item, and data that is valid until br_matcher_end. */
@@ -89,7 +89,7 @@ struct br_matcher {
 
 /* Compiles `include` and `exclude` into `arena` and `matcher`; either may be NULL.
  * br_match_check must have accepted both. The caller must release `matcher` even after a
- * failure. Returns 0, BR_EINVAL with a sentence in `err`, or BR_ENOMEM. */
+ * failure. Returns 0, BR_EINVAL with a message in `err`, or BR_ENOMEM. */
 int br_matcher_init(struct br_matcher *matcher, const struct br_match_config *include,
                     const struct br_match_config *exclude, struct br_arena *arena,
                     struct br_err *err);
@@ -102,8 +102,8 @@ static inline bool br_matcher_active(const struct br_matcher *matcher)
 }
 
 /* Begins an item. In profiles, references to strings in attributes are first replaced by the
- * strings (br_item_inline_references). Returns 0, BR_EINVAL (no walk has accepted the item) or
- * BR_ENOMEM. */
+ * strings (br_item_inline_references). Returns 0, BR_EINVAL (the item has not been checked by a
+ * walk) or BR_ENOMEM. */
 int br_matcher_begin(struct br_matcher *matcher, struct br_item *item);
 void br_matcher_end(struct br_matcher *matcher);
 
@@ -116,7 +116,7 @@ int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);
 
 /* The types below represent compiled criteria. */
 
-/* The texts of a criterion. The criterion matches if one of them matches. */
+/* The texts of a criterion. The criterion matches if one of the texts matches. */
 struct br_matcher_texts {
     const char *const *texts;
     size_t *lens;          /* STRICT: length of each text in bytes */
@@ -132,7 +132,7 @@ struct br_matcher_attribute {
     struct br_matcher_texts pattern; /* REGEXP: the pattern that the attribute's value must match */
 };
 
-/* The attributes of a criterion. The criterion matches if all of them match. */
+/* The attributes of a criterion. The criterion matches if all of the attributes match. */
 struct br_matcher_attributes {
     struct br_matcher_attribute *attributes;
     size_t count;

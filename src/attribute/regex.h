@@ -23,7 +23,7 @@
  * and loops over one character are not counted. */
 struct br_regex_time {
     uint64_t allowed_ns, used_ns;
-    bool exact; /* the time is measured with the clock of the thread's processor time */
+    bool exact; /* true: the time is measured with the clock of the thread's processor time */
     bool spent;
 };
 
@@ -34,7 +34,8 @@ struct br_regex_time {
 void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns,
                          const struct br_item *item);
 
-/* State shared by the patterns of one component, for one thread. Must be zeroed at first. */
+/* State shared by the patterns of one component, for one thread. The struct must be zeroed at
+ * first. */
 struct br_regex {
     pcre2_general_context *memory;
     pcre2_match_context *limits;
@@ -54,9 +55,9 @@ int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **r
 int br_regex_ready(struct br_regex *regex);
 void br_regex_release(struct br_regex *regex);
 
-/* Limits the cost of matches in hostile texts. Must be called after br_regex_ready. The time of
- * all matches together is limited by `time` (borrowed until the release). Each match is limited
- * to 20 000 steps per start offset, instead of a million. */
+/* Limits the cost of matches in hostile texts. Must be called after br_regex_ready. `time`,
+ * which is borrowed until the release, limits the total time of all matches. Each match is
+ * limited to 20 000 steps per start offset, instead of a million. */
 void br_regex_bound(struct br_regex *regex, struct br_regex_time *time);
 
 /* Searches the text for the next match that is not empty. The search begins at the offset

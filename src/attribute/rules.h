@@ -38,9 +38,10 @@ struct br_rule {
     bool has_value, has_default;
     /* key of the attribute from which the value is taken; NULL: not set */
     const char *from_attribute;
-    /* name of the header from which the value is taken, compared without case; NULL: not set */
+    /* name of the header from which the value is taken; upper and lower case are equal; NULL:
+     * not set */
     const char *from_metadata;
-    enum br_value_type to; /* CONVERT: type of the result */
+    enum br_value_type to; /* CONVERT: the type to which the value is converted */
     pcre2_code *pattern;   /* compiled pattern of the rule; NULL: no pattern */
     /* EXTRACT: names of the pattern's groups from group 1 on, allocated in the arena */
     const char **groups;
@@ -62,8 +63,8 @@ struct br_rule_problem {
     char text[320];
 };
 
-/* Checks the rules that are the option `key` of `node`. Adds an error for each invalid rule, and
- * for an empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+/* Checks the rules that the option `key` of `node` contains. Adds an error for each invalid
+ * rule, and for an empty list. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 

@@ -42,13 +42,14 @@ bool br_value_convert(struct br_value value, enum br_value_type to, struct br_ar
 
 /* Appends the text of a value. A string is unchanged, bytes are in base64, lists and maps are
  * JSON, and an empty value is "". The keys of a map are sorted. If keys are equal, the last of
- * their entries is kept. `out` fails also if the arena runs out of memory. */
+ * their entries is kept. Marks `out` as failed also if the arena runs out of memory. */
 void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena *arena);
 
 /* Appends a double like ECMAScript's Number::toString: the fewest digits that identify the
- * number, with an exponent below 1e-6 and from 1e21 on; "NaN", "Infinity", "-Infinity". */
+ * number, with an exponent below 1e-6 and from 1e21 on. Other results are "NaN", "Infinity" and
+ * "-Infinity". */
 void br_value_text_double(struct br_str *out, double value);
 
-/* Appends a double without an exponent, like Go's FormatFloat(v, 'f', -1, 64); "NaN", "+Inf",
- * "-Inf". */
+/* Appends a double without an exponent, like Go's FormatFloat(v, 'f', -1, 64). Other results are
+ * "NaN", "+Inf" and "-Inf". */
 void br_value_text_plain(struct br_str *out, double value);

@@ -30,10 +30,11 @@ struct br_arena {
     ProtobufCAllocator pb; /* the allocator that br_arena_pb returns */
 };
 
-/* Prepares `arena` without allocating. `max_bytes` 0 means 16 MiB. A zeroed arena is valid, too. */
+/* Prepares `arena` without allocating. A `max_bytes` of 0 means 16 MiB. A zeroed arena is valid,
+ * too. */
 void br_arena_init(struct br_arena *arena, size_t max_bytes);
 
-/* Frees everything; the arena can be used again. Accepts a zeroed arena. */
+/* Frees all memory of the arena; the arena can be used again. Accepts a zeroed arena. */
 void br_arena_release(struct br_arena *arena);
 
 /* Returns `size` uninitialised bytes aligned for any type. Returns NULL if memory runs out or
@@ -45,9 +46,10 @@ void *br_arena_alloc(struct br_arena *arena, size_t size);
 void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 
 /* Returns why the last allocation failed: BR_EFULL if the maximum was reached, so that a retry
- * fails again, else BR_ENOMEM. */
+ * would fail again, otherwise BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
-#ifdef __clang_analyzer__ /* clang's static analyzer must know that the result is not 0. */
+/* clang's static analyzer must know that the function does not return 0. */
+#ifdef __clang_analyzer__
 #define br_arena_why(arena) (br_arena_why(arena), BR_ENOMEM)
 #endif
 
@@ -55,7 +57,7 @@ int br_arena_why(const struct br_arena *arena);
  * blocks. */
 bool br_arena_has(const struct br_arena *arena, const void *memory);
 
-/* Returns a terminated copy of `len` bytes, or NULL if memory runs out or the maximum is
+/* Returns a NUL-terminated copy of `len` bytes, or NULL if memory runs out or the maximum is
  * reached. */
 char *br_arena_strndup(struct br_arena *arena, const char *text, size_t len);
 

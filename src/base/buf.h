@@ -37,7 +37,7 @@ struct br_buf {
 };
 
 /* Returns a new pool, or NULL if memory runs out. The pool keeps at most `max_idle` bytes of
- * unused buffers for reuse. Free the pool after the last of its buffers. */
+ * unused buffers for reuse. The pool must be freed after the last of its buffers. */
 struct br_pool *br_pool_new(size_t max_idle);
 
 /* Sets the budget that br_pool_fits checks. The budget must outlive the pool. NULL, the initial
@@ -90,7 +90,7 @@ void br_pool_watch(struct br_pool *pool, struct br_pool *heir,
  * br_block_resize then leaves the block unchanged. br_block_new of size 0 returns a block. */
 void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size);
 void *br_block_resize(struct br_pool *pool, enum br_holder holder, void *block, size_t size);
-/* Frees a block of br_block_new. Accepts NULL. */
+/* Frees a block that br_block_new returned. Accepts NULL. */
 void br_block_free(struct br_pool *pool, enum br_holder holder, void *block);
 
 /* Returns an empty buffer with room for at least `cap` bytes and one reference, which the caller
@@ -126,7 +126,7 @@ struct br_buf *br_buf_discard(struct br_buf *buf);
  * 0 or BR_ENOMEM; on failure `*buf` is unchanged. */
 int br_buf_reserve(struct br_buf **buf, size_t cap);
 
-/* Reduces the capacity of `buf` to the length of its content if that at least halves the
+/* Reduces the capacity of `buf` to the length of its content if this at least halves the
  * capacity. `buf` must have a single reference. */
 void br_buf_shrink(struct br_buf **buf);
 
@@ -156,21 +156,22 @@ int br_rope_add(struct br_rope *rope, struct br_buf *buf, const void *data, size
  * some of the slices may have been appended. */
 int br_rope_cat(struct br_rope *rope, const struct br_rope *from);
 
-/* Drops the first `len` bytes, or all bytes if there are fewer. Keeps the memory for slices. */
+/* Drops the first `len` bytes, or all bytes if there are fewer. Keeps the memory of the array of
+ * slices. */
 void br_rope_drop(struct br_rope *rope, size_t len);
 
-/* Drops every slice. The rope is then empty and usable. Accepts a zeroed rope. */
+/* Drops every slice. The rope is then empty and can be used again. Accepts a zeroed rope. */
 void br_rope_release(struct br_rope *rope);
 
-/* Returns all bytes in one buffer, to which the caller owns a reference: the rope's buffer if
- * the rope is a single slice, else a copy. `*ret_data` points at the first byte. Returns NULL if
- * memory runs out. */
+/* Returns all bytes in one buffer, to which the caller owns a reference. The buffer is the
+ * rope's buffer if the rope is a single slice, otherwise a copy. `*ret_data` points at the first
+ * byte. Returns NULL if memory runs out. */
 struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
                             const uint8_t **ret_data);
 
 /* Returns all bytes of the rope in one place. For a single slice, this is the rope's buffer, and
- * `*ret_copy` is NULL. Otherwise it is a copy, which the caller owns. Changes no reference
- * count, so another thread may call this function with its pool while the rope's worker leaves
- * the rope unchanged. Returns NULL if memory runs out. */
+ * `*ret_copy` is NULL. Otherwise the result is a copy, which the caller owns. Changes no
+ * reference count, so another thread may call this function with its pool while the rope's
+ * worker leaves the rope unchanged. Returns NULL if memory runs out. */
 const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
                              struct br_buf **ret_copy);

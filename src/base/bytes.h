@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Comparisons and encodings of bytes that are given as a pointer and a length. The pointer may be
- * NULL if the length is 0. Functions named br_text_* take terminated strings.
+ * NULL if the length is 0. Functions named br_text_* take NUL-terminated strings.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define BR_UTF8_MAX 4 /* bytes of the longest UTF-8 sequence */
+#define BR_UTF8_MAX 4 /* length of the longest UTF-8 sequence, in bytes */
 
 /* Returns true if both ranges have the same length and content. */
 static inline bool br_bytes_equal(const void *one, size_t one_len, const void *other,
@@ -66,7 +66,7 @@ static inline int br_hex_value(char letter)
 }
 
 /* Writes `2 * len` lower-case hex digits, without a terminator, to `out`, a buffer of char or
- * uint8_t. Returns the address after them. */
+ * uint8_t. Returns the address after the digits. */
 static inline void *br_hex_encode(const uint8_t *data, size_t len, void *out)
 {
     static const char digits[] = "0123456789abcdef";
@@ -78,9 +78,9 @@ static inline void *br_hex_encode(const uint8_t *data, size_t len, void *out)
     return p;
 }
 
-/* Decodes percent-encoding (RFC 3986 section 2.1). With `plus`, "+" becomes a blank, as in HTML
- * forms. `out` needs `len` bytes and may be `text`. Returns the decoded length, or -1 if a "%"
- * is not followed by two hex digits. */
+/* Decodes percent-encoding (RFC 3986 section 2.1). If `plus` is true, "+" becomes a blank, as in
+ * HTML forms. `out` must have room for `len` bytes, and may be `text` itself. Returns the
+ * decoded length, or -1 if a "%" is not followed by two hex digits. */
 static inline long br_percent_decode(const char *text, size_t len, bool plus, char *out)
 {
     size_t n = 0;
@@ -109,7 +109,7 @@ static inline size_t br_utf8_size(uint32_t code_point)
     return code_point < 0x10000 ? 3 : 4;
 }
 
-/* Writes a code point of at most 0x10ffff as UTF-8. Returns the number of bytes. */
+/* Writes a code point of at most 0x10ffff as UTF-8. Returns the number of bytes written. */
 static inline size_t br_utf8_encode(uint32_t code_point, char out[BR_UTF8_MAX])
 {
     size_t n = br_utf8_size(code_point);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the limits of the control groups (cgroups(7)) that contain the process. Each group sets
- * limits, and so does every group above it.
+ * Reads the limits of the control groups (cgroups(7)) that contain the process. Each group limits
+ * the process, and so does every group above it.
  */
 #pragma once
 
@@ -9,8 +9,8 @@
 
 #define BR_CGROUP_TEXT_MAX 5120
 
-/* The name of a controller's file in version 2 of control groups, and in version 1. NULL in
- * version 1: groups of version 1 are not read. */
+/* The name of a control file in version 2 of control groups, and the controller and the name in
+ * version 1. If `v1` is NULL, groups of version 1 are not read. */
 struct br_cgroup_file {
     const char *v2, *v1_controller, *v1;
 };
@@ -23,6 +23,6 @@ typedef void br_cgroup_fn(const char *text, void *arg);
 void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn,
                     void *arg);
 
-/* Reads the beginning of a file as a terminated text. Returns false if it cannot be read or is
- * empty. */
+/* Reads the beginning of a file as a NUL-terminated text. Returns false if it cannot be read or
+ * is empty. */
 bool br_file_head(const char *path, char out[BR_CGROUP_TEXT_MAX]);

@@ -15,19 +15,19 @@ static inline bool br_is_digit(int letter)
     return letter >= '0' && letter <= '9';
 }
 
-/* Parses the digits at `*p` and moves `*p` past all of them, also on failure. Returns false if
- * there is no digit before `end`, or if the number is greater than `max`. */
+/* Parses the digits at `*p` and moves `*p` past all of these digits, even on failure. Returns
+ * false if there is no digit before `end`, or if the number is greater than `max`. */
 bool br_decimal_read(const char **p, const char *end, uint64_t max, uint64_t *ret);
 
-/* Parses a text that consists of digits. Returns false if the text is empty or has another
- * character, or if its number is greater than `max`. */
+/* Parses a text that consists of digits. Returns false if the text is empty or contains a
+ * character that is not a digit, or if the number is greater than `max`. */
 bool br_decimal_parse(const char *text, size_t len, uint64_t max, uint64_t *ret);
 
-/* Parses digits with an optional sign, as Go's strconv.ParseInt does with base 10. Returns false if
- * the text has another form, or does not fit into an int64_t. */
+/* Parses digits with an optional sign, as Go's strconv.ParseInt does with base 10. Returns false
+ * if the text is not such a number, or if the number does not fit into an int64_t. */
 bool br_decimal_parse_signed(const char *text, size_t len, int64_t *ret);
 
-/* Reads the digits after a decimal point, moves `*p` past them, and returns their value as a share
- * of `unit`, rounded down: "25" of 1000 is 250. Without digits, returns 0. Digits after the 18th
- * are ignored. */
+/* Reads the digits after a decimal point, moves `*p` past them, and returns their value as a
+ * share of `unit`, rounded down. For example, "25" is 250 if `unit` is 1000. Returns 0 if there
+ * are no digits. Digits after the 18th are ignored. */
 uint64_t br_decimal_fraction(const char **p, const char *end, uint64_t unit);

@@ -12,7 +12,8 @@
 #define BR_DOUBLE_DIGITS_MAX 17
 
 /* Writes the digits of a finite `value` greater than 0, without a terminator. The first and the
- * last digit are not 0. The value is 0.DIGITS * 10^point. Returns the number of digits. */
+ * last digit are not 0. The value equals 0.DIGITS * 10^point, with the point in `*ret_point`.
+ * Returns the number of digits. */
 int br_double_shortest(double value, char digits[BR_DOUBLE_DIGITS_MAX], int *ret_point);
 
 /* Appends a finite double, with an exponent if its magnitude is below 1e-6 or at least 1e21, as

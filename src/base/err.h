@@ -45,10 +45,10 @@ struct br_err {
 /* Returns the text of a code. Never NULL. */
 const char *br_strerror(int code);
 
-/* Fills `err` (may be NULL) with a code and a printf-style sentence. Returns `code`. */
+/* Fills `err` (may be NULL) with a code and a message in printf format. Returns `code`. */
 int br_err_set(struct br_err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* clang's static analyzer must know that the result is not 0 if `code` is not 0. */
+/* clang's static analyzer must know that the function does not return 0 if `code` is not 0. */
 #ifdef __clang_analyzer__
 #define br_err_set(err, code, ...) (br_err_set(err, code, __VA_ARGS__), (code))
 #endif
@@ -56,6 +56,6 @@ int br_err_set(struct br_err *err, int code, const char *fmt, ...)
 /* Puts a printf-style prefix before the sentence in `err` (may be NULL). */
 void br_err_prefix(struct br_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes `file:line:col: path: text` to `out`, without the parts that are empty, always
- * terminated. Returns `out`. */
+/* Writes `file:line:col: path: text` to `out`, without the parts that are empty. The result is
+ * always NUL-terminated. Returns `out`. */
 const char *br_err_format(const struct br_err *err, char *out, size_t size);

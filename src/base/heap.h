@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Binary heaps in arrays. The first entry of the array is the one that comes before all others. The
- * functions below are inlined, and so are the functions of a constant `kind`.
+ * functions below are inlined. If `kind` is a constant, its functions are inlined, too.
  */
 #pragma once
 
@@ -71,5 +71,5 @@ static inline bool br_heap_is_less(const void *one, const void *other, const voi
     return *(const int64_t *)one < *(const int64_t *)other;
 }
 
-/* The kind of a heap of int64_t whose first entry is the least. */
+/* The kind of a heap of int64_t whose first entry is the smallest. */
 static const struct br_heap_kind br_heap_least = {sizeof(int64_t), br_heap_is_less, NULL};

@@ -60,7 +60,7 @@ static inline uint64_t br_index_hash(const struct br_index *index, const void *d
     return br_hash_keyed(index->secret, data, len);
 }
 
-/* Returns the first slot to probe for an entry. The slot follows from the upper half of the
+/* Returns the first slot to probe for an entry. The slot is computed from the upper half of the
  * hash, for any number of slots. */
 static inline size_t br_index_home(const struct br_index *index, uint64_t hash)
 {
@@ -88,9 +88,9 @@ static inline uint32_t br_index_find(const struct br_index *index, uint64_t hash
 
 /* Adds the entry at `place`, which is the number of entries so far. Call br_index_find first:
  * equal entries would slow down every search for them. If there are too few slots, their number
- * is doubled and all earlier entries are added again with the hashes that `rehash` returns. With
- * reserved slots, positions may be skipped. Each slot that is probed counts as a step
- * (base/steps.h). Returns 0, BR_EFULL (the maximum is reached) or BR_ENOMEM; on failure nothing
- * changes. */
+ * is doubled and all earlier entries are added again with the hashes that `rehash` returns. If
+ * slots were reserved with br_index_reserve, positions may be skipped. Each slot that is probed
+ * counts as a step (base/steps.h). Returns 0, BR_EFULL (the maximum is reached) or BR_ENOMEM; on
+ * failure nothing changes. */
 int br_index_add(struct br_index *index, uint64_t hash, uint32_t place, br_index_hash_fn *rehash,
                  const void *entries);

@@ -32,8 +32,8 @@ struct br_lexer {
     struct br_err *err;          /* receives errors; may be NULL */
 };
 
-/* Returns the line and column of the character `at` of the text, from 1. The column counts
- * characters, not bytes. */
+/* Returns the line and column of the character `at` of the text, both counted from 1. The column
+ * counts characters, not bytes. */
 void br_lexer_place(const struct br_lexer *lexer, const char *at, int *ret_line, int *ret_col);
 
 /* Reports an error at the character `at` of the text: "line:col: " (also in err->line and err->col)
@@ -69,9 +69,10 @@ static inline bool br_is_identifier(const char *text, size_t len)
     return len && !br_is_digit(*text) && br_word_len(text, text + len) == len;
 }
 
-/* Reads a string. The next character is its quote. In a string in backquotes, a backslash is an
- * ordinary character. `*ret` is in the arena and has a terminator that `*ret_len` does not
- * count. Returns 0, BR_EINVAL with an error, or BR_ENOMEM if br_arena_alloc fails. */
+/* Reads a string. The next character must be the string's opening quote. In a string in
+ * backquotes, a backslash is an ordinary character. `*ret` is in the arena and has a terminator
+ * that `*ret_len` does not count. Returns 0, BR_EINVAL with an error, or BR_ENOMEM if
+ * br_arena_alloc fails. */
 int br_lexer_string(struct br_lexer *lexer, const char **ret, size_t *ret_len);
 
 /* Returns the number of characters of the digits at `p` with an optional decimal point. Returns 0

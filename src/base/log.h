@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes the log: one line of text or JSON per message, to stderr. Each node has a logger, named by
- * its place in the graph (`traces/exporter/otlp/tempo`). All functions are thread-safe. A line is
- * one write and contains no control characters (C0, DEL, C1, Unicode's marks of line and
- * direction). In place of control characters, JSON has \uXXXX and text has blanks. Invalid UTF-8
- * becomes U+FFFD.
+ * its place in the graph (`traces/exporter/otlp/tempo`). All functions are thread-safe. Each line
+ * is written with one call of write() and contains no control characters (C0, DEL, C1, Unicode's
+ * marks of line and direction). Control characters are replaced: by \uXXXX in JSON, and by blanks
+ * in text. Invalid UTF-8 becomes U+FFFD.
  *
  * Between br_log_start and br_log_stop, logging never blocks: lines are queued in order in a ring
  * of 256 KiB, and a separate thread writes them. When the ring is full, lines are dropped and
  * counted. Once the ring is empty again, a line reports how many lines were dropped. Before
  * br_log_start and after br_log_stop, the calling thread writes the line.
  *
- * Library layers do not log above debug; the component that handles an error logs it once. Nothing
- * is logged per item above trace. Repeated messages are limited with br_log_limited.
+ * Library layers log only at the levels debug and trace; the component that handles an error logs
+ * it once. Messages about single items are logged only at the level trace. Repeated messages are
+ * limited with br_log_limited.
  */
 #pragma once
 
@@ -38,22 +39,24 @@ void br_log_setup(enum br_log_level level, bool json, int fd);
 
 /* Starts the thread that writes the log. If the process crashes (SIGSEGV, SIGABRT and similar
  * signals), a handler writes the lines left in the ring as far as that does not block. Returns
- * false if the thread cannot be created; lines are then written as before. Call it once, before
- * any other thread runs. */
+ * false if the thread cannot be created; the calling threads then still write their lines. Call
+ * it once, before any other thread runs. */
 bool br_log_start(void);
 
-/* Ends the thread once it has written everything, and returns true. Returns false if that takes
- * longer than `wait_ms`: the remaining and all later lines then count as dropped, and nothing
- * waits for the thread any more. Call it after all other threads have ended. */
+/* Ends the thread as soon as it has written all lines, and returns true. Returns false if the
+ * thread needs more than `wait_ms` milliseconds for this. The remaining and all later lines then
+ * count as dropped, and nothing waits for the thread any more. Call it after all other threads
+ * have ended. */
 bool br_log_stop(uint64_t wait_ms);
 
-/* Returns the number of lines dropped since the process started. Any thread may call it. */
+/* Returns the number of lines dropped since the process started. Any thread may call this
+ * function. */
 uint64_t br_log_dropped(void);
 
 /* Returns true if a message of this level would be written. */
 bool br_log_on(enum br_log_level level);
 
-/* Writes one printf-style line. `log` may be NULL. Lines of more than 4 KiB are cut. */
+/* Writes one printf-style line. `log` may be NULL. Lines of more than 4 KiB are truncated. */
 void br_log_write(const struct br_log *log, enum br_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -61,16 +64,16 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
  * are accepted, too). Returns false for other names. */
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
-/* Returns true if the message may be logged now: at most once per `every_ms`. `*ret_held` is the
- * number of messages held back since the last one that was logged. `now_ms` is the time of the
- * monotonic clock in milliseconds. */
+/* Returns true if the message may be logged now: at most once per `every_ms` milliseconds.
+ * `*ret_held` is the number of messages that were not logged since the last one that was logged.
+ * `now_ms` is the time of the monotonic clock in milliseconds. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
 
 #define BR_LOG_EVERY_MS 60000 /* usual interval of repeated warnings, in milliseconds */
 
 /* Writes a line as br_log_write does if br_log_allow permits it, and appends the number of
- * messages held back since the last line. Returns true if the line was written. */
+ * messages that were not logged since the last line. Returns true if the line was written. */
 bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br_log_limit *limit,
                     uint64_t now_ms, uint64_t every_ms, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
@@ -82,13 +85,13 @@ bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br
 #define br_info(log, ...) BR_LOG_AT(log, BR_LOG_INFO, __VA_ARGS__)
 #define br_debug(log, ...) BR_LOG_AT(log, BR_LOG_DEBUG, __VA_ARGS__)
 
-/* --- For log.c only (log_sink.c) -------------------------------------------------------------- */
+/* --- Functions for log.c only (log_sink.c) ---------------------------------------------------- */
 
 /*
  * The sink queues the lines of the log in a ring of bytes, from which a thread writes them.
  *
- * A thread is used instead of a non-blocking descriptor because O_NONBLOCK applies to the open
- * file, which stderr shares with the terminal, the shell and other processes.
+ * A non-blocking descriptor is not used, because O_NONBLOCK applies to the open file. Processes
+ * such as the shell share the open file of stderr.
  */
 
 /* Bytes of the longest line with its line feed: PIPE_BUF, so that lines of several writers do not
@@ -96,7 +99,7 @@ bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br
 #define BR_LOG_LINE_MAX 4096
 
 /* Takes a line, whose last character is its only line feed. Writes the line at once if there is
- * no thread, else queues it in the ring or counts it as dropped. */
+ * no thread; otherwise queues it in the ring or counts it as dropped. */
 void br_log_sink_put(int fd, const char *line, size_t len);
 
 /* Starts the thread that writes. `notice` makes a line which reports that `n` lines were

@@ -24,7 +24,8 @@ void *br_map_get(const struct br_map *map, const void *key, size_t len);
  * replaced value or NULL. Returns 0, BR_EFULL or BR_ENOMEM; on failure nothing changes. */
 int br_map_put(struct br_map *map, const void *key, size_t len, void *value, void **ret_old);
 
-/* Removes the key. Returns its value, or NULL if the map does not contain the key. */
+/* Removes the key. Returns the value of the removed entry, or NULL if the map does not contain
+ * the key. */
 void *br_map_remove(struct br_map *map, const void *key, size_t len);
 
 size_t br_map_count(const struct br_map *map);

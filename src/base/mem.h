@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator that every module uses, and the counters behind it: how many bytes the process
- * holds, in which memory category, and how much one piece of work (a scope) has allocated.
+ * The allocator that every module uses, and the counters behind it. The counters count the bytes
+ * that the process holds, by memory category, and the bytes that one piece of work (a scope) has
+ * allocated.
  *
- * A block counts with the size that the C library reserves for it, not with the requested size.
+ * A block is counted with the size that the C library reserves for it, not with the requested size.
  * Each thread counts separately and adds its figures to those of the process once they differ by
  * BR_MEM_STEP bytes. The total of the process is exact up to that amount per thread; br_mem_flush
  * adds a thread's figures at once.
@@ -25,8 +26,9 @@ struct br_mem_hooks {
     size_t (*size)(const void *p);
 };
 
-/* Replaces the allocator for tests; NULL restores the C library's. Call it only while a single
- * thread runs and no block allocated through other hooks exists. `hooks` must stay valid. */
+/* Replaces the allocator for tests; NULL restores the C library's allocator. Call it only while
+ * a single thread runs and no block allocated through other hooks exists. `hooks` must stay
+ * valid. */
 void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
 /* From this size on, the C library usually maps a block separately: the block returns to the
@@ -36,12 +38,13 @@ void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
 /* Configures the C library's allocator for the whole process. Blocks from BR_MEM_MAPPED bytes on
  * are mapped, and 1/32 of `limit` bytes of freed memory (4 to 64 MiB) is kept. Returning pages
- * and allocating them again takes about a tenth of the processor time. br_mem_trim returns the
- * kept pages when the process is idle. */
+ * and allocating them again would take about a tenth of the processor time. br_mem_trim returns
+ * the kept pages when the process is idle. */
 void br_mem_tune(size_t limit);
 
-/* Work like malloc, calloc, realloc, free, strdup and strndup. All of them return NULL if memory
- * runs out; size 0 gives a unique pointer. The caller owns the result and frees it with br_free. */
+/* The functions br_malloc to br_strndup work like malloc, calloc, realloc, free, strdup and
+ * strndup. All of these functions return NULL if memory runs out; a size of 0 gives a unique
+ * pointer. The caller owns the result and frees it with br_free. */
 void *br_malloc(size_t size);
 void *br_calloc(size_t count, size_t size);
 void *br_realloc(void *memory, size_t size);
@@ -49,10 +52,11 @@ void br_free(void *memory);
 char *br_strdup(const char *text);
 char *br_strndup(const char *text, size_t len);
 
-/* Work like malloc, realloc and free for blocks that are always mapped separately, in whole
- * pages. br_remap never copies a block but moves its pages. `had` is the size with which the
- * block was made or last resized. With hooks or a sanitizer, the blocks come from the allocator
- * instead. The caller owns the block and frees it with br_unmap. */
+/* br_map, br_remap and br_unmap work like malloc, realloc and free for blocks that are always
+ * mapped separately, in whole pages. br_remap never copies a block but moves its pages. `had` is
+ * the size with which the block was made or last resized. If hooks are set, or in builds with a
+ * sanitizer, the blocks come from the ordinary allocator instead. The caller owns the block and
+ * frees it with br_unmap. */
 void *br_map(size_t size);
 void *br_remap(void *memory, size_t had, size_t size);
 void br_unmap(void *memory, size_t had);
@@ -69,10 +73,11 @@ void br_mem_trim(void);
 enum br_holder {
     /* memory that is not counted in another category, such as config and metrics */
     BR_HOLDER_PROCESS,
-    BR_HOLDER_REQUESTS,     /* bodies of requests, and their decompressed or converted form */
-    BR_HOLDER_BATCHES,      /* payloads that wait in `batch` */
-    BR_HOLDER_QUEUES,       /* payloads that wait for an exporter */
-    BR_HOLDER_HOLDS,        /* payloads that wait in `join` for their spans or samples */
+    BR_HOLDER_REQUESTS, /* bodies of requests, and their decompressed or converted form */
+    BR_HOLDER_BATCHES,  /* payloads that wait in the processor `batch` */
+    BR_HOLDER_QUEUES,   /* payloads that wait for an exporter */
+    /* payloads that wait in the processor `join` for their spans or samples */
+    BR_HOLDER_HOLDS,
     BR_HOLDER_ITEMS,        /* data that describes payloads: lists of parts and spans, arenas */
     BR_HOLDER_DICTIONARIES, /* dictionaries for merging profiles */
     BR_HOLDER_JOIN,         /* table of the `join` processor */
@@ -132,8 +137,8 @@ struct br_mem_scope {
     /* bytes that the scope holds; negative if blocks from before the scope were freed */
     int64_t used;
     int64_t peak;
-    /* The reason for the last refused allocation. Work that goes on after a refusal did not need
-     * the memory. */
+    /* The reason for the last refused allocation. If work goes on after a refusal, it did not
+     * need the memory. */
     bool full; /* the allocation would have exceeded `max`: a retry fails again */
     /* the allocation would have exceeded the budget: a retry can succeed if `wanted` can ever
      * fit into the budget */

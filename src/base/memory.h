@@ -46,7 +46,8 @@ bool br_memory_total(const char *root, uint64_t *ret);
 /* Returns the resident set in bytes (proc(5), statm), or 0 if it cannot be read. */
 size_t br_memory_resident(void);
 
-/* Lowers the limits to these values, in bytes; 0: unchanged. Call it before threads start. */
+/* Lowers the limits to these values, in bytes; a value of 0 leaves the limit unchanged. Call it
+ * before threads start. */
 void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard);
 
 /* Returns the soft limit in bytes; SIZE_MAX: no limit. */
@@ -75,7 +76,7 @@ bool br_memory_fits(struct br_memory *memory, size_t more);
  * intake limit, but not the hard limit. */
 bool br_memory_sends(struct br_memory *memory, size_t more);
 
-/* Returns true if the process holds more than the hard limit. The caller should then begin no
+/* Returns true if the process holds more than the hard limit. The caller should then not begin
  * work that can wait. */
 bool br_memory_is_over(struct br_memory *memory);
 

@@ -12,7 +12,8 @@
 /* Computes the SHA-256 digest of `len` bytes. Returns false if OpenSSL fails. */
 bool br_digest(const void *data, size_t len, uint8_t ret[BR_DIGEST_SIZE]);
 
-/* Returns true if two digests are equal. The duration does not depend on their contents. */
+/* Returns true if two digests are equal. The duration of the comparison does not depend on the
+ * contents of the digests. */
 bool br_digest_equal(const uint8_t one[BR_DIGEST_SIZE], const uint8_t other[BR_DIGEST_SIZE]);
 
 /* Returns true if two texts are equal. Compares their digests, so that the duration depends only on

@@ -30,7 +30,8 @@ static inline void br_steps_add_field(void)
 #endif
 }
 
-/* Returns the steps of this thread since it started. A test subtracts two results. */
+/* Returns the number of steps that this thread has counted since it started. A test computes the
+ * difference of two results. */
 static inline uint64_t br_steps(void)
 {
     return br_steps_taken;

@@ -11,14 +11,16 @@
 #include <stdint.h>
 
 struct br_str {
-    char *data; /* the text, with a terminator; NULL until something is appended, unless `fixed` */
+    /* the text, with a terminator; NULL until something is appended, unless `fixed` is set */
+    char *data;
     size_t len, cap;
     size_t max;  /* largest length of the text in bytes, without the terminator; 0: 64 MiB */
     bool fixed;  /* `data` is the caller's buffer of `cap` bytes (at least 1); text is cut to fit */
     bool failed; /* a text did not fit, or memory ran out */
 };
 
-/* Frees the string's memory. The string is then empty and usable. Accepts a zeroed string. */
+/* Frees the string's memory. The string is then empty and can be used again. Accepts a zeroed
+ * string. */
 void br_str_release(struct br_str *str);
 
 /* Empties the string, keeps its memory, and clears `failed`. */
@@ -47,13 +49,14 @@ long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size);
  * the text is not hex, is too long, or is all zeros. */
 bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
 
-/* Decodes base64 with the standard or the URL alphabet and optional padding. `out` needs len / 4
- * * 3 + 3 bytes. Returns the number of bytes, or -1 if the text is not base64. */
+/* Decodes base64 with the standard or the URL alphabet and optional padding. `out` must have
+ * room for 3 * (len / 4) + 3 bytes. Returns the number of bytes, or -1 if the text is not
+ * base64. */
 long br_base64_decode(const char *text, size_t len, uint8_t *out);
 
 /* Parses a number in base 2 to 16, in either case, up to the end of the string. If `negative` is
- * true, negates the result. Returns false if the string is empty, has another character, or does
- * not fit into an int64_t. */
+ * true, negates the result. Returns false if the string is empty, contains a character that is not
+ * a digit of the base, or does not fit into an int64_t. */
 bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret);
 
 /* Returns the length of the longest valid UTF-8 prefix (RFC 3629: no surrogates or overlong
@@ -61,8 +64,8 @@ bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret
 size_t br_utf8_valid(const uint8_t *data, size_t len);
 
 /* Copies `len` bytes to `out`, replacing each byte that does not start a valid sequence by
- * U+FFFD. `out` needs up to three times `len` bytes; NULL: nothing is copied. Returns the length
- * of the result, which is `len` for valid text. */
+ * U+FFFD. `out` must have room for three times `len` bytes; NULL: the length is computed, but
+ * nothing is copied. Returns the length of the result, which is `len` for valid text. */
 size_t br_utf8_replace(const uint8_t *data, size_t len, uint8_t *out);
 
 /* Returns the edit distance of two strings (insert, delete, replace, swap of neighbours),

@@ -27,7 +27,7 @@ struct br_timers {
  * the timer is not armed. */
 int br_timers_arm(struct br_timers *ts, struct br_timer *timer, uint64_t due_ms, br_timer_fn *fn);
 
-/* Disarms the timer. Does nothing if it is not armed. */
+/* Disarms the timer. Does nothing if the timer is not armed. */
 void br_timers_disarm(struct br_timers *ts, struct br_timer *timer);
 
 /* Returns the time at which the next timer is due, or UINT64_MAX if no timer is armed. */

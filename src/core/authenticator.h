@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An authenticator checks the credentials of clients, or adds credentials to the requests of an
- * exporter, or both. Extensions implement authenticators. A server or client names one by the id of
- * its extension (`auth: {authenticator: ID}`) and finds it in the host. Every worker has its own
- * authenticators, so that no locks are needed.
+ * exporter, or both. Extensions implement authenticators. A server or client names an authenticator
+ * by the id of its extension (`auth: {authenticator: ID}`) and finds the authenticator in the host.
+ * Every worker has its own authenticators, so that no locks are needed.
  */
 #pragma once
 
@@ -26,8 +26,8 @@ struct br_signing;
 /* The block `auth` of a server or a client. */
 struct br_auth_config {
     const char *authenticator; /* id of an extension that authenticates; NULL: none */
-    /* servers: query parameters that may contain the credentials, by the name of the header that
-     * the authenticator reads */
+    /* servers: query parameters that may contain the credentials instead of the header that has
+     * the same name */
     struct br_strings request_params;
 };
 
@@ -82,7 +82,8 @@ struct br_auth_waiter {
     void (*on_ready)(struct br_auth_waiter *waiter);
 };
 
-/* Adds an authenticator to the host. It must stay valid until br_authenticator_remove. */
+/* Adds an authenticator to the host. The authenticator must stay valid until
+ * br_authenticator_remove. */
 void br_authenticator_add(struct br_host *host, struct br_authenticator *authenticator);
 
 /* Removes an authenticator from its host. Requests that need the authenticator are then denied.
@@ -95,5 +96,5 @@ struct br_authenticator *br_authenticator_find(struct br_host *host, const char 
 /* Adds a waiter, which is removed before its `on_ready` is called. */
 void br_authenticator_wait(struct br_authenticator *authenticator, struct br_auth_waiter *waiter);
 
-/* Calls `on_ready` of all waiters: `sign` no longer returns BR_EAGAIN for them. */
+/* Calls `on_ready` of all waiters. Must be called when `sign` would no longer return BR_EAGAIN. */
 void br_authenticator_ready(struct br_authenticator *authenticator);

@@ -25,8 +25,8 @@ struct br_client_config;
 struct br_loop;
 struct br_reload;
 
-/* Work for the end of the loop iteration. The structure is a member of the object that `fn`
- * works on. */
+/* Work that is run at the end of the loop iteration. The structure is a member of the object
+ * that `fn` works on. */
 struct br_deferred {
     struct br_list link;
     void (*fn)(struct br_deferred *deferred);
@@ -35,9 +35,10 @@ struct br_deferred {
 /* Kinds of work. Each kind has a separate limit of threads, so that work of one kind never waits
  * for another. */
 enum br_work_kind {
-    BR_WORK_QUICK, /* computes for milliseconds; waits for nothing outside the process */
-    BR_WORK_SLOW,  /* can take seconds: queries */
-    BR_WORK_DISK,  /* reads or writes files, and can wait for a disk without limit */
+    /* work that computes for milliseconds and waits for nothing outside the process */
+    BR_WORK_QUICK,
+    BR_WORK_SLOW, /* work that can take seconds, such as queries */
+    BR_WORK_DISK, /* work that reads or writes files, and can wait for a disk without limit */
     BR_WORK_KINDS
 };
 
@@ -49,7 +50,7 @@ struct br_work {
     void (*done)(struct br_work *work);
     void *impl; /* private data of the host that runs the work */
     enum br_work_kind kind;
-    bool cancelled; /* br_host_work_cancel was called before a thread called `run` */
+    bool cancelled; /* true: br_host_work_cancel was called before a thread called `run` */
 };
 
 struct br_host_ops {
@@ -58,8 +59,8 @@ struct br_host_ops {
     uint64_t (*unix_ns)(struct br_host *host);
     /* returns the CPU time of the process, user and system, in nanoseconds */
     uint64_t (*cpu_ns)(struct br_host *host);
-    /* Opens a listener, or shares one that is open (net/server.h). Every worker calls it with
-     * equal configs. */
+    /* Opens a listener, or shares one that is open (net/server.h). Every worker must call this
+     * function with an equal config. */
     int (*serve)(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
     /* Creates a client (net/client.h). Succeeds even if the endpoint does not answer. */
@@ -91,11 +92,13 @@ struct br_host {
     /* loops of all workers, by worker number; NULL: there is only one worker */
     struct br_loop *const *loops;
     struct br_shed shed;
-    /* a dry run of the start: no file is opened for writing, nothing outside is changed, and no
-     * timer fires */
+    /* true: this is a dry run of the start, in which no file is opened for writing, nothing
+     * outside is changed, and no timer fires */
     bool checking;
-    bool draining;            /* the shutdown has begun: the graph accepts no new data */
-    unsigned generation; /* increases with each reload, on all workers alike */
+    bool draining; /* true: the shutdown has begun, and the graph accepts no new data */
+    /* number of reloads that have begun, the same in all workers; nodes that a reload creates see
+     * its number */
+    unsigned generation;
     struct br_reload *reload; /* reloads the configuration (core/reload.h); NULL: not supported */
     /* struct br_shared: objects that all workers of one service use (core/shared.h) */
     void *shared;
@@ -116,13 +119,14 @@ bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_
                    br_timer_fn *fn);
 void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
 
-/* Arms `timer` for a time that is never reached. This reserves the timer's memory: until the
- * timer is stopped, br_host_timer and br_host_timer_park cannot fail for it. Use it for a timer
- * without which queued data would wait forever. The timer's callback must arm or park the timer
- * again before it arms any other timer. Returns false if memory is short. */
+/* Arms `timer` for a time that is never reached. Parking reserves the timer's memory: until the
+ * timer is stopped, br_host_timer and br_host_timer_park cannot fail for this timer. Use it for
+ * a timer without which queued data would wait forever. The timer's callback must arm or park
+ * the timer again before it arms any other timer. Returns false if memory is short. */
 bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
-/* Queues `deferred` for the end of this loop iteration. Has no effect if it is queued already. */
+/* Queues `deferred` for the end of this loop iteration. Has no effect if `deferred` is already
+ * queued. */
 void br_host_defer(struct br_host *host, struct br_deferred *deferred,
                    void (*fn)(struct br_deferred *deferred));
 void br_host_defer_cancel(struct br_deferred *deferred);
@@ -142,8 +146,8 @@ void br_host_work_wait(struct br_host *host, struct br_work *work);
  * is reached. Returns true if work remains. */
 bool br_host_settle(struct br_host *host);
 
-/* Calls the callbacks of due timers, then br_host_settle. The loop calls this function once in
- * each iteration, before it sleeps. Returns true if work remains. */
+/* Calls the callbacks of due timers, and then br_host_settle. The loop calls this function once
+ * in each iteration, before it sleeps. Returns true if work remains. */
 bool br_host_iterate(struct br_host *host);
 
 /* Sets the memory budget of the host and its pool. The budget must outlive both. */
@@ -153,24 +157,24 @@ void br_host_set_memory(struct br_host *host, struct br_memory *memory);
  * before their bodies are read. */
 bool br_host_over_limit(const struct br_host *host);
 
-/* Returns this worker's share of a total that all workers divide among them. The shares of all
- * workers add up to `total`. */
+/* Returns this worker's share of `total`, which all workers divide among themselves. The shares
+ * of all workers add up to `total`. */
 size_t br_host_share(const struct br_host *host, size_t total);
 
 /* Returns a number in [0, 1), for jitter and sampling. The number is not suitable for secrets. */
 double br_host_random(struct br_host *host);
 
-/* --- Return of unused memory ------------------------------------------------------------------ */
+/* --- Functions that return unused memory ------------------------------------------------------ */
 
 /*
  * A trimmer returns memory that a worker no longer needs: unused buffers of its pool, and other
  * freed memory that the allocator keeps (malloc_trim).
  *
  * The trimmer checks every ten seconds, and returns the memory if the worker is idle after work.
- * That is the case if less than 1 MiB of buffers was requested since the last check, and at least 8
- * MiB since the last trim. With very few requests this happens at most once a minute; under load it
- * never happens. After a large request was rejected for lack of memory (br_memory_settle), the next
- * check frees unused buffers.
+ * The worker is idle after work if two conditions are met: since the last check, less than 1 MiB of
+ * buffers was requested; since the last trim, at least 8 MiB. If there are very few requests, this
+ * happens at most once a minute; under load it never happens. After a large request was rejected
+ * because memory was short (br_memory_settle), the next check frees unused buffers.
  */
 
 #define BR_TRIM_LOOK_MS 10000
@@ -182,7 +186,8 @@ struct br_trimmer {
     struct br_timer look;
     uint64_t seen_bytes, work_bytes;
     unsigned seen_trims; /* number of trims (br_memory_trims) at the last check */
-    double *trims;       /* value of the metric braid_memory_trims, which counts the trims */
+    /* value of the metric braid_memory_trims, which counts the trims of memory */
+    double *trims;
 };
 
 /* Starts the checks. The trimmer must not move until br_trimmer_stop. */

@@ -6,17 +6,17 @@
  * An export request of either signal is a list of top-level fields. Each field becomes a part: a
  * ResourceSpans or ResourceProfiles message, the profiles dictionary, or an unknown field. A part
  * refers to the received bytes. A processor that changes the resource adds a new Resource message;
- * unchanged parts are sent byte for byte as they were received. Several requests in a row are a
- * valid request, so a batch of traces consists of the parts of its items.
+ * unchanged parts are sent byte for byte as they were received. The concatenation of several
+ * requests is a valid request, so a batch of traces consists of the parts of its items.
  *
  * `n_pending` is the number of records (spans or samples) for which the item still has to report a
  * result to the ledger. Pending records move with the data (br_item_absorb). Components report
  * pending records as sent, rejected, dropped or stored; br_item_finish reports the rest, according
  * to the outcome. See core/pending.h.
  *
- * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing stores
- * the outcome and queues the callback for the end of the loop iteration; the callback is never
- * called at once.
+ * Rules: consume(item) always takes ownership of the item. An item is finished exactly once.
+ * Finishing stores the outcome and queues the callback for the end of the loop iteration; the
+ * callback is never called at once.
  */
 #pragma once
 
@@ -63,7 +63,7 @@ enum br_part_kind {
 
 /* Numbers of the fields that an item writes: those of ExportTraceServiceRequest and
  * ExportProfilesServiceRequest, and the Resource of ResourceSpans and ResourceProfiles. All
- * others are in otlp/fields.h. */
+ * other field numbers are in otlp/fields.h. */
 enum { BR_REQUEST_RESOURCES = 1, BR_REQUEST_DICTIONARY = 2 };
 enum { BR_RESOURCES_RESOURCE = 1 };
 
@@ -84,7 +84,7 @@ struct br_part {
      * 0: absent */
     uint32_t outline_at;
     struct br_buf *new_resource_buf;
-    /* Resource message that replaces the received one; NULL: the received one is kept */
+    /* Resource message that replaces the received one; NULL: the received message is kept */
     const uint8_t *new_resource;
     uint32_t new_resource_len;
 };
@@ -122,7 +122,7 @@ struct br_span {
 };
 
 /* The pending records of an item, which have no result yet, and where their result is reported
- * (core/pending.h). All zero: no records are pending. */
+ * (core/pending.h). If all fields are zero, no records are pending. */
 struct br_pending {
     uint32_t n_pending; /* number of pending records */
     /* number of the n_pending records that belong to copies (br_copies); the other records are
@@ -152,7 +152,7 @@ struct br_pending {
 enum br_item_state {
     BR_ITEM_OPEN,
     BR_ITEM_ENDS_AS_WORST, /* if a piece ended as BR_RETRY, the item ends as BR_RETRY */
-    /* if a piece ended as BR_RETRY and another was accepted, the item ends as BR_DONE, and the
+    /* if a piece ended as BR_RETRY and another was accepted, the item ends as BR_DONE; the
      * records of the pieces that ended as BR_RETRY count as rejected */
     BR_ITEM_ENDS_AS_PART,
     BR_ITEM_FINISHED,
@@ -162,7 +162,8 @@ enum br_item_state {
  * whether the parent gets the outcome. */
 enum br_item_kind {
     BR_ITEM_WHOLE, /* an item without a parent: its pending records are rejected */
-    /* a part of its parent: the parent takes the pending records back and folds the outcome */
+    /* a part of its parent: the parent takes the pending records back and merges the outcome
+     * into its own */
     BR_ITEM_PIECE,
     /* one try at delivering its parent: the parent takes the pending records back; only the
      * callback gets the outcome */
@@ -205,9 +206,10 @@ struct br_item {
     struct br_arena arena;
     uint32_t received_records; /* n_records when the item was received */
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */
-    /* profiles: at least one time in them is before 1971 (otlp/edit/edit.h) */
+    /* profiles: at least one time in the profiles is before 1971 (otlp/edit/edit.h) */
     bool odd_times;
-    /* monotonic milliseconds when its oldest data was received; 0: unknown */
+    /* time at which the item's oldest data was received, in milliseconds of the monotonic clock;
+     * 0: unknown */
     uint64_t received_ms;
     /* Profiles: number of samples by type (otlp/sample_types.h), allocated in the arena. The
      * receiver that reads the item sets the field and uses it to count the samples. NULL:
@@ -265,7 +267,7 @@ void br_item_answered(const struct br_item *item);
  * of the item. Returns 0, BR_ENOMEM, or BR_EFULL if the item has four million parts. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
-/* Notes that `into` contains data of `from`: it is at least as old as `from`. */
+/* Notes that `into` contains data of `from`, so that `into` is at least as old as `from`. */
 void br_item_note_age(struct br_item *into, const struct br_item *from);
 
 /* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and
@@ -307,12 +309,12 @@ size_t br_part_size(const struct br_part *part);
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
 /* Returns a new item that refers to all parts of `item`. The new item has no parent and no
- * pending records. It borrows the metadata of `item`, so `item` must outlive it. Returns NULL if
- * memory is short. */
+ * pending records. The new item borrows the metadata of `item`, so `item` must outlive the new
+ * item. Returns NULL if memory is short. */
 struct br_item *br_item_twin(const struct br_item *item);
 
 /* Returns a child that refers to all parts of `item` and takes its pending records, for one try
- * at delivering it. `done` is called with the outcome of the child, which is not folded into
+ * at delivering it. `done` is called with the outcome of the child, which is not merged into
  * that of `item`. Unless the outcome is BR_DONE, the pending records return to `item` before
  * `done` is called. Returns NULL if memory is short. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
@@ -370,14 +372,14 @@ enum br_result {
 };
 
 /* Reports the result of `count` of the item's pending records to the ledger. `reason` is a
- * constant that names why the records were dropped; NULL for other results. */
+ * constant that states why the records were dropped; NULL for other results. */
 void br_item_report(struct br_item *item, enum br_result result, const char *reason,
                     uint32_t count);
 
-/* Finishes the item. The owner calls this function exactly once and must not use the item
- * afterwards. With BR_DONE the pending records are reported as sent, except for n_rejected of
- * them, which are dropped with the reason "partial_success". With other outcomes the pending
- * records are handled as the item's kind requires (enum br_item_kind): they return to the
+/* Finishes the item. The owner calls this function exactly once, and must not use the item
+ * afterwards. If the outcome is BR_DONE, the pending records are reported as sent, except for
+ * n_rejected of them, which are dropped with the reason "partial_success". After other outcomes,
+ * the item's kind (enum br_item_kind) determines whether the pending records return to the
  * parent, are rejected, or stay in the item. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
@@ -387,8 +389,8 @@ void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);
 
-/* Calls the callback of a finished item, folds the item into its parent and frees it. Called
- * only by the host. */
+/* Calls the callback of a finished item, merges its outcome into that of its parent, and frees
+ * the item. Called only by the host. */
 void br_item_complete(struct br_item *item);
 
 /* Frees an item that was never given to a consumer. The item's pending records are rejected. */

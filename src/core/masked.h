@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records which texts were removed or masked, and by which rule. Components that redact add to the
- * table, queries read it. All workers of a service share one table, which has a lock and a limit.
- * The table contains keys and the texts after redaction, never the original text.
+ * Records which texts were removed or masked, and by which rule. Components that redact add rows to
+ * the table, and queries read the table. All workers of a service share one table, which has a lock
+ * and a limit. The table contains keys and the texts after redaction, never the original text.
  */
 #pragma once
 

@@ -2,9 +2,10 @@
 /*
  * The counters, gauges and histograms of one worker, and the text of a scrape of all workers. A
  * metric is found or made once, when a node is created, and is then a plain number that only its
- * worker changes. A scrape gets a snapshot of each worker between two loop iterations, adds them by
- * name and labels, and prints Prometheus text (prometheus.io/docs/instrumenting/exposition_formats,
- * version 0.0.4) or OpenMetrics (github.com/prometheus/OpenMetrics, version 1.0.0).
+ * worker changes. A scrape gets a snapshot of each worker between two loop iterations, and adds the
+ * snapshots by name and labels. The scrape prints Prometheus text
+ * (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4) or OpenMetrics
+ * (github.com/prometheus/OpenMetrics, version 1.0.0).
  *
  * Names of counters have no suffix here: some formats append `_total`, like the Collector's
  * exporter.
@@ -37,8 +38,8 @@ struct br_histogram {
     double *counts;
 };
 
-/* Returns a line that describes a metric, by its name without a suffix. Returns NULL if the
- * metric is unknown. */
+/* Returns a line that describes the metric whose name, without a suffix, is `name`. Returns NULL
+ * if the metric is unknown. */
 typedef const char *br_metric_help_fn(const char *name);
 
 /* Returns true if scrapes leave out the metric of that name. */
@@ -56,8 +57,8 @@ void br_metrics_free(struct br_metrics *metrics);
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
-/* Returns a histogram. Creates it if it does not exist. `bounds` must live as long as the
- * process, and be equal for all histograms of one name. */
+/* Returns a histogram. Creates the histogram if it does not exist. `bounds` must live as long as
+ * the process, and be equal for all histograms of one name. */
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds);
 void br_histogram_observe(struct br_histogram *histogram, double value);
@@ -66,8 +67,8 @@ void br_histogram_observe(struct br_histogram *histogram, double value);
  * is empty. */
 void br_label(struct br_str *out, const char *name, const char *value);
 
-/* Adds every number and histogram of `from` to the one with the same name and labels in `into`.
- * Returns 0 or BR_ENOMEM. */
+/* Adds every number and histogram of `from` to the number or histogram of `into` that has the
+ * same name and labels. Returns 0 or BR_ENOMEM. */
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
 /* Appends all metrics to `out`, sorted by name and labels, in the given format. A metric for
@@ -101,7 +102,7 @@ struct br_ledger {
 
 /* Creates the metrics of the ledger: braid_exporter_* if `exporter` is an id, braid_ledger_* if
  * it is NULL. Returns 0, or BR_ENOMEM if one of the metrics could not be created, because the
- * sum would then be wrong. */
+ * sums of the ledger would then be wrong. */
 int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const char *exporter);
 
 /* Counts `count` records that were dropped for a reason ("lagging", "retries_exhausted", ...). */

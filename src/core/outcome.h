@@ -38,7 +38,8 @@ enum br_status {
 struct br_outcome {
     enum br_verdict verdict;
     enum br_status status; /* the cause of the verdict; BR_STATUS_OK with BR_DONE */
-    /* BR_RETRY: delay before the next try in milliseconds; 0: the destination named none */
+    /* BR_RETRY: delay before the next try in milliseconds; 0: the destination has not specified
+     * a delay */
     uint32_t delay_ms;
     uint32_t n_rejected; /* BR_DONE: records that the destination rejected */
     char text[192];      /* one sentence for users; may be empty */
@@ -53,7 +54,7 @@ struct br_outcome br_outcome_retry(enum br_status status, uint32_t delay_ms, con
 struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Folds the outcome of a child into that of its parent. The parent gets the worse verdict with
+/* Merges the outcome of a child into that of its parent. The parent gets the worse verdict with
  * its sentence, the sum of the rejected counts, and the longer delay. */
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 

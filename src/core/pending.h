@@ -5,18 +5,19 @@
  * destinations it is sent to.
  *
  * An item has `n_pending` pending records. Normally their result goes to the ledger of the worker.
- * After a fan-out or a late batch (br_copies_open), each destination has a copy of all pending
- * records, and the result of a copy goes to a `struct br_copies`. This structure keeps the original
- * records. It reports as many of them as sent as the most successful destination has sent. When the
- * last copy has ended, the remaining original records get the last result that was not
- * BR_RESULT_SENT.
+ * After a fan-out, or in a batch with late acknowledgement (br_copies_open), each destination has a
+ * copy of all pending records. The result of a copy goes to a `struct br_copies`. The br_copies
+ * structure keeps the original records. The number of original records that it reports as sent is
+ * the largest number that any destination has sent. When the last copy has ended, the remaining
+ * original records get the last result that was not BR_RESULT_SENT.
  *
- * An exporter has a ledger too, which counts all records that arrive there and their result, also
- * when they arrive again (br_pending_enter).
+ * An exporter has a ledger, too. This ledger counts all records that arrive at the exporter and
+ * their results, even if the same records arrive again (br_pending_enter).
  *
- * A batch can contain pending records of several br_copies. A result is attributed to any of them,
- * because a peer does not name the spans that it has rejected. If memory is short, br_pending_move
- * can move more records of one copy than requested, and fewer of others; the sums stay correct.
+ * A batch can contain pending records of several br_copies. A result is attributed to any of these
+ * copies, because a peer does not name the spans that it has rejected. If memory is short,
+ * br_pending_move can move more records of one copy than requested, and fewer of others; the sums
+ * stay correct.
  */
 #pragma once
 
@@ -30,8 +31,8 @@
  * move, move all records back. */
 bool br_pending_move(struct br_pending *into, struct br_pending *from, uint32_t count);
 
-/* Reports the result of up to `count` records. `reason` is a constant that names why the records
- * were dropped; NULL for other results. */
+/* Reports the result of up to `count` records. `reason` is a constant that states why the
+ * records were dropped; NULL for other results. */
 void br_pending_report(struct br_pending *pending, struct br_host *host, enum br_signal signal,
                        enum br_result result, const char *reason, uint32_t count);
 
@@ -42,8 +43,8 @@ void br_pending_enter(struct br_pending *pending, enum br_signal signal, struct 
 /* Notes that the exporter returns all of the records: its ledger counts them as rejected. */
 void br_pending_leave(struct br_pending *pending, enum br_signal signal);
 
-/* Discards the pending records, after br_pending_leave. Used for an item that no component has
- * taken and that the sender keeps. */
+/* Discards the pending records, after br_pending_leave. Used for an item that the sender keeps
+ * because no component has accepted it. */
 void br_pending_discard(struct br_pending *pending, enum br_signal signal);
 
 /* --- Copies ---------------------------------------------------------------------------------- */

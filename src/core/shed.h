@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Load shedding: a worker drops or refuses data, in steps, while there is too little CPU or memory.
- * Profiles go first: half of the profiles still describe a program, but half of a trace is useless.
+ * Profiles are dropped before traces: half of the profiles still describe a program, but half of a
+ * trace is useless.
  *
  * The first two steps drop a share of the profiles, after they were read and counted ("shed" in the
- * ledger). Asking for a retry would only bring the same load again. The last two steps refuse
+ * ledger). Asking senders to retry would only bring the same load again. The last two steps refuse
  * requests before their bodies are read, with a retryable status. A refusal costs almost nothing,
  * and no data is lost if the overload is short.
  *
  * The extension `adaptive` sets the step for CPU use, for the whole process. `adaptive` also sets
- * the share of the memory limit above which each worker sheds by itself. Memory is checked with
- * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark where
- * it rose.
+ * the share of the memory limit above which each worker starts to shed load. Memory is checked with
+ * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark at
+ * which the step rose.
  */
 #pragma once
 
@@ -31,7 +32,8 @@ enum br_shed_step {
 /* distance between the marks at which a step begins and ends, in per cent of the soft limit */
 #define BR_SHED_BACK 5
 
-/* The state of load shedding, a member of the host. If it is zeroed, nothing is ever shed. */
+/* The state of load shedding, a member of the host. If the struct is zeroed, no data is ever
+ * dropped or refused. */
 struct br_shed {
     unsigned cpu_step; /* step for CPU use, of enum br_shed_step */
     /* per cent of the soft limit at which the first step begins; 0: memory is not checked */

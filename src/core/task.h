@@ -12,9 +12,9 @@
  * | stopped | `run` has returned or is never called | will be called; br_task_is_cancelled |
  * | done | - | was called; the task may be released, or started again unless it was cancelled |
  *
- * `run` reads the struct and the data that it points to, which nobody may change until `done`.
- * Reference counts are not atomic: `run` may change only those of buffers in the task's pool.
- * `done` moves the result to the worker (br_buf_adopt, br_item_move).
+ * `run` reads the struct and the data that it points to, which nobody may change until `done` is
+ * called. Reference counts are not atomic: `run` may change only those of buffers in the task's
+ * pool. `done` moves the result to the worker (br_buf_adopt, br_item_move).
  *
  * br_task_stop may block as long as `run` does. The process limits that time by its shutdown
  * timeout.
@@ -57,14 +57,15 @@ void br_task_release(struct br_task *task);
 void br_task_start(struct br_task *task);
 
 /* Cancels a task that was started and whose `done` has not been called yet. If a thread has
- * already begun the task, the thread goes on. A second call has no effect. */
+ * already begun the task, the thread finishes it. A second call has no effect. */
 void br_task_cancel(struct br_task *task);
 
 /* Cancels a task as br_task_cancel does, then waits until no thread is running it. The wait
  * blocks the worker. Call this function before something that `run` reads is freed. */
 void br_task_stop(struct br_task *task);
 
-/* Returns true after br_task_cancel. Any thread may call it. */
+/* Returns true if br_task_cancel or br_task_stop has been called for the task. Any thread may
+ * call this function. */
 static inline bool br_task_is_cancelled(const struct br_task *task)
 {
     return atomic_load_explicit(&task->cancelled, memory_order_relaxed);

@@ -20,8 +20,8 @@ struct br_watched_config {
     const struct br_log *log;
     /* the first read may fail; the file is then read again every second */
     bool may_be_missing;
-    /* Receives the contents, which are terminated and borrowed until the return. Called before
-     * br_watched_new returns, and later in the worker. */
+    /* Receives the contents of the file, which are NUL-terminated and valid until this function
+     * returns. Called before br_watched_new returns, and later in the worker. */
     void (*on_text)(void *arg, const char *text, size_t len);
     void *arg;
 };

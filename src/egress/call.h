@@ -27,7 +27,7 @@
 
 #define BR_PACKING_NOW (128u << 10)
 
-/* How an exporter packs its bodies. */
+/* Describes how an exporter packs (converts and compresses) its request bodies. */
 struct br_packing {
     /* Converts `plain`, before compression, into a new buffer that the caller owns. NULL: bodies
      * are not converted. Called in any thread: it may use only its arguments and must not change
@@ -49,21 +49,21 @@ int br_packing_write(const struct br_packing *packing, enum br_signal signal,
 struct br_packing_job;
 
 /* Called once in the worker when a job has ended. `rc` is the result of br_packing_write. The
- * callback takes `body`, which is empty if `rc` is not 0. */
+ * callback takes ownership of `body`, which is empty if `rc` is not 0. */
 typedef void br_packing_fn(void *arg, int rc, struct br_rope *body);
 
-/* Returns a job that takes the slices of `*body` and leaves `*body` empty. Returns NULL if
- * memory is short; then `*body` is unchanged. */
+/* Returns a job that takes ownership of the slices of `*body` and leaves `*body` empty. Returns
+ * NULL if memory is short; then `*body` is unchanged. */
 struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *packing,
                                           enum br_signal signal, struct br_rope *body,
                                           br_packing_fn *packed, void *arg);
 
-/* Starts the job, which frees itself. `packed` is called after this function has returned, or
- * before if the host has no threads. */
+/* Starts the job, which frees itself when it ends. `packed` is called after this function has
+ * returned, or before if the host has no threads. */
 void br_packing_job_start(struct br_packing_job *job);
 
-/* Cancels the job; `packed` is not called. If a thread has already begun the job, the thread
- * goes on and keeps the original body until the job ends. This function does not wait. */
+/* Cancels the job. The callback `packed` is not called. If a thread has already begun the job,
+ * the thread finishes it and keeps the original body until then. This function does not wait. */
 void br_packing_job_cancel(struct br_packing_job *job);
 
 /* --- Calls (call.c) --------------------------------------------------------------------------- */
@@ -104,8 +104,8 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
 /* Finishes all pending calls with BR_RETRY. Accepts `calls` that are all zero. */
 void br_calls_release(struct br_calls *calls);
 
-/* Makes a call that takes the item, and returns the call. If memory is short, finishes the item
- * with BR_RETRY and returns NULL. */
+/* Makes a call that takes ownership of the item, and returns the call. If memory is short,
+ * finishes the item with BR_RETRY and returns NULL. */
 struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client);
 
 /* Packs the body of the exchange, then sends the exchange. A large body is packed in a thread, a
@@ -128,10 +128,10 @@ bool br_call_is_too_large(const char *sentence);
 
 /* Returns the outcome for an HTTP status other than 2xx (OTLP specification, "Failures").
  *
- * - 429, 502, 503 and 504 can be retried, after the delay in Retry-After if it is set. 429 is
- * reported to the client as RESOURCE_EXHAUSTED.
- * - 413, and 400 with a message about the size, are rejected with RESOURCE_EXHAUSTED: the request
- * is too large.
+ * - Statuses 429, 502, 503 and 504 can be retried, after the delay in Retry-After if it is set. 429
+ * is reported to the client as RESOURCE_EXHAUSTED.
+ * - A status of 413, or of 400 with a message about the size, means that the request is too large;
+ * the outcome is a rejection with RESOURCE_EXHAUSTED.
  * - A redirect that was not followed is rejected, with its Location in the text. */
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 

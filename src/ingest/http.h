@@ -100,8 +100,8 @@ extern const struct br_option br_cors_options[];
  * endpoint. */
 #define BR_HTTP_ROWS(listens) BR_HTTP_ROWS_KEEPING(listens, true)
 
-/* The same rows as BR_HTTP_ROWS. `keeps` is the default of include_metadata, which is false in
- * the Collector. */
+/* The rows are those of BR_HTTP_ROWS. `keeps` is the default of include_metadata, which is false
+ * in the Collector. */
 #define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
     BR_LISTEN_ROWS(struct br_http_config, listens), BR_AUTH_SERVER_ROW(struct br_http_config),     \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \

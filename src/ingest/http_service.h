@@ -21,7 +21,8 @@ struct br_http_service {
 
 /* Starts to listen for `node`. `what` ("http") is used in log lines and in the listener's name.
  * `allowed` is the setting allowed_hosts, borrowed until the service is released; it may be
- * NULL. Sets name, what and log of `config`. Returns the errors of br_host_ops.serve. */
+ * NULL. Sets the fields name, what and log of `config`. Returns 0 or an error of
+ * br_host_ops.serve. */
 int br_http_service_listen(struct br_http_service *service, struct br_node *node, const char *what,
                            const struct br_strings *allowed, struct br_server_config *config,
                            struct br_err *err);

@@ -16,7 +16,7 @@
  * why.
  *
  * If the sender were asked to send the whole item again, the accepted pieces would be delivered
- * twice. Such repetitions would go on for as long as the destination is too slow.
+ * twice. The accepted pieces would be delivered again for as long as the destination is too slow.
  * BR_PIECES_RETRY_MS equals the export timeout of the SDKs, after which a client sends the item
  * again anyway. Only at shutdown is the whole item refused although pieces were accepted.
  */
@@ -26,17 +26,18 @@
 #include "pipeline/component.h"
 
 #define BR_PIECE_BYTES (256u << 10)
-/* Traces items of more than this number of bytes are cut. Processing 1 MiB of spans takes about
- * half a millisecond, and cutting copies the spans. For profiles the number is smaller: samples
- * are small, and each piece of a profiles item has a dictionary. */
+/* Traces items that are larger than this number of bytes are cut into pieces. Processing 1 MiB
+ * of spans takes about half a millisecond, and cutting copies the spans. For profiles the number
+ * is smaller: samples are small, and each piece of a profiles item has a dictionary. */
 #define BR_PIECES_FROM_TRACES (1u << 20)
 #define BR_PIECES_FROM_PROFILES (512u << 10)
-#define BR_PIECE_SPAN_BYTES 256u /* a span of fewer bytes counts as this number of bytes */
-/* a sample of fewer bytes counts as this number of bytes, because it takes as much time */
+#define BR_PIECE_SPAN_BYTES 256u /* a span that has fewer bytes counts as this number of bytes */
+/* a sample that has fewer bytes counts as this number of bytes, because processing it takes as
+ * much time */
 #define BR_PIECE_SAMPLE_BYTES 256u
 #define BR_PIECES_RETRY_MS 10000
 
-/* Returns the maximum size, in bytes, of an item of the signal that is not cut. */
+/* Returns the size in bytes up to which an item of the signal is not cut. */
 size_t br_pieces_from(enum br_signal signal);
 
 /* Returns true if br_pieces_cut would cut the item. */

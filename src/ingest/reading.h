@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A reading makes an item from a request's body: it decompresses the body, converts it to OTLP and
- * walks it.
+ * checks it (otlp/walk).
  *
  * A reading uses only its own fields. A reading can therefore run in the worker, or in a thread of
  * the pool if it would block the worker for long. Small bodies are read at once. If a body proves
@@ -44,7 +44,7 @@ int br_workbench_init(struct br_workbench *workbench);
 void br_workbench_release(struct br_workbench *workbench);
 
 struct br_reading {
-    /* Input of the reading. These fields are constant during the reading. */
+    /* Input of the reading. The input fields are constant during the reading. */
     const void *arg; /* argument for `read`: br_upload.arg */
     /* the request, of which only query, headers, grpc and grpc_compressed are valid */
     const struct br_request *request;
@@ -58,7 +58,8 @@ struct br_reading {
     /* kind of work of the thread; with BR_WORK_DISK the reading always runs in a thread */
     enum br_work_kind kind;
 
-    /* Tools of the reading. A reading uses only the pool and the memory budget of the host. */
+    /* Resources that the reading uses. A reading uses only the pool and the memory budget of the
+     * host. */
     struct br_host *host;
     struct br_workbench *bench;
     struct br_mem_scope scope;
@@ -92,8 +93,8 @@ struct br_reading {
 };
 
 /* Makes an item from the input. Returns 0 and sets reading->item, which stays NULL if there are
- * no records to send. Returns BR_EAGAIN if the input is too large to be read at once. Otherwise
- * returns an error code, with a message in reading->err. */
+ * no records to send. Returns BR_EAGAIN if the input is too large to be read at once. After
+ * other failures, returns an error code, with a message in reading->err. */
 typedef int br_read_fn(struct br_reading *reading);
 
 /* Runs `read` in a memory scope, then frees the bytes that were read. Returns the result of
@@ -129,10 +130,10 @@ int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
 void br_reading_free_bytes(struct br_reading *reading);
 
 /* Decompresses the body as `encoding` requires. br_reading_bytes then returns the result.
- * Returns the codes of br_reading_decompress. */
+ * Returns the same codes as br_reading_decompress. */
 int br_reading_unpack(struct br_reading *reading);
 
-/* --- At once, or in a thread ------------------------------------------------------------------ */
+/* --- Functions that run a reading at once, or in a thread ------------------------------------- */
 
 /* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. The item
  * and pieces that the callback leaves in `reading` are freed. `owner` is the argument of
@@ -155,9 +156,9 @@ struct br_reading_task {
     int rc;
 };
 
-/* Reads `how` with `read` at once, or in a thread if the input is too large to be read at once.
- * Calls `end` with the result, before this function returns or later. If memory is short, `end`
- * is called with BR_ENOMEM.
+/* Runs the reading `how` with the function `read`, at once, or in a thread if the input is too
+ * large to be read at once. Calls `end` with the result, before this function returns or later.
+ * If memory is short, `end` is called with BR_ENOMEM.
  *
  * Takes the reference to how->body (NULL: no body). If it was the only reference, the thread
  * owns the body. While a thread runs the reading, `*slot` points to its task; otherwise it is
@@ -167,7 +168,7 @@ void br_reading_start(const struct br_reading *how, br_read_fn *read, br_reading
                       void *owner, struct br_list *tasks, struct br_reading_task **slot);
 
 /* Cancels the reading in `*slot` and sets `*slot` to NULL; `end` is not called. If a thread has
- * already begun the reading, the thread goes on. Accepts an empty slot. */
+ * already begun the reading, the thread finishes it. Accepts an empty slot. */
 void br_reading_cancel(struct br_reading_task **slot);
 
 /* Cancels the reading in `*slot`, and waits until no thread runs the reading. Accepts an empty
@@ -181,13 +182,14 @@ void br_reading_wait_all(struct br_list *tasks);
 /* --- Profiles (profile_reading.c) ------------------------------------------------------------- */
 
 /*
- * Reads profiles in formats other than OTLP. A text that writes each stack out becomes larger as
- * OTLP, and the tables that find equal stacks are larger still. If a text does not fit into the
- * memory of the reading, it is read again in parts. Each part has separate tables, which are freed
- * before the next part. The parts become pieces of one item, like those of br_pieces_cut.
+ * Reads profiles in formats other than OTLP. A text that contains every stack in full becomes
+ * larger when it is converted to OTLP. The tables that find equal stacks are larger still. If a
+ * text does not fit into the memory of the reading, it is read again in parts. Each part has
+ * separate tables, which are freed before the next part. The parts become pieces of one item, like
+ * those of br_pieces_cut.
  */
 
-/* Reads a profile into the workbench's builder with br_profile_read. Returns the codes of
+/* Reads a profile into the workbench's builder with br_profile_read. Returns the same codes as
  * br_profile_read, with a message in reading->err.
  *
  * If the profile's format can be divided, the profile must be the only profile in the reading.

@@ -5,7 +5,7 @@
  * - An ingest belongs to one node. An ingest contains the node's listeners and uploads.
  * - An upload is one request, from its headers to the outcome of its item. The upload's kind
  * defines the format of the body and of the answer.
- * - A listener's `begin` belongs to the receiver. `begin` examines path and content type,
+ * - The receiver implements a listener's `begin`. `begin` examines path and content type,
  * determines the protocol, and creates the upload. This module implements the handler's `body` and
  * `gone`.
  */
@@ -60,8 +60,8 @@ struct br_meter {
     } types[BR_METER_TYPES_MAX];
 };
 
-/* Adds `n_records` to a counter of the meter. The item has this number of records now, or had it
- * when it was received. */
+/* Adds `n_records` to a counter of the meter. The item has `n_records` records now, or had this
+ * number when it was received. */
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
                     uint32_t n_records);
 
@@ -77,14 +77,15 @@ struct br_ingest_listener {
     /* HTTP config of the listener; NULL: the listener serves only gRPC */
     const struct br_http_config *http;
     size_t max_body;
-    bool drops_metadata; /* the option include_metadata is false: client metadata is not kept */
+    /* true: the option include_metadata is false, so client metadata is not kept */
+    bool drops_metadata;
 };
 
 struct br_upload;
 
 struct br_upload_kind {
-    /* Makes an item from the body, in the worker or in a thread (reading.h). If it fails, its
-     * code determines the answer of the upload:
+    /* Makes an item from the body, in the worker or in a thread (reading.h). If the function
+     * fails, its code determines the answer of the upload:
      * - BR_ENOMEM: a retryable status
      * - BR_ETOOBIG or BR_EFULL: RESOURCE_EXHAUSTED
      * - other codes: reading->invalid */
@@ -127,8 +128,8 @@ void br_ingest_release(struct br_ingest *ingest);
  * ended. A transfer can outlive its client. */
 void br_ingest_drain(struct br_ingest *ingest);
 
-/* Starts listening. `what` ("grpc") is used in log lines and in the listener's name. Returns the
- * errors of br_host_ops.serve. */
+/* Starts listening. `what` ("grpc") is used in log lines and in the listener's name. Returns 0
+ * or an error of br_host_ops.serve. */
 int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
                      const char *what, struct br_server_config *config, struct br_err *err);
 

@@ -2,8 +2,8 @@
 /*
  * Reads from attributes where a span or a sample ran: its thread, process and service, and its
  * places (host, container, pod and instance). The value of each attribute is stored as a hash of
- * its text with the table's secret. A number is hashed as its decimal digits. The hash 0 means that
- * the attribute is absent.
+ * its text, which depends on the table's secret. A number is hashed as its decimal digits. The hash
+ * 0 means that the attribute is absent.
  *
  * Source: opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host,
  * container, k8s, service).
@@ -30,9 +30,9 @@ uint32_t join_where_value(const struct join_table *table, enum join_where where,
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
                         struct join_texts *texts, struct join_identity *ret);
 
-/* Returns false if both sides name a thread and the threads differ. Names take precedence over
- * ids, because one side may report ids of the runtime and the other side ids of the operating
- * system. */
+/* Returns false if both sides (`a` and `b`) name a thread and the two threads differ. Thread
+ * names take precedence over ids, because one side may report ids of the runtime and the other
+ * side ids of the operating system. */
 static inline bool join_same_thread(uint32_t a_id, uint32_t a_name, uint32_t b_id, uint32_t b_name)
 {
     if (a_name && b_name)
@@ -50,6 +50,6 @@ struct join_service {
 };
 struct join_service join_service_of(const struct br_part *part, struct join_texts *texts);
 
-/* Returns how many bytes of a name are stored: at most JOIN_VALUE_MAX, without splitting a
+/* Returns how many bytes of a name are stored: at most JOIN_VALUE_MAX, without splitting a UTF-8
  * character. */
 size_t join_cut(const uint8_t *text, size_t len);

@@ -23,11 +23,12 @@
 /* number of slots of a hash table of services, of which at most about half are used */
 #define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
 #define LARGE_PAGE ((uintptr_t)2 << 20) /* size of a large page, in bytes */
-/* first position in a ring; because of it, position 0 is before every tail */
+/* position at which a ring begins; it is greater than 0, so that position 0 is before every tail */
 #define RESERVED 256u
-/* largest ring, in bytes: a quarter of the range of a slot's position */
+/* largest ring, in bytes: a quarter of the range of positions that a slot can store */
 #define RING_MAX (1ull << 33)
-/* number of bytes entered while all buckets are swept once: half the range of a slot's position */
+/* number of bytes that are entered while every bucket is swept once: half the range of positions
+ * that a slot can store */
 #define SWEEP_BYTES (1ull << 34)
 
 /* A bucket of the hash table of span ids; it is one cache line. Slots are filled in circular
@@ -56,14 +57,14 @@ struct bucket {
 };
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
-/* The head of a record in the ring, 8-byte aligned. After it follow the name, the service and
- * the attributes of the span and, if `located` is set, a struct location. */
+/* The head of a record in the ring, 8-byte aligned. The head is followed by the name, the
+ * service and the attributes of the span and, if `located` is set, by a struct location. */
 struct record {
     struct br_span_head head;
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
     /* index of the record's totals, plus 1; 0: the record has no totals */
     uint32_t totals;
-    /* arrival of the span, in tenths of a second of the monotonic clock */
+    /* time at which the span arrived, in tenths of a second of the monotonic clock */
     uint32_t seen;
     /* The bit fields are written and read as two whole words. */
     union {
@@ -100,18 +101,19 @@ struct record {
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 _Static_assert(sizeof(struct record) + sizeof(struct join_deferred) == 160, "as in the README");
 
-/* Where a span ran, as hashes (struct join_identity). If a span can be found by its thread, this
- * is at the end of its record. */
+/* The attributes that identify where a span ran, as hashes (struct join_identity). If a span can
+ * be found by its thread, a struct location is at the end of its record. */
 struct location {
     uint32_t process, service, runtime, places[JOIN_PLACES], spare;
     /* places of the previous records in two chains of the thread: by its id, and by its name */
     uint64_t previous, previous_by_name;
 };
 
-/* A service that was profiled or has spans. `key` is its hash; 0: the slot is free. The low half
- * of `seen` is the time at which the service was last seen, in seconds. The high half of a
- * profiled service is the interval between its last two profiles. The high half of a service
- * with spans is the time at which it was first seen. */
+/* A service that was profiled or has spans. `key` is the hash of the service; 0: the slot is
+ * free. The low half of `seen` is the time at which the service was last seen, in seconds. For a
+ * profiled service, the high half of `seen` is the interval between its last two profiles, in
+ * seconds. For a service with spans, the high half of `seen` is the time at which the service
+ * was first seen, in seconds. */
 struct service {
     _Atomic uint64_t key, seen;
 };
@@ -147,10 +149,10 @@ struct shard {
      * types[0].waiting */
     uint32_t free_totals;
     uint64_t n_spans, n_pending; /* numbers of spans and of pending records in the ring */
-    uint64_t retained;           /* bytes of retained records in the ring */
-    /* number of bytes of the ring for which pages have been made or are being made */
+    uint64_t retained;           /* total size of the retained records in the ring, in bytes */
+    /* number of bytes of the ring whose pages have been allocated or are being allocated */
     uint64_t paged;
-    bool has_bucket_pages; /* the pages of `buckets` have been made (join_table_pages_make) */
+    bool has_bucket_pages; /* the pages of `buckets` have been allocated (join_table_pages_make) */
 } __attribute__((aligned(64)));
 
 struct join_table {
@@ -158,13 +160,14 @@ struct join_table {
     size_t max_bytes;   /* largest total size of the rings, buckets, totals and indexes, in bytes */
     uint32_t window;    /* length of the window, in tenths of a second */
     uint64_t secret[2]; /* key of all hashes, so that no sender can choose colliding ids */
-    void *memory;       /* one mapping that contains the rings, buckets, totals and indexes */
+    /* one memory mapping that contains the rings, buckets, totals and indexes */
+    void *memory;
     size_t memory_len;  /* length of the mapping, in bytes */
     unsigned n_top;     /* number of function counters after the totals of each span */
     size_t totals_size; /* size in bytes of a struct join_totals with its function counters */
     /* SHARDS_BITS, or 0 if one thread uses the table and nothing is locked */
     unsigned shard_bits;
-    /* by hash of the family: place of the family's newest record */
+    /* for each hash of a family: place of the family's newest record */
     _Atomic uint64_t *families;
     uint64_t families_mask; /* number of elements of `families`, a power of 2, minus 1 */
     /* Place of the newest record of each thread, level and slot (related.c). The array has
@@ -181,20 +184,21 @@ struct join_table {
     /* latest end of all spans that were evicted within the window before family_ends was first
      * read */
     _Atomic uint64_t end_before_use;
-    /* by hash of a span or thread: place of its newest deferred record */
+    /* for each hash of a span or thread: place of its newest deferred record */
     _Atomic uint64_t *deferred;
     /* time of the last call of join_table_defer, in tenths of a second; 0: never */
     _Atomic uint32_t deferred_at;
-    /* the pages of `families` and all arrays after it have been made; written only by the thread
-     * that has set is_paging */
+    /* the pages of `families` and all arrays after it have been allocated; written only by the
+     * thread that has set is_paging */
     bool has_family_pages;
-    /* is_paging: a thread is making pages; all_paged: the pages of all rings have been made */
+    /* is_paging: a thread is allocating pages; all_paged: the pages of all rings have been
+     * allocated */
     _Atomic bool is_paging, all_paged;
     pthread_mutex_t names_lock; /* protects the fields from `types` to `series` */
     char *types[JOIN_TYPES];    /* names of the profile types, by number; zero-terminated */
     uint8_t type_lens[JOIN_TYPES];
     unsigned n_types;
-    /* by key number: the distinct values of the key (join_table_value) */
+    /* for each key number: the distinct values of the key (join_table_value) */
     struct br_map *values[KEYS_MAX];
     struct br_map *functions; /* maps the name of a function to its number */
     struct br_map *series;    /* set of the distinct series (join_table_series) */
@@ -202,7 +206,7 @@ struct join_table {
     struct service profiled[SERVICE_SLOTS], with_spans[SERVICE_SLOTS];
     struct join_progress progress;
     _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans that have lost samples */
-    /* hashes of spans of which children with samples were evicted */
+    /* hashes of spans that had children with samples, of which at least one was evicted */
     _Atomic uint64_t lost_below[JOIN_LOST_MAX];
     struct evicted evicted[JOIN_EVICTED_MAX];
 };
@@ -346,7 +350,7 @@ static inline struct location *join_record_location(const struct record *record)
                                        sizeof(struct location));
 }
 
-/* --- Totals: under the shard's lock ----------------------------------------------------------- */
+/* --- Functions for totals, called under the shard's lock -------------------------------------- */
 
 static inline bool join_shard_has_totals(const struct shard *shard)
 {
@@ -365,8 +369,8 @@ static inline struct join_top *join_totals_counters(struct join_totals *totals)
     return (struct join_top *)(void *)(totals + 1);
 }
 
-/* Returns the totals of the record, creating them at `now` if it has none. Returns NULL if all
- * totals of the shard are in use. */
+/* Returns the totals of the record. If the record has no totals, creates them at the time `now`.
+ * Returns NULL if all totals of the shard are in use. */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                        struct record *record, uint32_t now);
 
@@ -377,8 +381,8 @@ void join_totals_subtract_deferred(struct join_totals *totals, const struct join
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
                              struct record *record);
 
-/* Adds the numbers of samples that waited for the record's span to `by_type`, and resets them in
- * `totals`. */
+/* Adds the numbers of samples that waited for the record's span to `by_type`, and sets these
+ * numbers in `totals` to 0. */
 void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct join_tally *out);
 
 /* --- Names: names.c --------------------------------------------------------------------------- */
@@ -409,21 +413,21 @@ void join_losses_note_evicted(struct join_table *table, uint64_t hash, uint64_t 
 void join_timestamps_evict(struct join_table *table, struct shard *shard,
                            const struct record *record, uint32_t now);
 
-/* Retains the deferred timestamps at the tail of the ring, if they are a thread's, by moving
- * them to the head. Timestamps are retained while samples of the thread keep arriving, because
- * one of the thread's spans may still be open. Timestamps that were assigned to a span are
- * dropped. If there is little room, nothing is retained. Returns false if nothing is retained;
- * the record is then still at the tail. Subtracts the work, counted in records, from
- * `*remaining`. */
+/* Retains the deferred timestamps at the tail of the ring by moving them to the head, if they
+ * belong to a thread. Timestamps are retained while samples of the thread keep arriving, because
+ * one of the thread's spans may still be open. Timestamps that were assigned to a span are dropped.
+ * If there is little room, nothing is retained. Returns false if nothing is retained; the record is
+ * then still at the tail. Subtracts the work, counted in records, from `*remaining`. */
 bool join_timestamps_retain(struct join_table *table, struct shard *shard, uint32_t now,
                             uint32_t *remaining, struct join_tally *out);
 
 /* --- Families --------------------------------------------------------------------------------- */
 
-/* bits of a place, which consists of a record's position in units of 8 bytes and the number of
- * its shard */
+/* mask for the bits of a place, which consists of a record's position in units of 8 bytes and
+ * the number of its shard */
 #define PLACE_MASK 0xffffffffffffu
-#define SERVICE_MASK PLACE_MASK /* the bits of a service's hash that distinguish families */
+/* mask for the bits of a service's hash that distinguish families */
+#define SERVICE_MASK PLACE_MASK
 
 /* Returns the hash of a family. `service` must be within SERVICE_MASK. */
 static inline uint64_t join_table_family_hash(const struct join_table *table,

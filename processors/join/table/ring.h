@@ -122,8 +122,8 @@ static inline struct record *join_slots_record(const struct shard *shard, const 
 }
 
 /* Finds the record of a span by its trace id and span id. If the trace id is unknown (`trace_id`
- * is NULL, or the record has none), a record with the same span id is found, unless there are
- * several. */
+ * is NULL, or the record has none), finds the record with the same span id if there is exactly one.
+ */
 struct place join_slots_find(const struct shard *shard, struct home home, uint64_t span_id,
                              const uint8_t *trace_id);
 

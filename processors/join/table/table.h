@@ -7,12 +7,12 @@
  * ring per shard, oldest first. When a ring is full, its oldest records are evicted. The span id
  * selects the shard. The trace id is not used for this, because a label of a sample often contains
  * only a span id. A lookup reads one bucket of ten slots (a cache line) and occasionally the
- * neighbouring bucket. A slot is free as soon as its record has been evicted, which is found by the
- * position of the record.
+ * neighbouring bucket. A slot is free as soon as its record has been evicted, which the position of
+ * the record shows.
  *
  * A sample may arrive before its span. The totals of such a sample are stored in a *pending*
- * record, which has no name. When the span arrives, it takes over the totals. A pending record is
- * stored until no sample has arrived for one window.
+ * record, which has no name. When the span arrives, the totals are moved to the record of the span.
+ * A pending record is stored until no sample has arrived for it for one window.
  *
  * A sample with timestamps may have been taken in a span below the one that it names, or may not
  * name a span. The timestamps of such a sample are *deferred*: the table stores them, and assigns
@@ -41,7 +41,7 @@ struct join_table;
 #define JOIN_TOP_SHOWN_MAX 20u
 /* largest number of distinct functions; all further functions share JOIN_FUNCTION_OTHER */
 #define JOIN_FUNCTIONS_MAX 16384u
-/* largest number of services that are remembered as profiled at a time */
+/* largest number of services that are remembered as profiled at the same time */
 #define JOIN_SERVICES_MAX 16384u
 /* number of latest spans that are remembered as having lost samples */
 #define JOIN_LOST_MAX 4096u
@@ -83,28 +83,31 @@ struct join_value_type {
 
 /* The sums of all samples that were taken in one span. */
 struct join_totals {
-    /* time that samples measured, in nanoseconds, by measure; JOIN_OTHER has no time */
+    /* time that samples measured, in nanoseconds, for each measure (enum join_measure);
+     * JOIN_OTHER has no time */
     uint64_t time_ns[JOIN_OTHER];
-    uint32_t count[JOIN_MEASURES]; /* number of samples, by measure */
+    uint32_t count[JOIN_MEASURES]; /* number of samples for each measure */
     /* profile types of the samples, in the order in which their first samples arrived */
     struct {
         uint16_t type; /* number of the profile type; meaningless unless `used` is set */
         bool used;
-        /* number of samples that arrived before their span and are not counted in a metric yet */
+        /* number of samples that arrived before their span and have not been counted in a metric
+         * yet */
         uint32_t waiting;
     } types[JOIN_SPAN_TYPES];
     uint64_t allocated_bytes; /* number of bytes that the samples of allocation profiles measured */
     /* Time in nanoseconds (by measure), allocated bytes, and number of the samples that name
-     * this span and whose timestamps are deferred (struct join_deferred). The sums above do not
-     * contain deferred samples. */
+     * this span and whose timestamps are deferred (struct join_deferred). The sums in the fields
+     * above do not contain deferred samples. */
     uint64_t deferred_ns[JOIN_WALL_TIME], deferred_allocated_bytes;
     uint32_t deferred_count[JOIN_OTHER];
     /* Number of samples that are exported with a link to this span, by measure. The number may
      * differ from `count`: a span that arrives later can change the span of a deferred
      * timestamp, but not the link of an exported sample. */
     uint32_t linked_count[JOIN_MEASURES];
-    uint32_t since; /* arrival of the first sample, in tenths of a second of the monotonic clock */
-    bool deferred;  /* true if the sums of deferred samples are not 0 */
+    /* time at which the first sample arrived, in tenths of a second of the monotonic clock */
+    uint32_t since;
+    bool deferred;          /* true if the sums of deferred samples are not 0 */
     uint8_t profile_id[16]; /* id of the last profile that had an id; zero: no profile had one */
     /* The span id that samples of this span contain. If at least one sample contains the id of
      * this span, `under` is that id. If no sample contains it, `under` is the id of the root of
@@ -140,7 +143,7 @@ enum join_where {
 };
 #define JOIN_PLACES (JOIN_WHERES - JOIN_HOST)
 
-/* Where a span or a sample ran. */
+/* Identifies where a span or a sample ran. */
 struct join_identity {
     uint32_t hashes[JOIN_WHERES]; /* hashes of the attributes' values; 0: the attribute is absent */
 };
@@ -194,7 +197,7 @@ struct join_entries {
     const struct join_attributes *attributes;
 };
 
-/* What one sample adds to the totals of its span. */
+/* The amounts that one sample adds to the totals of its span. */
 struct join_sample {
     const uint8_t *trace_id; /* trace id (16 bytes), or NULL if only the span id is known */
     const uint8_t *span_id;  /* span id (8 bytes) */
@@ -215,10 +218,10 @@ struct join_sample {
     const uint8_t *profile_id; /* id of the sample's profile (16 bytes), or NULL */
 };
 
-/* Computes what a sample adds to totals. `value` is the sum of its values, `has_value` is false
- * if the sample has no values, and `n_times` is the number of its timestamps. Sets measure,
- * time_ns, count, type, value, allocated_bytes and profile_id of `*ret`, and leaves its other
- * fields unchanged. */
+/* Computes the amounts that a sample adds to totals. `value` is the sum of its values,
+ * `has_value` is false if the sample has no values, and `n_times` is the number of its
+ * timestamps. Sets measure, time_ns, count, type, value, allocated_bytes and profile_id of
+ * `*ret`, and leaves its other fields unchanged. */
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                            uint64_t n_times, struct join_sample *ret);
 
@@ -252,7 +255,7 @@ struct join_tally {
  * `window_ms` milliseconds, or NULL if there is not enough memory. Each span that has samples
  * gets `n_top` function counters (at most JOIN_TOP_MAX). If `threads` is true, spans can also be
  * found by the thread on which they ran. If `shared` is false, all calls must come from one
- * thread, which makes them cheaper.
+ * thread, and are then cheaper.
  *
  * The functions below receive the current time in milliseconds of the monotonic clock as
  * `now_ms`. The clocks of different threads may differ slightly. */
@@ -260,7 +263,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
                                   bool threads, bool shared);
 void join_table_free(struct join_table *table);
 
-/* A range of the table's memory whose pages are to be made. */
+/* A range of the table's memory for which the kernel should allocate pages. */
 struct join_pages {
     void *at;   /* first byte of the range */
     size_t len; /* length of the range, in bytes */
@@ -269,22 +272,23 @@ struct join_pages {
     bool at_random;
 };
 
-/* Selects the next range of the table's memory whose pages should be made before they are used:
- * first the index, then the next quarter of each ring. Pages that are made ahead can be large.
- * Large pages make entering spans 5 % faster, but making one may take milliseconds.
+/* Selects the next range of the table's memory for which the kernel should allocate pages before
+ * they are used: first the index, then the next quarter of each ring. Pages that are allocated
+ * in advance can be large pages. Large pages make entering spans 5 % faster, but allocating one
+ * may take milliseconds.
  *
- * Returns false if no pages are needed now, or if another thread is making pages. If it returns
- * true, call join_table_pages_make in any thread and then join_table_pages_end, both before the
- * table is freed. */
+ * Returns false if no pages are needed now, or if another thread is allocating pages. If it
+ * returns true, call join_table_pages_make in any thread and then join_table_pages_end, both
+ * before the table is freed. */
 bool join_table_pages_begin(struct join_table *table, struct join_pages *ret);
 
-/* Makes the pages, if the kernel supports this (MADV_POPULATE_WRITE, Linux 5.14; MADV_COLLAPSE,
- * Linux 6.1). The contents of the memory stay the same. */
+/* Makes the kernel allocate the pages, if the kernel supports this (MADV_POPULATE_WRITE, Linux
+ * 5.14; MADV_COLLAPSE, Linux 6.1). The contents of the memory stay the same. */
 void join_table_pages_make(const struct join_pages *pages);
 
 void join_table_pages_end(struct join_table *table);
 
-/* Enters spans that arrived at `now_ms`. Returns how many of them have a span id.
+/* Enters spans that arrived at `now_ms`. Returns how many of the spans have a span id.
  * join_table_enter and all functions below it are thread-safe in a shared table. */
 size_t join_table_enter(struct join_table *table, const struct join_entries *entries,
                         uint64_t now_ms, struct join_tally *tally);
@@ -336,7 +340,7 @@ struct join_deferred {
     uint8_t measure;
     bool counts, allocates;
     bool has_value; /* the sample has values */
-    /* the sample does not name a span, so it is stored under ids made of its thread */
+    /* the sample does not name a span, so it is stored under ids that are made of its thread */
     bool of_thread;
     bool held;                    /* the sample's item is held before it is released */
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
@@ -364,8 +368,9 @@ struct join_deferred_cursor {
     /* `since` is set: records that are more than a window older than `since` belong to an
      * earlier span with the same id */
     bool has_since;
-    uint32_t since; /* arrival of the span's first sample, in tenths of a second of the monotonic
-                       clock */
+    /* time at which the span's first sample arrived, in tenths of a second of the monotonic
+     * clock */
+    uint32_t since;
     /* positions in the ring: of the next record, and of the current record */
     uint64_t position, found;
     struct join_deferred deferred; /* the current record */
@@ -374,21 +379,21 @@ struct join_deferred_cursor {
 };
 
 /* Advances to the next record and copies it to the cursor. Returns false if there is no further
- * record. `trace_id` has 16 bytes and `span_id` 8. */
+ * record. `trace_id` has 16 bytes, and `span_id` has 8 bytes. */
 bool join_table_next_deferred(struct join_table *table, const uint8_t *trace_id,
                               const uint8_t *span_id, struct join_deferred_cursor *cursor);
 
-/* Marks timestamps of the current record as assigned, so that they are not retained any longer:
- * those whose element in `spans` is not 0. For records of a thread, `span_id` is the span id
- * that is made of the thread. */
+/* Marks those timestamps of the current record whose element in `spans` is not 0 as assigned, so
+ * that they are no longer retained. For records of a thread, `span_id` is the span id that is
+ * made of the thread. */
 void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
                               const struct join_deferred_cursor *cursor, const uint64_t *spans);
 
 /* Returns true if timestamps were deferred during the last window. */
 bool join_table_any_deferred(const struct join_table *table, uint64_t now_ms);
 
-/* Returns what `n_times` of the deferred timestamps add to the totals of a span. `value` is the
- * sum of the values of these timestamps. */
+/* Returns the amounts that `n_times` of the deferred timestamps add to the totals of a span.
+ * `value` is the sum of the values of these timestamps. */
 struct join_sample join_deferred_sample(const struct join_deferred *deferred, uint64_t value,
                                         uint64_t n_times);
 
@@ -437,11 +442,12 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
 
 /* One span of a *family*: the spans of one trace and one service. */
 struct join_relative {
-    /* ids as loaded from their bytes on the wire; parent_id 0: the span has no parent */
+    /* ids as integers, loaded from their bytes on the wire; a parent_id of 0 means that the span
+     * has no parent */
     uint64_t span_id, parent_id;
     uint64_t start_ns, end_ns;    /* start and end of the span, in nanoseconds since 1970 */
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: unknown */
-    /* arrival of the span, in tenths of a second of the monotonic clock */
+    /* time at which the span arrived, in tenths of a second of the monotonic clock */
     uint32_t seen;
     uint8_t kind;  /* span kind, as a number of OTLP */
     bool totals;   /* the span has totals */
@@ -454,13 +460,14 @@ uint64_t join_service_hash(const uint8_t *name, size_t len);
 
 /* Describes the result of a search for spans. */
 struct join_search {
-    bool more;         /* true if the search ended before it reached the oldest span */
-    uint64_t since_ns; /* searches for families: spans that ended before this time may be missing */
-    unsigned steps;    /* number of records that the search read */
+    bool more; /* true if the search ended before it reached the oldest span */
+    /* for searches of a family: spans that ended before this time (ns since 1970) may be missing */
+    uint64_t since_ns;
+    unsigned steps; /* number of records that the search read */
 };
 
 /* Copies at most `max` spans of a trace (16 bytes) and a service, newest first, and returns
- * their number. `service_hash` is the hash with which they were entered. */
+ * their number. `service_hash` is the hash with which the spans were entered. */
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
                            struct join_relative *out, unsigned max, struct join_search *ret);
@@ -468,14 +475,15 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 /* A span that ran on a given thread. */
 struct join_neighbour {
     uint8_t trace_id[16];
-    /* ids as loaded from their bytes on the wire; parent_id 0: the span has no parent */
+    /* ids as integers, loaded from their bytes on the wire; a parent_id of 0 means that the span
+     * has no parent */
     uint64_t span_id, parent_id;
     uint64_t start_ns, end_ns; /* start and end of the span, in nanoseconds since 1970 */
     /* hashes of thread.id, thread.name, the service and the places; 0: unknown */
     uint32_t thread, thread_name, service, places[JOIN_PLACES];
     /* hash of the runtime; 0: thread ids are the operating system's */
     uint32_t runtime;
-    /* arrival of the span, in tenths of a second of the monotonic clock */
+    /* time at which the span arrived, in tenths of a second of the monotonic clock */
     uint32_t seen;
 };
 
@@ -525,18 +533,19 @@ static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_
     return runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
 }
 
-/* A set of threads: all threads with a given id or name, in all processes with a given id, in
- * any place. The hashes are never 0. */
+/* A set of threads: all threads that have a given id or name and whose process has a given id,
+ * in any place. The hashes are never 0. */
 struct join_threads {
     enum join_thread_key key;
     uint32_t thread;  /* hash of the thread's id or name, as `key` indicates */
     uint32_t process; /* hash of the process id */
 };
 
-/* Spans of threads are indexed by time. Level n contains spans that last up to
+/* The spans of each thread are indexed by time. Level n contains spans that last up to
  * 2^join_level_shift(n) nanoseconds, so the limit of each level is four times that of the
- * previous one. Time is divided into slots of that length. A span that was open at a given time
- * therefore began in the slot of that time or in the slot before it. */
+ * previous one. For each level, time is divided into slots of 2^join_level_shift(n) nanoseconds.
+ * A span that was open at a given time therefore began in the slot of that time or in the slot
+ * before it. */
 #define JOIN_LEVELS 22u
 
 static inline unsigned join_level_shift(unsigned level)
@@ -549,53 +558,54 @@ static inline unsigned join_level_shift(unsigned level)
 uint32_t join_table_levels(const struct join_table *table);
 
 /* Copies spans of these threads and this level that began in `slot` (time >> join_level_shift),
- * newest first and at most JOIN_NEIGHBOURS_MAX. Returns their number. The table must find spans
- * by thread. */
+ * newest first and at most JOIN_NEIGHBOURS_MAX. Returns their number. The table must have been
+ * created with `threads`. */
 unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
                                unsigned level, uint64_t slot, struct join_neighbour *out,
                                struct join_search *ret);
 
-/* Returns the latest end of the evicted spans of these threads at one of the places (hashes; 0:
- * unknown). For times before the result, some spans may be unknown. The result may be later than
- * the true end, because hashes can collide. If `early` is true, considers only spans that were
- * evicted within the window for lack of room. */
+/* Returns the latest end of the evicted spans of these threads that ran at one of the places
+ * (hashes; 0: unknown). For times before the result, some spans may be unknown. The result may
+ * be later than the true end, because hashes can collide. If `early` is true, considers only
+ * spans that were evicted within the window because the ring was full. */
 uint64_t join_table_known_since(const struct join_table *table, const struct join_threads *threads,
                                 const uint32_t places[JOIN_PLACES], bool early);
 
 /* Removes records about two windows after they arrived. Samples that arrive between one and two
- * windows after their span are reported as too late. Samples whose span never arrived count as
- * unknown. Reads at most 8192 records. Returns true if it has read that many, so that there may
- * be more. */
+ * windows after their span are reported as too late. Samples whose span never arrived are
+ * counted as unknown. Reads at most 8192 records. Returns true if 8192 records have been read,
+ * so that there may be more. */
 bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *tally);
 
-/* Returns the number of a profile type's name, which is the same for all workers. Returns
- * JOIN_TYPES - 1 if there are too many types. */
+/* Returns the number of a profile type's name, which is the same for all workers. If there are
+ * too many types, returns the highest number, JOIN_TYPES minus 1. */
 uint16_t join_table_type(struct join_table *table, const char *name, size_t len);
 /* Returns the name of the profile type with this number, zero-terminated and valid until the
  * table is freed. */
 const char *join_table_type_name(struct join_table *table, uint16_t type);
 
-/* Notes that a service was profiled at `now_ms`. `service` is the hash of its identity. If about
- * JOIN_SERVICES_MAX services are profiled already, returns false and notes nothing. */
+/* Notes that a service was profiled at `now_ms`. `service` is the hash of the service's
+ * identity. If about JOIN_SERVICES_MAX services are profiled already, returns false and notes
+ * nothing. */
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* Returns true if a service is being profiled. A service counts as profiled for one window after
  * a profile, or for twice the interval between its last two profiles if that is longer. */
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* Notes that samples of a service name exactly the spans in which they were taken. Called when a
- * sample has named a span that is not the root of a local tree. The note expires like that of a
- * profiled service. */
+/* Notes that the samples of a service contain the ids of the spans in which they were taken, not
+ * only ids of roots. Called when a sample has named a span that is not the root of a local tree.
+ * The note expires like that of a profiled service. */
 void join_table_note_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* Returns true if samples of a service name exactly the spans in which they were taken
+/* Returns true if the samples of a service contain the ids of the spans in which they were taken
  * (join_table_note_exact). */
 bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* Notes that spans of a service arrived. Returns true if the service is new: its first span,
- * after a window without spans, arrived less than `for_ms` ago. For a new service it is unknown
- * whether the service is profiled. Returns false if about JOIN_SERVICES_MAX services have spans
- * already. */
+ * after a window without spans, arrived less than `for_ms` milliseconds ago. For a new service
+ * it is unknown whether the service is profiled. Returns false if about JOIN_SERVICES_MAX
+ * services have spans already. */
 bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
                             uint64_t for_ms);
 
@@ -605,8 +615,8 @@ bool join_table_value(struct join_table *table, unsigned key, const void *value,
                       size_t max);
 
 /* Returns the number of a function name, which is the same for all workers, or
- * JOIN_FUNCTION_OTHER if there are too many. Only the first JOIN_VALUE_MAX bytes of a name
- * count. */
+ * JOIN_FUNCTION_OTHER if there are too many. Only the first JOIN_VALUE_MAX bytes of a name are
+ * compared. */
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len);
 
 /* Returns the name of the function with this number. The name is valid until the table is freed. */
@@ -616,11 +626,11 @@ const char *join_table_function_name(struct join_table *table, uint32_t number, 
  * bytes that identify the series. */
 bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max);
 
-/* Returns the hash of a text with the table's secret, never 0. */
+/* Returns the hash of a text, which depends on the table's secret and is never 0. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
 
-/* Returns the hash of an integer with the table's secret, never 0. The hash equals that of the
- * integer's decimal digits. */
+/* Returns the hash of an integer, which depends on the table's secret and is never 0. The hash
+ * equals that of the integer's decimal digits. */
 uint32_t join_table_hash_int(const struct join_table *table, int64_t value);
 
 /* Returns the hash of an AnyValue that is a text or an integer. Returns 0 if the value has
@@ -638,8 +648,8 @@ struct join_progress {
     _Atomic bool spans, samples, named, ambiguous, inferable, common, joined;
 };
 
-/* Sets the flag `*it`. The flag is read first: usually it is set already, and writing would slow
- * down other workers. */
+/* Sets the flag `*it` to true. The flag is read first: usually it is set already, and writing
+ * would slow down other workers. */
 static inline void join_progress_note(_Atomic bool *it)
 {
     if (!*it)
@@ -653,7 +663,8 @@ struct join_stats {
     uint64_t spans;            /* number of spans in the rings */
     uint64_t pending;          /* number of pending records */
     uint64_t bytes, max_bytes; /* total size of the records, and its limit, in bytes */
-    /* age of the oldest record; dead records are skipped, but at most a limited number of them */
+    /* age of the oldest record in milliseconds; dead records are skipped, but at most a limited
+     * number of them */
     uint64_t oldest_ms;
 };
 
