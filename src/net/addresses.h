@@ -3,11 +3,11 @@
  * Keeps the addresses of one endpoint and selects the next address to connect to. Uses no sockets
  * and no clock: the caller reports the results of its attempts and passes the time.
  *
- * A failed address is avoided for about one second. Each further failure makes that time 1.6 times
- * as long, up to two minutes, with 20 % jitter (grpc/doc/connection-backoff.md). If every address
- * is in backoff, an address may be tried again one second after its last attempt. This time is
- * short, because the sender has its own backoff (retry_on_failure) and a recovered backend should
- * be found quickly.
+ * A failed address is avoided for about one second. Each further failure multiplies the time for
+ * which the address is avoided by 1.6, up to two minutes, with 20 % jitter
+ * (grpc/doc/connection-backoff.md). If every address is in backoff, an address may be tried again
+ * one second after its last attempt. The limit of one second is short, because the sender itself
+ * backs off (retry_on_failure) and a recovered backend should be found quickly.
  */
 #pragma once
 
@@ -58,8 +58,8 @@ void br_addresses_tried(struct br_addresses *addresses, unsigned index, uint64_t
                         double random);
 
 /* Registers a failed address: the connection failed, or ended without any response. Extends the
- * address's backoff. If this address was the first to try, the next address of the list becomes
- * the first. */
+ * address's backoff. If this address was the first to try, the following address in the list
+ * becomes the first to try. */
 void br_addresses_failed(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                          double random);
 

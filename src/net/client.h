@@ -5,23 +5,21 @@
  * proxy's name instead of the server's.
  *
  * A name is resolved before the first connection. Before a new connection, the name is resolved
- * again if a connection has ended or failed since, or after 30 seconds. gRPC distributes exchanges
- * over all addresses (round_robin). HTTP, and gRPC with pick_first, use one address that works. A
- * failed address is avoided for a while (addresses.h).
+ * again if a connection has ended or failed since the last resolution, or after 30 seconds. gRPC
+ * distributes exchanges over all addresses (round_robin). HTTP, and gRPC with pick_first, use one
+ * address that works. A failed address is avoided for a while (addresses.h).
  *
  * After br_client_expect_retry, a client without a connection tries to connect about every two
  * seconds, for up to one minute. Thus the client notices a recovered backend before the next retry,
  * and calls `on_reachable`.
  *
- * A connection is abandoned:
- * - when the peer sends GOAWAY
- * - when two exchanges in a row time out without a response
- * - when a PING is not answered (HTTP/2, while exchanges are in progress)
- * - when sent data is not acknowledged (TCP_USER_TIMEOUT)
+ * A connection is abandoned when the peer sends GOAWAY, and when two exchanges in a row time out
+ * without a response. A connection is also abandoned when a PING is not answered (HTTP/2, while
+ * exchanges are in progress), or when sent data is not acknowledged (TCP_USER_TIMEOUT).
  *
  * Queued exchanges end with an error if no connection can be made. An exchange also ends with an
  * error if its connection closes before the response. A client never sends an exchange again after
- * a failure. The exporter's retry_on_failure does that.
+ * a failure. The exporter's retry_on_failure sends failed requests again.
  */
 #pragma once
 
@@ -37,8 +35,8 @@
 #include "net/tls.h"
 #include "wire/exchange.h"
 
-/* HTTP keep-alive settings: connections kept for reuse. The keys and defaults are the same as in
- * the Collector's confighttp. */
+/* HTTP keep-alive settings: whether, and for how long, idle connections are kept for reuse. The
+ * keys and defaults are the same as in the Collector's confighttp. */
 struct br_client_keepalive {
     bool enabled;
     /* close a connection on which no exchange was in progress for this time, in nanoseconds; 0:
@@ -48,7 +46,7 @@ struct br_client_keepalive {
 
 extern const struct br_option br_client_keepalive_options[];
 
-/* Option rows for a struct `type` that has a member `keepalive` of type struct
+/* Rows of an option table for a struct `type` that has a member `keepalive` of type struct
  * br_client_keepalive. */
 #define BR_CLIENT_KEEPALIVE_ROWS(type)                                                             \
     BR_STRUCT(type, keepalive, br_client_keepalive_options,                                        \
@@ -73,8 +71,8 @@ struct br_client_config {
      * credentials are added */
     const char *authenticator;
     const char *authority; /* value of Host or :authority; NULL: the endpoint's authority */
-    /* maximum number of connections. gRPC: per address, and 0 means 1. HTTP: in total, and 0
-     * means 100. */
+    /* maximum number of connections. gRPC: per address, and 0 means 1. HTTP: for all addresses
+     * together, and 0 means 100. */
     unsigned max_connections;
     /* HTTP/2: send a PING if nothing was received for this time; 0: 30 s */
     uint64_t keepalive_time_ms;
@@ -142,8 +140,9 @@ struct br_client {
     const struct br_client_ops *ops;
 };
 
-/* Sends an exchange. Calls on_done once: usually after the return, but before it if memory is
- * short. If `exchange->authority` is NULL, the client's authority is used. */
+/* Sends an exchange. Calls `exchange->on_done` once: usually after br_client_send has returned, but
+ * before it returns if memory is short. If `exchange->authority` is NULL, the client's authority is
+ * used. */
 static inline void br_client_send(struct br_client *client, struct br_exchange *exchange)
 {
     client->ops->send(client, exchange);

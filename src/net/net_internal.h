@@ -84,7 +84,8 @@ struct br_loop {
     struct br_list dirty; /* streams to flush: each has output, or has to be closed */
     struct br_list busy;  /* server streams that may have more output; see stream.c */
     unsigned n_busy;
-    uint64_t busy_resumed_ms; /* time by uv_now at which busy streams were last resumed */
+    /* time, in milliseconds by uv_now, at which a stream in `busy` was last resumed */
+    uint64_t busy_resumed_ms;
     /* server streams that are not read because they buffer more than their share of `mark` */
     struct br_list paused;
     /* the only stream that is read although it buffers more than its share of `mark`, or NULL */
@@ -126,8 +127,8 @@ struct br_stream_events {
     void (*on_progress)(struct br_stream *stream);
     /* Called just before the stream is freed. `why` is never NULL. */
     void (*on_closed)(struct br_stream *stream, const char *why);
-    /* Called on server streams whose peer speaks another protocol. `complaint` is the error text
-     * that was sent to the peer. */
+    /* Called on server streams whose peer speaks a protocol that the server does not accept.
+     * `complaint` is the error text that was sent to the peer. */
     void (*on_complaint)(struct br_stream *stream, const char *complaint);
 };
 
@@ -149,20 +150,23 @@ struct br_stream {
     bool sends_slowly;
     /* consecutive reads of less than SMALL_READ bytes in the middle of a request */
     unsigned n_small_reads;
-    /* bytes that unfinished requests of this stream buffer, as last added to loop->held */
+    /* bytes that unfinished requests of this stream buffer, as far as they are included in
+     * loop->held */
     size_t held;
     uint8_t first[24];
     unsigned n_first;
-    /* Error texts, indexed by br_guess, for the protocols that end the stream. NULL: the
-     * protocol is accepted. A client uses the entry BR_GUESS_NOTHING if the server closes before
-     * it has sent a byte. */
+    /* Error texts, indexed by br_guess, for the detected protocols that end the stream. If the text
+     * is NULL, the protocol is accepted. A client uses the entry BR_GUESS_NOTHING if the server
+     * closes before it has sent a byte. */
     const char *const *complaints;
     enum br_guess guess;
     /* the stream belongs to a server: loop->mark applies to it, and it is half-closed before it
      * is closed */
     bool server;
     bool connecting;
-    bool full;   /* the socket accepts no more output; `writing` measures for how long */
+    /* the socket accepts no more output; `writing` measures how long the socket has accepted
+     * nothing */
+    bool full;
     bool eof;    /* the peer has closed its side of the connection */
     bool ending; /* the stream ends when all output is sent; input is ignored */
     /* all output is sent and our side of the connection is shut down; input is discarded */
@@ -227,8 +231,8 @@ bool br_loop_has_many_busy(const struct br_loop *loop);
 
 void br_loop_resume(struct br_loop *loop);
 
-/* Implement host->ops. br_net_serve is in server.c, br_net_connect in client.c, and the other
- * functions are in work.c. */
+/* The functions below implement host->ops. br_net_serve is in server.c, br_net_connect in client.c,
+ * and the other functions are in work.c. */
 int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
 int br_net_connect(struct br_host *host, const struct br_client_config *config,
@@ -246,9 +250,9 @@ void br_watchers_init(void);
 /* Initializes loop->uv. Returns 0, BR_ENOMEM, or BR_EIO if descriptors are exhausted. */
 int br_watchers_start(struct br_loop *loop);
 
-/* Starts to watch a descriptor that the loop does not watch yet; `fn` is called from the next
- * iteration on. Returns 0, BR_ENOMEM, or BR_EIO if the descriptor cannot be polled. After a
- * failure `poll` must not be passed to uv_close. */
+/* Starts to watch a descriptor that the loop does not watch yet; `fn` is called for its events,
+ * beginning with the next loop iteration. Returns 0, BR_ENOMEM, or BR_EIO if the descriptor cannot
+ * be polled. After a failure `poll` must not be passed to uv_close. */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
 /* Returns how many work items of `kind` one worker may have in the thread pool at the same time,

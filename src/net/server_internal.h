@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Listeners and servers, for src/net only. A listener is a listening socket, owned by the first
- * worker. A listener distributes connections to the servers of all workers.
+ * Types and functions of listeners and servers, for use in src/net only. A listener is a listening
+ * socket, owned by the first worker. A listener distributes connections to the servers of all
+ * workers.
  */
 #pragma once
 
@@ -15,8 +16,8 @@
 
 struct br_net_server;
 
-/* The client address by which connections are counted: an IPv4 address, or the first 64 bits of
- * an IPv6 address. All addresses that begin with the same 64 bits belong to one site. */
+/* The client address by which connections are counted: an IPv4 address, or the first 64 bits of an
+ * IPv6 address. All IPv6 addresses that begin with the same 64 bits belong to one site. */
 struct br_client_address {
     uint8_t bytes[16];
     bool known; /* true if the client has an IP address; false for unix sockets */
@@ -78,12 +79,13 @@ struct br_listener *br_listener_find(struct br_net *net, const char *name);
 /* Stops accepting connections. Must be called in the first worker. */
 void br_listener_stop(struct br_listener *listener);
 
-/* Removes a worker's server from the listener. Frees the listener with its last server. */
+/* Removes a worker's server from the listener. Frees the listener when its last server has left. */
 void br_listener_leave(struct br_listener *listener, struct br_net_server *server);
 
-/* Hands a new connection to a server of this or another worker. The connection is added to that
- * server's count at once. During the search for an idle connection it is not added, because many
- * new connections would then count against each other. May be called in any worker. */
+/* Hands a new connection to a server of this or another worker. The connection is added to the
+ * connection count of the receiving server at once. During the search for an idle connection the
+ * new connection is not counted, because many new connections would then count against each other.
+ * May be called in any worker. */
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Returns true if a connection limit is exceeded. The new connection must already be counted.
@@ -142,7 +144,8 @@ struct br_peer {
     uint64_t max_age_ms; /* maximum age of this connection; UINT64_MAX: no limit */
 };
 
-/* Closes the socket of a rejected connection and subtracts the connection from the counts. */
+/* Closes the socket of a rejected connection and subtracts the connection from the connection
+ * counts. */
 void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
                     enum br_ending why);
 

@@ -29,7 +29,7 @@ struct br_groups {
     const uint8_t *inner_p, *inner_end; /* rest of the current ScopeProfiles */
 };
 
-/* Initialises a walk before the first group of `item`, which a walk has accepted. The item is
+/* Initialises a walk before the first group of `item`, which br_walk has accepted. The item is
  * borrowed while `groups` is used. */
 void br_groups_init(struct br_groups *groups, const struct br_item *item);
 

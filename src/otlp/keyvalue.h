@@ -5,7 +5,8 @@
  * key. If a field is repeated, its last value counts. Unknown fields are skipped.
  *
  * If a KeyValue repeats its value, the last value that is not empty counts. Protobuf would merge
- * the values instead, which differs only for lists. Callers for which this matters check `several`.
+ * the values instead, which differs only for lists. Callers for which this difference matters check
+ * the field `several`.
  *
  * All results point into the caller's bytes. A malformed message is read up to the first error.
  *
@@ -43,8 +44,8 @@ struct br_any {
  * malformed. */
 struct br_any br_any_read(struct br_value value);
 
-/* Returns the bytes of the field that br_any_read would decode. If a value repeats its fields,
- * these bytes are fewer than those of the value, so a value that is read often is read faster.
+/* Returns the bytes of the field that br_any_read would decode. If a value repeats its fields, the
+ * returned bytes are fewer than those of the whole value, so reading them repeatedly is faster.
  * Returns an empty value if no field is valid or the message is malformed. */
 struct br_value br_value_last(struct br_value value);
 

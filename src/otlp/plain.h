@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads entries of a profiles dictionary in their usual encoding: each field at most once, no
- * unknown fields, a location with one line. Callers read any other encoding with slower, general
- * code.
+ * Reads entries of a profiles dictionary in their usual encoding: each field occurs at most once,
+ * there are no unknown fields, and a location has one line. Callers read any other encoding with
+ * slower, general code.
  */
 #pragma once
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parses the query parameters of Pyroscope's /ingest: times, and the application name with its
- * labels. For formats that contain no type, the last part of the name is the profile type. Source:
- * grafana/pyroscope api/model/labelset, pkg/ingester/pyroscope, pkg/og/util/attime.
+ * labels. For formats that contain no profile type, the part of the application name after the last
+ * dot is the profile type. Source: grafana/pyroscope api/model/labelset, pkg/ingester/pyroscope,
+ * pkg/og/util/attime.
  */
 #pragma once
 
@@ -34,10 +35,10 @@ struct br_app_name {
     size_t n_labels;
 };
 
-/* Parses `app{k=v,k2=v2}`. Names and values are trimmed and not quoted. A value ends at `,` or
- * `}`, and another label may follow either character. An unterminated value and a key without
- * `=` are ignored. A `}` in the place of a key ends the parsing. A label `__name__` replaces the
- * application name.
+/* Parses `app{k=v,k2=v2}`. Label names and values are trimmed, and quotes have no meaning. A value
+ * ends at `,` or `}`, and another label may follow either character. An unterminated value and a
+ * key without `=` are ignored. A `}` in the place of a key ends the parsing. A label `__name__`
+ * replaces the application name.
  *
  * The results point into `text` and into the arena. Returns 0 or BR_ENOMEM. Returns BR_EINVAL
  * with Pyroscope's message without the prefix "name: " ("service name is required"), or with a
@@ -59,10 +60,11 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
 #define BR_LABEL_SERVICE_NAME "pyroscope.label.service.name"
 
 /* Encodes labels as Resource attributes for br_build_resource. `service_name` becomes
- * `service.name`; a label `service.name` beside it becomes BR_LABEL_SERVICE_NAME. Only the last
- * of several labels with the same name is kept. Invalid UTF-8 is replaced with U+FFFD. Labels
- * without a name are ignored. Returns 0; BR_EINVAL for more than BR_LABELS_MAX labels or more
- * than BR_APP_NAME_MAX bytes; or BR_ENOMEM. `*ret` is unchanged on failure. */
+ * `service.name`; if there is also a label `service.name`, that label becomes
+ * BR_LABEL_SERVICE_NAME. Only the last of several labels with the same name is kept. Invalid UTF-8
+ * is replaced with U+FFFD. Labels without a name are ignored. Returns 0; BR_EINVAL for more than
+ * BR_LABELS_MAX labels or more than BR_APP_NAME_MAX bytes; or BR_ENOMEM. `*ret` is unchanged on
+ * failure. */
 int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret);
 

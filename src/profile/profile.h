@@ -21,7 +21,8 @@
 #include "base/err.h"
 #include "otlp/build/build.h"
 
-/* Scope attributes. The first two are OpenTelemetry's semantic conventions for pprof. */
+/* Scope attributes. The first two of these attributes are defined in OpenTelemetry's semantic
+ * conventions for pprof. */
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* value: string */
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* value: int[] */
 /* value: string, the client's `__name__`, such as "process_cpu" */
@@ -82,7 +83,8 @@ struct br_profile_lost {
     struct br_err first_stray;
 };
 
-/* Requests that a profile is read in parts, if br_profile_divides() is true for its format. */
+/* Settings for reading a profile in parts, which is possible if br_profile_divides() is true for
+ * its format. */
 struct br_profile_parts {
     uint32_t stacks; /* number of stacks after which a part ends, at least 1 */
     size_t bytes;    /* a part also ends when its OTLP reaches this many bytes */
@@ -136,9 +138,9 @@ struct br_profile_source {
     const struct br_profile_parts *parts;
 };
 
-/* Returns the most bytes that all names, or all labels, composed from the strings of a profile
- * may have together. The limit is in proportion to the size of the upload and far above that of
- * real profiles. */
+/* Returns the maximum number of bytes that all names composed from the strings of a profile may
+ * have together. The same maximum applies to all composed labels. The limit is in proportion to the
+ * size of the upload and far above that of real profiles. */
 size_t br_profile_text_max(const struct br_profile_source *source);
 
 /* Appends the profile in `source` to the request under construction as a new ResourceProfiles.
@@ -157,13 +159,14 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
                     const struct br_profile_source *source, struct br_arena *scratch,
                     struct br_err *err);
 
-/* Returns true for formats that write each stack in full: folded text, lines, speedscope and
- * perf script. Their OTLP may be several times as large as the upload, and the builder's hash
- * tables larger still. Such profiles can be read in parts; equal stacks in different parts stay
- * separate samples. */
+/* Returns true for formats that write each stack in full: folded text, lines, speedscope and perf
+ * script. The OTLP of such a profile may be several times as large as the upload, and the builder's
+ * hash tables may be larger still. Such profiles can be read in parts; equal stacks in different
+ * parts stay separate samples. */
 bool br_profile_divides(enum br_profile_format format);
 
-/* Readers, one per format. A reader has the same contract as br_profile_read. */
+/* A function that reads profiles of one format. The function has the same contract as
+ * br_profile_read. */
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
@@ -173,8 +176,8 @@ br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br
  * `perf script`. */
 bool br_perf_script_is(const char *text, size_t len);
 
-/* Returns a description of the problem for data that clients are known to send by mistake
- * instead of a profile; NULL for all other data. br_profile_read rejects such data. */
+/* Returns a description of the problem for data that clients are known to send by mistake instead
+ * of a profile; NULL for all other data. br_profile_read rejects data with such a mistake. */
 const char *br_profile_known_mistake(const uint8_t *data, size_t len);
 
 /* Guesses the format of a profile: pprof (with or without gzip), JFR, speedscope, .cpuprofile,

@@ -29,8 +29,8 @@ struct br_series_config {
     bool sanitize; /* replace every character of a label name except letters, digits and _ by _ */
 };
 
-/* Builds the labels of series. Caches the labels of the last Resource and scope, for further
- * profiles with the same Resource or scope, which are recognised by their address. */
+/* Builds the labels of series. A br_series caches the labels of the last Resource and scope for
+ * further profiles with the same Resource or scope. Both are recognised by their address. */
 struct br_series;
 
 /* Creates a builder of labels. `config` is borrowed and must outlive the builder. Returns NULL
@@ -38,8 +38,8 @@ struct br_series;
 struct br_series *br_series_new(const struct br_series_config *config);
 void br_series_free(struct br_series *series);
 
-/* Forgets the cached Resource and scope. Must be called before the item that contains the
- * Resource and scope is freed. */
+/* Discards the cached Resource and scope. Must be called before the item that contains the Resource
+ * and scope is freed. */
 void br_series_forget(struct br_series *series);
 
 /* Returns true for sample attributes that identify a span, trace or profile. These attributes do
@@ -50,7 +50,7 @@ bool br_series_is_id(const char *key, size_t len);
  * listed in the config. */
 bool br_series_keeps(const struct br_series_config *config, const char *key, size_t len);
 
-/* Labels with unique names, in no particular order. They are valid until the next call of
+/* Labels with unique names, in no particular order. The labels are valid until the next call of
  * br_series_make. */
 struct br_series_made {
     const struct br_label *labels;
@@ -59,7 +59,7 @@ struct br_series_made {
     struct br_label left_out; /* the first label left out because of the maximum */
 };
 
-/* Builds the labels of the series for a pprof, except those of its samples. Returns false if
- * there is not enough memory. */
+/* Builds the labels of the series for a pprof, except the labels that its samples add. Returns
+ * false if there is not enough memory. */
 bool br_series_make(struct br_series *series, const struct br_pprof_out *result,
                     struct br_series_made *ret);

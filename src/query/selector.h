@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses label selectors: Prometheus' vector selectors without offset, as in Pyroscope.
+ * Parses label selectors: Parses Prometheus' vector selectors without offset, as Pyroscope does.
  *
  *   selector = [ name ] [ "{" [ matcher { "," matcher } [ "," ] ] "}" ]
  *   matcher  = ( name | string ) ( "=" | "!=" | "=~" | "!~" ) string
  *   name     = letter or "_", then letters, digits and "_"
  *   string   = "..." or '...' with Go's escapes, or `...` without escapes
  *
- * Spaces, newlines and comments (`#` to the end of the line) may be between these elements. A name
- * in front of the brackets is a matcher of `__name__`. A label name with other characters is
- * written as a string. Regular expressions match whole values. An empty selector, like "{}",
- * matches everything. Source: prometheus promql/parser/generated_parser.y, lex.go.
+ * Spaces, newlines and comments (`#` to the end of the line) may be between the elements of a
+ * selector. A name in front of the brackets is a matcher for the label `__name__`. A label name
+ * with other characters is written as a string. Regular expressions match whole values. An empty
+ * selector, like "{}", matches everything. Source: prometheus promql/parser/generated_parser.y,
+ * lex.go.
  */
 #pragma once
 

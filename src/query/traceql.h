@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TraceQL, the query language of Grafana's Tempo (grafana.com/docs/tempo/latest/traceql). A query
- * is parsed once and then evaluated for spans and traces of the store.
+ * Implements TraceQL, the query language of Grafana's Tempo
+ * (grafana.com/docs/tempo/latest/traceql). A query is parsed once and then evaluated for spans and
+ * traces of the store.
  *
  *     query     := spansets ("|" stage)* ("|" metric)? ("with" "(" hints ")")?
  *     spansets  := spansets op spansets | "(" spansets ")" | "{" [expression] "}"
@@ -21,15 +22,17 @@
  * A comparison of values of different types is false, also with `!=`; numbers and durations count
  * as one type. A regular expression must match the whole text.
  *
- * `!>>` and similar operators find spans of the right side that have no such relative on the left.
- * `&>>` and similar operators find the related spans of both sides. The spans that a query finds
- * are one set per trace, until by() splits it by value and coalesce() merges the sets again.
+ * `!>>` and similar operators find spans of the right side that do not have the relation to any
+ * span of the left side. `&>>` and similar operators find the spans of both sides that have the
+ * relation. The spans that a query finds are one set per trace, until by() splits it by value and
+ * coalesce() merges the sets again.
  *
  * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1. nestedSetParent is
- * the left number of the parent, and -1 for a root. Spans whose parent is missing have 0.
+ * the left number of the parent, and -1 for a root. Spans whose parent is missing have the number
+ * 0.
  *
- * Not supported, and rejected with a specific error: parent., pipelines in brackets, and arithmetic
- * on metrics.
+ * The scope `parent.`, pipelines in brackets, and arithmetic on metrics are not supported, and are
+ * rejected with a specific error.
  */
 #pragma once
 
@@ -320,7 +323,7 @@ struct br_traceql_span {
 struct br_traceql_label {
     const char *name;
     struct br_traceql_value value;
-    /* result of the previous stage that has one; NULL: no earlier stage has a result */
+    /* result of the nearest earlier stage that has a result; NULL: no earlier stage has a result */
     const struct br_traceql_label *before;
 };
 
@@ -328,7 +331,7 @@ struct br_traceql_label {
 struct br_traceql_set {
     uint32_t *spans; /* ascending indices of the set's spans in the trace */
     uint32_t n_spans;
-    /* result of the last stage that has one; NULL: no stage has a result */
+    /* result of the last stage that has a result; NULL: no stage has a result */
     const struct br_traceql_label *labels;
 };
 

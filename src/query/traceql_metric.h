@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calculates metrics of TraceQL: spans aggregated by time step and by labels. A span counts for the
- * step in which it starts. Durations are reported in seconds.
+ * Calculates TraceQL metrics: spans are aggregated by time step and by labels. A span counts for
+ * the step in which it starts. Durations are reported in seconds.
  *
  * Quantiles and histograms use buckets whose upper bounds are powers of two (in nanoseconds for
  * durations), like Tempo. Within a bucket, a quantile is found by interpolation: the exponent of

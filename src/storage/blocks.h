@@ -108,8 +108,8 @@ struct br_hashes {
     bool failed; /* true: memory ran out, so some hashes are missing */
 };
 
-/* br_hashes_release frees the memory of a set of hashes. br_hashes_clear empties the set and
- * keeps its memory. Both accept a zeroed set. */
+/* br_hashes_release frees the memory of a set of hashes. br_hashes_clear empties the set and keeps
+ * its memory. Both functions accept a zeroed set. */
 void br_hashes_release(struct br_hashes *hashes);
 void br_hashes_clear(struct br_hashes *hashes);
 

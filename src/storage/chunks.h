@@ -15,7 +15,8 @@
 
 /* maximum number of series in a partition; a partition with half as many series is sealed */
 #define BR_SERIES_MAX 100000u
-/* name of an internal label; its value is two hex numbers: per_sample and source of the series */
+/* name of an internal label; its value is two hex numbers: the fields per_sample and source of the
+ * series */
 #define BR_SERIES_HIDDEN "__braid__"
 #define BR_CHUNK_SAMPLES 8192u /* maximum number of samples in one chunk */
 /* number of samples that are collected in memory before they are written as chunks */

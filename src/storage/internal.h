@@ -233,7 +233,8 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
 /* Returns true if the files of the partition were deleted or renamed. */
 bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition);
 
-/* Returns true if the files of the partition were deleted because it exceeded the retention. */
+/* Returns true if the files of the partition were deleted because the partition exceeded the
+ * retention. */
 bool br_store_partition_is_expired(struct br_store *store,
                                    const struct br_store_partition *partition);
 

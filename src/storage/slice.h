@@ -33,7 +33,7 @@ void br_slice_stop_when(struct br_slice_reader *slice, bool (*is_stopped)(void *
 /* Reads the next bytes of the archive. `*ret_len` is less than `len` only at the end of the
  * archive, and 0 after the end. May be called in any thread. Returns 0; BR_ENOTFOUND if no
  * partition contains data of the time range; BR_EIO, BR_EFULL, BR_ETIMEOUT or BR_ENOMEM, with a
- * message. After an error, no more can be read. */
+ * message. After an error, br_slice_read returns no more data. */
 int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t *ret_len,
                   struct br_err *err);
 
@@ -55,8 +55,8 @@ struct br_slice_saved {
 int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, const char *file,
                   struct br_slice_saved *ret, struct br_err *err);
 
-/* Unpacks a file that br_slice_save wrote into a directory. Rejects members other than
- * partitions and the list BR_SLICE_LIST, and more than 10,000 members. The unpacked files
- * together are never larger than `file`. Returns 0; BR_EPROTO if the file is incomplete or was
- * not written by br_slice_save; BR_EIO, BR_EFULL or BR_ENOMEM, with a message. */
+/* Unpacks a file that br_slice_save has written. The partitions are written into `directory`.
+ * Rejects members other than partitions and the list BR_SLICE_LIST, and more than 10,000 members.
+ * The unpacked files together are never larger than `file`. Returns 0; BR_EPROTO if the file is
+ * incomplete or was not written by br_slice_save; BR_EIO, BR_EFULL or BR_ENOMEM, with a message. */
 int br_slice_open(const char *file, const char *directory, struct br_err *err);

@@ -77,9 +77,10 @@ int br_stack_tree_load(struct br_stack_tree *stacks, struct br_sql *sql,
 /* Returns true when the tree has so many nodes or functions that the partition must be sealed. */
 bool br_stack_tree_full(const struct br_stack_tree *stacks);
 
-/* br_stack_tree_read_functions decodes one pack of functions, and br_stack_tree_read_nodes one
- * pack of nodes. `back` is a node's number minus the number of its parent. `data` is borrowed
- * until return. Both return 0, BR_EPROTO, or the first code other than 0 that `fn` returns. */
+/* br_stack_tree_read_functions decodes one pack of functions, and br_stack_tree_read_nodes one pack
+ * of nodes. `back` is a node's number minus the number of its parent. `data` is borrowed until the
+ * function returns. Both functions return 0, BR_EPROTO, or the first code other than 0 that `fn`
+ * returns. */
 typedef int br_stack_tree_function_fn(void *arg, const void *name, size_t name_len,
                                       const void *file, size_t file_len);
 int br_stack_tree_read_functions(const uint8_t *data, size_t len, br_stack_tree_function_fn *fn,

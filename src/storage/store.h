@@ -8,8 +8,8 @@
  * Readers and the writer never wait for each other (SQLite's WAL).
  *
  * Spans and samples are stored independently and joined when they are read: a sample names its span
- * by trace id and span id (Sample.link_index). The `join` processor has set these ids to the
- * deepest span in which the sample was taken.
+ * by trace id and span id (Sample.link_index). The `join` processor has set these ids to those of
+ * the deepest span in which the sample was taken.
  *
  * Span ids are the eight bytes on the wire, read as in br_span_head; trace ids are 16 bytes. Times
  * are Unix nanoseconds.
@@ -71,11 +71,11 @@ bool br_store_is_open(const struct br_store *store);
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Writes items of both signals (traces and profiles) in one transaction. The items must not
- * contain references (br_item_inline_references), and are not changed. If `n_items` is 0, only
- * checks for partitions that are too old. May be called in any thread; waits for other writers.
- * Returns 0 if everything is committed. Otherwise nothing is committed, and the code has a
- * message:
+/* Writes items of both signals (traces and profiles) in one transaction. The items must not contain
+ * references (br_item_inline_references), and are not changed. If `n_items` is 0, only checks for
+ * partitions that are too old. May be called in any thread; waits for other writers. Returns 0 if
+ * everything is committed. Otherwise nothing is committed, and the function returns one of these
+ * codes, with a message:
  *
  * - BR_EFULL: the disk is full; a retry may succeed
  * - BR_EINVAL: an item cannot be stored
@@ -114,9 +114,9 @@ uint64_t br_store_generation(const struct br_store *store);
 
 /* --- Reading --------------------------------------------------------------------------------- */
 
-/* One query, in one thread. The arguments of a callback are valid during the call. Returned
- * values, and the texts, labels and series of arguments, are in `arena` and stay valid until
- * br_store_query_end. */
+/* A query, which runs in one thread. The arguments of a callback are valid during the call.
+ * Returned values, and the texts, labels and series of arguments, are in `arena` and stay valid
+ * until br_store_query_end. */
 struct br_store_query {
     struct br_store *store;
     struct br_arena *arena;

@@ -16,14 +16,14 @@
  *
  * Each gzip member, deflate stream and zstd frame is decoded in one call. libdeflate, three times
  * as fast as zlib, cannot continue after its buffer is full. zstd needs no window besides its
- * output if it decodes a frame in one call. After a full buffer, only the last member or frame is
- * decoded again, and the sizes tried add up to less than twice the limit. Decoding needs memory for
- * the result and the decoder's tables. A buffer with content below BR_MEM_MAPPED is copied when it
- * is enlarged.
+ * output if it decodes a frame in one call. When a buffer is full, only the last member or frame is
+ * decoded again into a larger buffer. The sizes tried add up to less than twice the limit. Decoding
+ * needs memory for the result and the decoder's tables. A buffer with less than BR_MEM_MAPPED bytes
+ * of content is copied when it is enlarged.
  *
  * The default level is 1. Level 1 of gzip and deflate uses ISA-L, other levels libdeflate. The
- * table shows MB/s of payload, and the compressed size as a fraction of it. The figures were
- * measured with export requests of 200 spans, ten per body, on one core of a 2-core machine:
+ * table shows MB/s of payload, and the compressed size as a fraction of the payload. The figures
+ * were measured with export requests of 200 spans, ten per body, on one core of a 2-core machine:
  *
  *     gzip 1  3469 MB/s  9.2 %  (libdeflate: 760 MB/s, 8.6 %)
  *     gzip 2   480 MB/s  8.5 %
@@ -31,8 +31,9 @@
  *     gzip 6   321 MB/s  8.2 %
  *     zstd 1  1932 MB/s  6.9 %
  *
- * zlib's default level 6 would cost ten times the CPU time for 11 % fewer bytes. For profiles,
- * level 1 yields 22.0 % (libdeflate: 21.8 %) at 1363 MB/s, and gzip 6 yields 18.0 % at 173 MB/s.
+ * zlib's default level 6 would cost ten times the CPU time for 11 % fewer bytes. For profiles, gzip
+ * level 1 compresses to 22.0 % (libdeflate: 21.8 %) at 1363 MB/s, and gzip level 6 compresses to
+ * 18.0 % at 173 MB/s.
  */
 #pragma once
 

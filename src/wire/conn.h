@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The interface of a protocol (HTTP/1.1, HTTP/2) on one connection, without I/O. The owner of the
- * socket passes received bytes to `input` and fetches bytes to send from `output` whenever the
- * socket is writable. The protocol calls `wake` if it has output although nothing was received.
+ * Defines the interface of a protocol (HTTP/1.1, HTTP/2) on one connection, without I/O. The owner
+ * of the socket passes received bytes to `input` and fetches bytes to send from `output` whenever
+ * the socket is writable. The protocol calls `wake` if it has output although nothing was received.
  */
 #pragma once
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client side of a connection (conn.h), without I/O. An exchange is a request and its response.
+ * Defines the client side of a connection (conn.h), without I/O. An exchange is a request and its
+ * response.
  */
 #pragma once
 
@@ -46,7 +47,7 @@ struct br_exchange {
     void *user;
     /* state of a signed exchange (net/signing.h); NULL: the exchange is not signed */
     void *signing;
-    /* The result of the exchange, valid in on_done. */
+    /* The fields below are the result of the exchange, and are valid in on_done. */
     int error; /* 0: a response was received; otherwise a BR_E code */
     char error_text[192];
     unsigned http_status;
@@ -157,10 +158,10 @@ struct br_buf *br_tunnel_take_rest(struct br_conn *conn);
 
 #define BR_EXCHANGE_DETAILS_MAX (8u << 10) /* largest decoded grpc-status-details-bin, in bytes */
 
-/* Returns the value of a header that may be in `headers` or in a field of the exchange. A value
- * in `headers` takes precedence; `own` is the field's value and may be NULL. `name` must be in
- * lower case; names in `headers` are compared without regard to case. The Collector's clients do
- * the same (Go's http.Header.Set, Request.Host). */
+/* Returns the value of a header that may be in `headers` or in a field of the exchange. A value in
+ * `headers` takes precedence; `own` is the field's value and may be NULL. `name` must be in lower
+ * case; names in `headers` are compared without regard to case. The Collector's clients treat these
+ * headers in the same way (Go's http.Header.Set, Request.Host). */
 const char *br_exchange_header(const struct br_exchange *exchange, const char *name,
                                const char *own);
 

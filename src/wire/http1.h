@@ -3,10 +3,10 @@
  * Parses HTTP/1.1 messages (RFC 9112), requests or responses, without I/O. The parser is strict:
  * input that two parsers could interpret differently is rejected with 400, and the connection must
  * be closed. Examples:
- * - Content-Length together with Transfer-Encoding, or twice
- * - unknown transfer codings, and chunk sizes of 2^63 and above
- * - obs-fold, bare CR or LF, a space before the colon, NUL
- * - no Host header, or two
+ * - Content-Length together with Transfer-Encoding, or Content-Length twice, is rejected
+ * - unknown transfer codings, and chunk sizes of 2^63 and above, are rejected
+ * - obs-fold, a bare CR or LF, a space before the colon, and NUL are rejected
+ * - a request without a Host header, or with two of them, is rejected
  *
  * The result does not depend on how the input is split. A head has at most BR_HTTP1_HEAD_MAX bytes,
  * including interim responses before it. Trailers have at most BR_HTTP1_HEAD_MAX bytes too. A chunk
@@ -76,15 +76,15 @@ void br_http1_release(struct br_http1 *parser);
 size_t br_http1_held(const struct br_http1 *parser);
 
 /* Parses the `*len` bytes at `*data`, advances both past the input that was used, and returns an
- * event. The caller must call the function again with the rest until it returns BR_HTTP1_MORE.
- * After BR_HTTP1_ERROR, all later calls return BR_HTTP1_ERROR too. Interim responses are
- * skipped, except that 101 is an error. A response without a length ends at br_http1_eof. If
+ * event. The caller must call the function again with the rest of the input until it returns
+ * BR_HTTP1_MORE. After BR_HTTP1_ERROR, all later calls return BR_HTTP1_ERROR too. Interim responses
+ * are skipped, except that 101 is an error. A response without a length ends at br_http1_eof. If
  * `keep_alive` is false for a message, all input after the message is ignored. */
 enum br_http1_event br_http1_next(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                   const uint8_t **body, size_t *body_len);
 
-/* Reports that the peer has closed its side of the connection. Returns BR_HTTP1_DONE if this
- * completes a message, BR_HTTP1_MORE if no message was in progress, and BR_HTTP1_ERROR
+/* Reports that the peer has closed its side of the connection. Returns BR_HTTP1_DONE if the end of
+ * the input completes a message, BR_HTTP1_MORE if no message was in progress, and BR_HTTP1_ERROR
  * otherwise. */
 enum br_http1_event br_http1_eof(struct br_http1 *parser);
 
@@ -156,6 +156,6 @@ bool br_http1_is_tchar(char letter);
 /* Returns true for a space or a tab (RFC 9110 section 5.6.3). */
 bool br_http1_is_space(char letter);
 
-/* Returns true if a field value may contain the character (RFC 9110 section 5.5). It may contain
- * bytes above 0x7f. */
+/* Returns true if a field value may contain the character (RFC 9110 section 5.5). A field value may
+ * contain bytes above 0x7f. */
 bool br_http1_is_text(char letter);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collects new entries for the dictionary of an item, to which rewritten messages refer. Equal
- * entries are stored once. The new entries of a table are numbered after its existing entries.
- * br_item_rewrite_dictionary or br_additions_write adds them to the item.
+ * Collects new entries for the dictionary of an item. Rewritten messages of the item refer to these
+ * entries. Equal entries are stored once. The new entries of a table are numbered after its
+ * existing entries. br_item_rewrite_dictionary or br_additions_write adds them to the item.
  */
 #pragma once
 

@@ -82,9 +82,9 @@ struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint
 /* A dictionary under construction, with the profiles that refer to it. */
 struct br_merge;
 
-/* Returns a merger whose tables and output use at most `max_bytes` bytes, limited by BR_BUF_MAX.
- * The index of the request being merged may use the same amount again. Returns NULL if memory
- * runs out. */
+/* Returns a merger whose tables and output use at most `max_bytes` bytes, and never more than
+ * BR_BUF_MAX. The index of the request being merged may use another `max_bytes` bytes. Returns NULL
+ * if memory runs out. */
 struct br_merge *br_merge_new(struct br_host *host, size_t max_bytes);
 void br_merge_free(struct br_merge *merge);
 
@@ -93,9 +93,9 @@ void br_merge_free(struct br_merge *merge);
  * appended with the new indices; original_payload and unknown fields are kept.
  *
  * Attribute references (key_strindex, string_value_strindex) in resources, scopes and attribute
- * values are replaced by the strings. Unknown fields of the request are kept; unknown fields of
- * the dictionary are not. The item is unchanged, and the caller still owns it. The merger may
- * keep a reference to the dictionary's buffer until br_merge_take.
+ * values are replaced by the strings. Unknown fields of the request are kept; unknown fields of the
+ * dictionary are dropped. The item is unchanged, and the caller still owns it. The merger may keep
+ * a reference to the dictionary's buffer until br_merge_take.
  *
  * Returns 0, BR_EFULL if the limit would be exceeded, BR_ENOMEM, or BR_EINVAL if the item is
  * malformed. On failure the merger is unchanged. */
@@ -135,15 +135,15 @@ typedef int br_split_fn(struct br_item *piece, void *arg);
 int br_profiles_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                       br_split_fn *fn, void *arg);
 
-/* Splits a traces item like br_profiles_split, at ResourceSpans, ScopeSpans and spans. The
- * pieces have no list of spans (`spans` is NULL). */
+/* Splits a traces item as br_profiles_split splits a profiles item. A piece may begin at any
+ * ResourceSpans, ScopeSpans or span. The pieces have no list of spans (`spans` is NULL). */
 int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                     br_split_fn *fn, void *arg);
 
 /* --- References ----------------------------------------------------------------------------- */
 
-/* Returns true if a Resource, an InstrumentationScope or a value in the attribute table of the
- * item uses key_strindex or string_value_strindex, at any depth. Always false for traces. */
+/* Returns true if a Resource, an InstrumentationScope or a value in the attribute table of the item
+ * uses key_strindex or string_value_strindex, at any depth. Returns false for traces. */
 bool br_item_has_references(const struct br_item *item);
 
 /* Replaces the references that br_item_has_references finds by the strings, in the item's parts.
@@ -158,19 +158,19 @@ int br_item_inline_references(struct br_item *item);
 
 /*
  * Resolves references to the string table inside attributes: KeyValue.key_strindex and
- * AnyValue.string_value_strindex, at any depth. Source: opentelemetry/proto/common/v1/common.proto,
- * 1.10 and later.
+ * AnyValue.string_value_strindex, at any depth. The fields are defined in
+ * opentelemetry/proto/common/v1/common.proto, version 1.10 and later.
  */
 
-/* Returns true if one of the attributes of a message uses a reference. The attributes are the
- * KeyValues in field `field` of the message. */
+/* Returns true if one of the attributes of a message uses a reference to the string table. The
+ * attributes are the KeyValues in field `field` of the message. */
 bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field);
 
-/* Returns true if an AnyValue uses a reference. */
+/* Returns true if an AnyValue uses a reference to the string table. */
 bool br_value_has_references(const uint8_t *body, size_t len);
 
-/* Replaces references by strings. The output is appended to `*out`, up to `max` bytes. `string`
- * is called with `arg` and returns string number `i`. */
+/* Replaces references to the string table by the strings. The output is appended to `*out`, up to
+ * `max` bytes. `string` is called with `arg` and returns string number `i`. */
 struct br_inliner {
     struct br_buf **out;
     size_t max;
@@ -179,9 +179,9 @@ struct br_inliner {
 };
 
 /* Appends a message with references in its attributes replaced by strings, and everything else
- * unchanged. The attributes are field `field` of the message. A key as text has priority over a
- * reference, unless the text is empty. Returns 0, BR_EINVAL if the message is malformed,
- * BR_EFULL or BR_ENOMEM. */
+ * unchanged. The attributes are field `field` of the message. If an attribute has both a key as
+ * text and a reference to its key, the text is used unless it is empty. Returns 0, BR_EINVAL if the
+ * message is malformed, BR_EFULL or BR_ENOMEM. */
 int br_attributes_inline(const struct br_inliner *in, const uint8_t *body, size_t len,
                          uint32_t field);
 

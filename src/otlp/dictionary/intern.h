@@ -21,7 +21,7 @@
 /* A memory limit shared by several arrays, in bytes. */
 struct br_budget {
     size_t used, max;
-    /* while an array is moved to a larger block, the old and the new block both count */
+    /* if true, the old and the new block both count while an array is moved to a larger block */
     bool moves;
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Implements br_merge_add and the splits: a dictionary under construction, the source whose entries
- * are copied into it, and the output that refers to it. This header is private to src/otlp.
+ * Implements br_merge_add and the split functions. A merger consists of a dictionary under
+ * construction, the source whose entries are copied into it, and the output that refers to it. This
+ * header is private to src/otlp.
  *
  * The first error is kept in `rc`. After an error the functions may still be called but have no
  * useful effect. The caller checks `rc` at the end and restores the previous state with
@@ -21,8 +22,8 @@
  *
  * Senders often repeat their tables unchanged or with more entries at the end. A new dictionary is
  * therefore first compared with the previous one. Leading entries with equal bytes need not be
- * indexed again. If all entries that they refer to are unchanged as well, they also keep their
- * merged index.
+ * indexed again. Unchanged entries also keep their merged index if all entries to which they refer
+ * are unchanged.
  */
 
 struct br_source_entry {
@@ -36,7 +37,7 @@ struct br_source_table {
     uint32_t *map; /* for each entry: merged index + 1; 0: not looked up yet, or not found */
     uint32_t count, cap_entries, cap_map;
     uint32_t
-        /* number of leading entries that keep the merged index, if any, recorded for the
+        /* number of leading entries that keep the merged index, if any, that was recorded for the
          * previous dictionary */
         n_kept;
     /* number of leading entries that are contiguous from `base` on, and their total length in
@@ -146,7 +147,7 @@ static inline void br_merger_fail(struct br_merge *merge, int code)
 
 /* --- Entries (entries.c) ------------------------------------------------------------------- */
 
-/* Most bytes that all fields of an entry take together, except repeated fields. */
+/* Maximum size, in bytes, of all fields of an entry together, except repeated fields. */
 #define BR_ENTRY_FIXED 64
 
 /* Begins an entry of at most `len` + BR_ENTRY_FIXED bytes. Returns the position where the caller
@@ -161,8 +162,8 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
     return br_intern_body(&merge->tables[table]);
 }
 
-/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an
- * existing equal entry. While recalling, adds nothing and returns BR_INTERN_NONE if there is no
+/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an existing
+ * equal entry. While `recalling` is set, adds nothing and returns BR_INTERN_NONE if there is no
  * equal entry. `guess`: see br_intern_find. */
 static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
@@ -199,8 +200,8 @@ uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t 
  * several lookups in parallel. */
 void br_merger_recall(struct br_merge *merge);
 
-/* Looks up entry `index` while recalling. Returns the merged index of the entry, or
- * BR_INTERN_NONE. */
+/* Looks up entry `index` of `table` of the source for br_merger_recall. Returns the merged index of
+ * the entry, or BR_INTERN_NONE. */
 uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index);
 
 /* Returns the merged index of entry `index` of the source. Copies the entry into the merged
@@ -253,8 +254,9 @@ void br_merger_put_field(struct br_merge *merge, uint32_t field, const uint8_t *
 void br_merger_put_attributes(struct br_merge *merge, uint32_t field, const uint8_t *body,
                               size_t len, uint32_t attributes);
 
-/* Begin and end a field (number below 16). `len` is the expected length of the body in bytes. If
- * the actual length needs a prefix of another size, the body is moved at the end. */
+/* br_merger_open begins a field (number below 16), and br_merger_close ends it. `len` is the
+ * expected length of the body in bytes. If the actual length needs a length prefix of another size,
+ * br_merger_close moves the body. */
 struct br_open br_merger_open(struct br_merge *merge, uint32_t field, size_t len);
 void br_merger_close(struct br_merge *merge, struct br_open open);
 
@@ -287,8 +289,8 @@ void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_par
 
 /*
  * The outline of a dictionary that Braid has written: position and size of each table. The outline
- * is stored after the dictionary's bytes, in the same buffer, but not sent. A reader that needs
- * only one table uses the outline to skip the other tables.
+ * is stored after the dictionary's bytes, in the same buffer, but not sent. Code that needs only
+ * one table uses the outline to skip the other tables.
  */
 
 struct br_outline {

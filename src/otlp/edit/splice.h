@@ -2,8 +2,8 @@
 /*
  * Copies a message with changes deep inside it. A walk over the message reports the messages that
  * it enters and leaves, and its changes, in the order of the bytes. The bytes between changes are
- * copied in runs, and the length prefixes above the changes are corrected. Nothing is copied before
- * the first change.
+ * copied in runs, and the length prefixes of the messages that contain changes are corrected.
+ * Nothing is copied before the first change.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ struct br_frame {
 
 struct br_splice {
     struct br_pool *pool;
-    struct br_buf *out;                /* output; NULL: nothing changed so far */
+    struct br_buf *out;                /* output; the output; NULL: nothing has changed so far */
     const uint8_t *src, *copied, *end; /* start, next byte to copy, and end of the source */
     struct br_frame *frames;
     uint32_t depth, cap;

@@ -37,7 +37,8 @@ struct br_json_scan {
 };
 
 struct br_json_token {
-    const char *text;   /* NUMBER: its first byte; STRING: the byte after the opening quote */
+    /* NUMBER: the first byte of the number; STRING: the byte after the opening quote */
+    const char *text;
     uint32_t len;       /* NUMBER, STRING: number of bytes in the text, without quotes */
     uint32_t plain_len; /* STRING: number of bytes after escapes are replaced, at most `len` */
     uint8_t type;

@@ -80,7 +80,7 @@ int br_print_parts(struct br_printer *printer, const struct br_item *item, br_pr
 
 /* --- Lines ----------------------------------------------------------------------------------- */
 
-/* Print a line. br_print_line prints a whole line. Alternatively, the caller calls
+/* Functions that print a line. br_print_line prints a whole line. Alternatively, the caller calls
  * br_print_begin, appends text to printer->out, and calls br_print_end. br_print_begin returns
  * false once the output is full. */
 bool br_print_begin(struct br_printer *printer);

@@ -5,7 +5,8 @@
  * decoded.
  *
  * A request is valid if:
- * - every length is inside its parent, and known fields have their wire type;
+ * - every field ends inside the message that contains it, and known fields have the wire type of
+ *   the schema;
  * - trace ids and profile ids have 16 bytes, and span ids have 8 bytes; any id may also be empty;
  * - strings are UTF-8;
  * - messages nest at most max_depth deep;

@@ -8,15 +8,15 @@
  *
  * There are three modes:
  * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. Samples with
- *   equal stack and labels are folded into one sample with the sum of their values. Threads and
- *   times are left out, and so are samples whose stack is missing from the recording.
+ *   equal stack and labels are folded into one sample with the sum of their values. This mode omits
+ *   threads, times, and samples whose stack is missing from the recording.
  * - With keeps_times, recordings of Pyroscope clients also keep threads and times for the
  *   processor join, which removes them later. Samples with equal stack, labels and thread become
  *   one sample with lists of times and values.
- * - All other recordings keep everything. Each event becomes a sample with its time and the
- *   attributes `thread.name` and `thread.id`, so that a join can find the span that was open at
- *   that time. `thread.id` is Java's thread number, which OpenTelemetry's Java agent writes to
- *   spans as well.
+ * - All other recordings keep all samples, threads and times. Each event becomes a sample with its
+ *   time and the attributes `thread.name` and `thread.id`, so that a join can find the span that
+ *   was open at that time. `thread.id` is Java's thread number, which OpenTelemetry's Java agent
+ *   writes to spans as well.
  *
  * Source: jfr-parser 0.18, pprof/. This code differs where jfr-parser misinterprets recordings:
  * - The number of samples in a profiler.WallClockSample applies only to that event.
@@ -78,7 +78,8 @@ struct br_jfr_labels {
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
-    /* map IDs of the snapshot to the index of the string, and to the index of the context + 1 */
+    /* `context_of` maps IDs of the snapshot to the index of the context + 1, and `string_of` maps
+     * IDs to the index of the string */
     struct br_jfr_ids context_of, string_of;
     /* maps key << 32 | string to the index in `pairs` + 1 */
     struct br_jfr_ids pair_of;
@@ -176,7 +177,7 @@ struct br_jfr_table {
     struct br_index index; /* hash index of `folded` */
 };
 
-/* Position in the samples of a table. Begins as `{.table = ...}`. */
+/* Position in the samples of a table. The caller initialises the cursor as `{.table = ...}`. */
 struct br_jfr_cursor {
     const struct br_jfr_table *table;
     uint32_t count;
@@ -204,7 +205,7 @@ void br_jfr_samples_release(struct br_jfr_samples *samples);
 int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret);
 
 /* Adds a sample. If samples are folded, adds the sample's values to those of an equal sample.
- * Returns 0, BR_ENOMEM or BR_EFULL (2^32 samples). */
+ * Returns 0, BR_ENOMEM or BR_EFULL (the table cannot have more samples). */
 int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
@@ -239,9 +240,9 @@ struct br_jfr_groups {
     struct br_index index; /* hash index of `groups`, used during br_jfr_groups_make */
 };
 
-/* Groups the samples of a table. `which` selects the value of each sample that is copied:
- * values[0] or values[1]. Returns 0 or BR_ENOMEM. The caller must call br_jfr_groups_release in
- * both cases. */
+/* Groups the samples of a table. `which` selects the value of each sample that is copied: values[0]
+ * or values[1]. Returns 0 or BR_ENOMEM. The caller must call br_jfr_groups_release even after
+ * BR_ENOMEM. */
 int br_jfr_groups_make(struct br_jfr_groups *groups, const struct br_jfr_table *table, int which);
 void br_jfr_groups_release(struct br_jfr_groups *groups);
 

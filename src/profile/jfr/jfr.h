@@ -15,11 +15,11 @@
  * stores the offset of each entry, and the result of resolving the entry (`note`).
  *
  * Input may be malicious. Every read is bounded by the chunk. After the first read beyond the end
- * the reader is `bad`, returns zeros and does not advance. So callers may check once after a loop.
- * Memory is in proportion to the input, at most:
- * - 43 bytes for a pool entry (at least two bytes)
- * - 79 bytes for a class and 36 for a field (at least seven bytes each)
- * - 16 bytes for a string of the metadata (at least one byte)
+ * the reader sets its field `bad`, returns zeros and does not advance. So callers may check `bad`
+ * once after a loop. The memory for a recording is proportional to the input. The limits are:
+ * - 43 bytes of memory for a pool entry, which takes at least two bytes of the input
+ * - 79 bytes of memory for a class and 36 for a field, which take at least seven bytes each
+ * - 16 bytes of memory for a string of the metadata, which takes at least one byte
  *
  * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
  * RecordingInput), async-profiler's flightRecorder.cpp.
@@ -255,11 +255,14 @@ struct br_jfr_chunk {
     uint32_t class_of[BR_JFR_N_TYPES];
     /* class ID for each type of event; valid unless class_of of that type is BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT];
-    bool wanted[BR_JFR_WANTED]; /* true for each ID in event_ids modulo BR_JFR_WANTED */
-    /* true for each value that the first encoded byte of an ID in event_ids may have */
+    /* indexed by the ID of an event's class modulo BR_JFR_WANTED; true if event_ids contains such
+     * an ID */
+    bool wanted[BR_JFR_WANTED];
+    /* indexed by the first encoded byte of an ID; true if an ID in event_ids may begin with this
+     * byte */
     bool wanted_first[256];
-    /* constant pool for each enum br_jfr_type; only those for THREAD to SYMBOL, and STRING, are
-     * filled */
+    /* constant pool for each enum br_jfr_type; only the pools of the types THREAD to SYMBOL, and of
+     * STRING, are filled */
     struct br_jfr_ids pools[BR_JFR_N_TYPES];
 };
 

@@ -3,12 +3,12 @@
  * State of the pprof reader and functions shared by its files. This header is private to
  * src/profile/pprof. Source: github.com/google/pprof/proto/profile.proto.
  *
- * Fields may be in any order. So the reader first scans the top level for the number and the
- * position of each field, and reads their contents afterwards.
+ * The fields of a pprof may be in any order. So the reader first scans the top level to count and
+ * locate all fields, and reads their contents afterwards.
  *
  * Many references may point to one long string. So attributes whose values are strings are built
- * once and looked up by the indices of the strings. The composed text and the memory of all tables
- * are limited in proportion to the size of the body.
+ * once and looked up by the indices of the strings. The text composed from several strings, and the
+ * memory of all tables, are limited in proportion to the size of the body.
  */
 #pragma once
 
@@ -90,8 +90,8 @@ struct br_pprof {
      * requires it to be empty; else 0. A label without any value refers to this copy. */
     uint32_t first_string;
     struct br_pprof_ids mappings, functions, locations;
-    /* The IDs of locations 1 to n_same - 1 equal the builder's indices; 0: some ID differs from
-     * its index. */
+    /* If not 0, the ID of every location equals the location's index in the builder, and all IDs
+     * are below n_same. 0: some ID differs from its index. */
     uint32_t n_same;
     bool dotnet;  /* the profile is from Pyroscope's .NET agent and needs corrections */
     bool datadog; /* the sample types are those of a Datadog profiler */
@@ -138,7 +138,7 @@ static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t
 {
     while (*p < end) {
         const uint8_t *at = *p;
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a range with bytes. */
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the range is not empty. */
         if (__builtin_expect(at[0] == tag && at[1] < 0x80, 1)) {
             *field = (struct br_field){tag >> 3, BR_WIRE_LEN, at[1], at + 2, at};
             *p = at + 2 + at[1];
@@ -166,9 +166,9 @@ static inline bool br_pprof_short(const uint8_t **p, const uint8_t *end, uint64_
     return true;
 }
 
-/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. If a
- * field is repeated, the last one counts. Fields with larger numbers are skipped. Returns false
- * if the message is malformed. */
+/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. If a field
+ * is repeated, its last value counts. Fields with larger numbers are skipped. Returns false if the
+ * message is malformed. */
 bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count);
 
 /* Grows an array in the arena to at least `need` elements. Returns false if there is not enough

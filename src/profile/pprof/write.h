@@ -6,14 +6,14 @@
  * same order form one pprof, with one sample type for each Profile. All other Profiles become
  * separate pprofs. Table entries are written only if a sample refers to them. Attributes that
  * br_profile_read created for pprof fields become those fields again. A link becomes the labels
- * span_id and trace_id and replaces labels of these names with other values.
+ * span_id and trace_id , which replace other labels with these names.
  *
  * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. All other profiles are
  * written as if a Pyroscope SDK had sent pprof:
- * - The name is determined by br_pyroscope_name.
+ * - The name of the profile type (`__name__`) is determined by br_pyroscope_name.
  * - "samples/count" with a CPU period becomes "cpu/nanoseconds".
  * - A missing period type is derived from the sample types.
- * - Characters that a query cannot contain are replaced in types.
+ * - In sample types, characters that a query cannot contain are replaced.
  *
  * A sample with timestamps and no value counts once per timestamp, multiplied by the period if the
  * period has the type of the sample. If a sample has several values, their sum is written.
@@ -54,8 +54,9 @@ typedef int br_pprof_fn(const struct br_pprof_out *result, void *arg);
 struct br_pprof_options {
     uint32_t max_samples; /* largest number of samples of a pprof; 0: no limit */
     size_t max_bytes;     /* largest size of a pprof in bytes; 0: BR_BUF_MAX / 2 */
-    /* Most bytes of work for an item: the sizes of all its pprofs plus the sizes of the
-     * dictionary entries that are read. Each pprof reads its entries again. 0: no limit. */
+    /* Maximum work for one item, in bytes: the sizes of all its pprofs plus the sizes of the
+     * dictionary entries that are read. An entry counts again for each pprof that uses it. 0: no
+     * limit. */
     size_t max_work;
     /* Returns true if a sample attribute becomes a label. Called once per attribute in an item.
      * Not called for profiles of Pyroscope clients unless `filters_clients` is set. NULL: all
@@ -81,8 +82,8 @@ void br_pprof_writer_free(struct br_pprof_writer *writer);
  * are skipped.
  *
  * A profile over a limit is written in pieces. The first piece has the time of the profile, and
- * each further piece is a millisecond later. Pyroscope would treat profiles with equal series
- * and time as one.
+ * each further piece is a millisecond later. With equal times, Pyroscope would treat these pieces
+ * of a series as one profile.
  *
  * Returns 0, BR_ENOMEM, or the error of `fn`, which ends the writing. Returns BR_ETOOBIG in
  * these cases:

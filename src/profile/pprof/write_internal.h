@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables of the current pprof. Entries of the OTLP dictionary are added at their first use. A pprof
- * consists of sections, which are concatenated at the end. A mark records the ID that a dictionary
- * entry has in a pprof, and the number of that pprof. Marks of earlier pprofs are thus ignored and
- * need not be cleared.
+ * The tables of the pprof that is being written. Entries of the OTLP dictionary are added at their
+ * first use. A pprof consists of sections, which are concatenated at the end. A mark records the ID
+ * that a dictionary entry has in a pprof, and the number of that pprof. Marks of earlier pprofs are
+ * thus ignored and need not be cleared.
  *
  * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. This header is private to
  * src/profile/pprof/write*.c.
@@ -53,7 +53,8 @@ struct br_pprof_label_fields {
     int8_t wanted; /* result of keep_label: 1: true, -1: false, 0: not called yet */
     /* whether the attribute marks a location as folded: 1: yes, -1: no, 0: not checked yet */
     int8_t folded;
-    /* The attribute must be equal in all Profiles of a pprof. Set when the attribute is read. */
+    /* The attribute must be equal in all Profiles of a pprof. This field is set when the attribute
+     * is read. */
     bool compared;
     /* The value is a string that is not an ID, so Pyroscope makes it a label of the series. */
     bool makes_series;
@@ -105,7 +106,7 @@ int br_pprof_tables_load(struct br_pprof_tables *tables, const struct br_item *i
 void br_pprof_tables_unload(struct br_pprof_tables *tables);
 void br_pprof_tables_release(struct br_pprof_tables *tables);
 
-/* Begins a pprof that contains only the empty string. */
+/* Begins a pprof whose string table contains only the empty string. */
 void br_pprof_tables_begin(struct br_pprof_tables *tables);
 
 /* Ends the pprof: nothing may be added until the next pprof begins. Frees the hash table of the
@@ -180,8 +181,8 @@ static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t l
     return true;
 }
 
-/* Sets BR_EFULL in `tables->rc` if the work would exceed max_work after a pprof of `size` bytes.
- * These bytes are counted later, when the pprof is passed to the callback. */
+/* Sets BR_EFULL in `tables->rc` if the work, after adding a pprof of `size` bytes, would exceed
+ * max_work. The bytes of the pprof are counted later, when the pprof is passed to the callback. */
 static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t size)
 {
     if (__builtin_expect(size > tables->max_work - tables->work && !tables->rc, 0))
@@ -219,8 +220,8 @@ static inline uint32_t br_pprof_tables_string(struct br_pprof_tables *tables, ui
 /* Returns the encoded location_id field of a stack, which is in PPROF_CACHE. */
 const struct br_pprof_piece *br_pprof_tables_stack(struct br_pprof_tables *tables, uint64_t index);
 
-/* Returns the encoded label of an attribute. Its length is 0 if the attribute is not a label or
- * not wanted. */
+/* Returns the encoded label of an attribute. Its length is 0 if the attribute does not become a
+ * label or `keep_label` rejects it. */
 const struct br_pprof_label_fields *br_pprof_tables_label(struct br_pprof_tables *tables,
                                                           uint32_t index);
 
@@ -229,9 +230,9 @@ const struct br_pprof_link_fields *br_pprof_tables_link(struct br_pprof_tables *
                                                         uint64_t index);
 
 /* Iterates over the packed or unpacked indices in field `field` of a message, such as
- * attribute_indices. To start, set only p and end; or, if the field is known to occur once and
- * packed, only `packed` and packed_end. After it has returned false, br_pprof_index_next must
- * not be called again. */
+ * attribute_indices. The caller initially sets only p and end. If the field is known to occur once
+ * and packed, the caller sets only `packed` and packed_end. After br_pprof_index_next has returned
+ * false, it must not be called again. */
 struct br_pprof_indices {
     const uint8_t *p, *end; /* the encoded message */
     const uint8_t *packed, *packed_end;

@@ -56,7 +56,7 @@ void br_gecko_on_part(struct br_gecko_parts *parts, const struct br_json_scan *s
 
 /* Reads the tables. If `parts` has no strings, the strings and sources of `shared` are used;
  * `shared` may be NULL and must outlive `stacks`. Returns 0, or BR_EINVAL or BR_ENOMEM with a
- * message. `stacks` may be released in all cases. */
+ * message. `stacks` may be released even after a failure. */
 int br_gecko_stacks_read(struct br_gecko_stacks *stacks, struct br_gecko_reading *reading,
                          const struct br_gecko_parts *parts, struct br_gecko_stacks *shared);
 void br_gecko_stacks_release(struct br_gecko_stacks *stacks);
@@ -67,13 +67,13 @@ void br_gecko_reading_release(struct br_gecko_reading *reading);
 int br_gecko_stack(struct br_gecko_stacks *stacks, const struct br_json_token *number,
                    uint32_t *ret);
 
-/* Returns the text of a string without a terminating NUL. It is valid until the next call.
- * Returns false if there is not enough memory. */
+/* Returns the text of a string without a terminating NUL. The text is valid until the next call of
+ * br_gecko_text. Returns false if there is not enough memory. */
 bool br_gecko_text(struct br_gecko_reading *reading, const struct br_json_token *token,
                    const char **ret, size_t *ret_len);
 
-/* Set the message "not a Firefox profile: <what>" or the message of BR_ENOMEM, and return the
- * error code. */
+/* br_gecko_fail sets the message "not a Firefox profile: <what>", and br_gecko_no_memory sets the
+ * message of BR_ENOMEM. Both return the error code. */
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what);
 int br_gecko_no_memory(struct br_gecko_reading *reading);
 
@@ -102,7 +102,7 @@ struct br_gecko_table {
 int br_gecko_table_open(struct br_gecko_table *table, const struct br_json_scan *whole,
                         struct br_json_part part, const char *const *names, unsigned n_names);
 
-/* Reads the next row into `ret`, one token for each name. The token is a JSON null if the column
- * is missing or has ended. `*ret_more` is false after the last row. Returns 0 or an error of the
- * scan. */
+/* Reads the next row into `ret`, one token for each name. The token is a JSON null if the column is
+ * missing or has no more values. `*ret_more` is false after the last row. Returns 0 or an error of
+ * the scan. */
 int br_gecko_table_next(struct br_gecko_table *table, struct br_json_token *ret, bool *ret_more);

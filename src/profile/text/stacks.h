@@ -14,7 +14,8 @@
 
 #define BR_STACKS_ROOT 0u
 #define BR_STACKS_NODES_MAX (1u << 21)
-#define BR_STACKS_NODE_BYTES 40 /* memory of a node: 24 bytes, and 6 to 12 in the hash table */
+/* upper bound of the memory of a node in bytes: 24 for the node, and 6 to 12 in the hash table */
+#define BR_STACKS_NODE_BYTES 40
 
 struct br_stack_node {
     uint32_t parent;
@@ -42,12 +43,14 @@ struct br_stacks {
     /* bytes of OTLP that were copied from the previous part and do not count for the size of
      * this part */
     size_t bytes_kept;
-    int rc; /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM; nothing is added after it */
+    /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM after a failure, which ends the adding of
+     * nodes; otherwise 0 */
+    int rc;
 };
 
-/* Initialises an empty tree for the profile in `source`. Its frames are added to the dictionary
- * of `build`, which is borrowed until br_stacks_release. Returns 0 or BR_ENOMEM. The tree may be
- * released in both cases. */
+/* Initialises an empty tree for the profile in `source`. Its frames are added to the dictionary of
+ * `build`, which is borrowed until br_stacks_release. Returns 0 or BR_ENOMEM. The tree may be
+ * released even after BR_ENOMEM. */
 int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
                    const struct br_profile_source *source, struct br_err *err);
 void br_stacks_release(struct br_stacks *stacks);
@@ -68,7 +71,7 @@ uint32_t br_stacks_path(struct br_stacks *stacks, uint32_t parent, const char *t
  * overflows. */
 int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct br_err *err);
 
-/* Returns false after a failure of the tree or the builder. The caller should stop reading. */
+/* Returns false after a failure of the tree or the builder. The caller should then stop reading. */
 static inline bool br_stacks_ok(const struct br_stacks *stacks)
 {
     return stacks->rc == 0 && br_build_rc(stacks->build) == 0;
@@ -104,6 +107,6 @@ int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
                      const struct br_text_type *type, struct br_arena *scratch, bool *ret_divided,
                      struct br_err *err);
 
-/* Excludes everything in the tree now from the size of this part, because it was copied from the
- * previous part. */
+/* Excludes everything that the tree contains now from the size of this part, because it was copied
+ * from the previous part. */
 void br_stacks_keep(struct br_stacks *stacks);
