@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the addresses of one endpoint and selects the next address to connect to. Uses no sockets
- * and no clock: the caller reports the results of its attempts and passes the time.
+ * Keeps the addresses of one endpoint and selects the next address to connect to. This code uses no
+ * sockets and no clock: the caller reports the results of its connection attempts and passes the
+ * current time.
  *
  * A failed address is avoided for about one second. Each further failure multiplies the time for
  * which the address is avoided by 1.6, up to two minutes, with 20 % jitter
@@ -39,8 +40,8 @@ struct br_addresses {
  * list has BR_ADDRESSES_MAX addresses. */
 bool br_addresses_add(struct br_addresses *addresses, const void *addr, socklen_t len);
 
-/* Replaces the list by the addresses of `fresh`. Addresses that are in both lists keep their
- * failure state. */
+/* Replaces the list by the addresses of `fresh`. Addresses that are in both the old and the new
+ * list keep their failure state. */
 void br_addresses_update(struct br_addresses *addresses, const struct br_addresses *fresh);
 
 /* Returns the index of an address, or -1 if it is not in the list. */

@@ -255,9 +255,9 @@ int br_watchers_start(struct br_loop *loop);
  * be polled. After a failure `poll` must not be passed to uv_close. */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* Returns how many work items of `kind` one worker may have in the thread pool at the same time,
- * if there are `n_workers` workers. The sum over all workers leaves one thread for name
- * resolution. */
+/* Returns how many work items of `kind` one worker may have in the thread pool at the same time, if
+ * there are `n_workers` workers. The sum of these numbers over all workers leaves one thread of the
+ * pool for name resolution. */
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 
 /* Sets UV_THREADPOOL_SIZE to the number of threads that br_net_works_max implies, unless the

@@ -36,8 +36,9 @@ void br_redirects_release(struct br_redirects *redirects);
 /* Sends an exchange again, to the Location of its response. `client` is the client that has
  * received the response, and `from` is its endpoint. `redirects` belongs to the client to which the
  * exchange was originally given. Returns true if the exchange was sent again; the exchange may
- * already have ended. Returns false if the caller must end the exchange: `not_followed` then
- * contains the reason, or `error` is BR_ENOMEM, BR_EFULL or an error of br_net_connect. */
+ * already have ended. Returns false if the caller must end the exchange: `exchange->not_followed`
+ * then contains the reason, or `exchange->error` is BR_ENOMEM, BR_EFULL or an error of
+ * br_net_connect. */
 bool br_redirect_follow(struct br_redirects *redirects, struct br_client *client,
                         const struct br_endpoint *from, struct br_exchange *exchange);
 
@@ -58,9 +59,9 @@ struct br_url {
     char path[BR_URL_PATH_MAX]; /* path of the URL: starts with a slash and includes the query */
 };
 
-/* Resolves `reference`, absolute or relative, against the server and `path` (with its query) of
- * the request. The fragment is removed. Returns 0 or BR_EINVAL. A reference is invalid if it is
- * too long or is not an http or https URL. A reference is also invalid if it contains a user
+/* Resolves `reference`, absolute or relative, against the server and `path` (with its query) of the
+ * request. The fragment of the URL is removed. Returns 0 or BR_EINVAL. A reference is invalid if it
+ * is too long or is not an http or https URL. A reference is also invalid if it contains a user
  * name, a space, a control character or a byte above 0x7e. */
 int br_url_resolve(const struct br_endpoint *server, const char *path, const char *reference,
                    struct br_url *ret);

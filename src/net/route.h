@@ -10,8 +10,9 @@
  * | http_proxy, HTTP_PROXY | http:// endpoints |
  * | no_proxy, NO_PROXY | exceptions: see br_proxies_skip |
  *
- * If both spellings of a variable are set, the lower-case variable is used. Unix sockets are always
- * reached directly. Localhost and loopback addresses are reached directly unless proxy_url is set.
+ * If a variable is set in both lower and upper case, the lower-case variable is used. Unix sockets
+ * are always reached directly. Localhost and loopback addresses are reached directly unless
+ * proxy_url is set.
  */
 #pragma once
 
@@ -68,5 +69,5 @@ void br_proxies_check(const char *proxy_url, const struct br_yaml *node, const c
  * - "host": this name and all names below it
  * - ".host" or "*.host": only the names below it
  *
- * All entries except networks may end in ":port". */
+ * All entries of `no_proxy` except networks may end in ":port". */
 bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port);

@@ -183,7 +183,8 @@ void br_server_note_use(struct br_stream *stream);
  * connections, and sends PINGs. Restarts its timer. */
 void br_server_sweep(struct br_timer *timer);
 
-/* The sweep of a stopping server: closes each connection on which nothing is in progress. */
+/* Runs periodically while a server is stopping: closes each connection on which nothing is in
+ * progress. */
 void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- Limits (server_limits.c) ----------------------------------------------------------------- */

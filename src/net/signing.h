@@ -2,8 +2,8 @@
 /*
  * Implements a client that adds credentials to its requests. The client asks its authenticator to
  * sign each exchange, and passes the signed exchange to another client. If the authenticator has no
- * credentials yet, the exchange waits for them. The wait also ends if the exchange is cancelled or
- * the authenticator reports an error.
+ * credentials yet, the exchange waits for them. The exchange also stops waiting if it is cancelled
+ * or the authenticator reports an error.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TLS by OpenSSL over memory BIOs, without I/O: ciphertext in, plaintext out, and the reverse. A
- * context is made once from the config's `tls` block and shared by all connections of all workers.
- * A connection belongs to one worker.
+ * Implements TLS with OpenSSL over memory BIOs, without I/O: the functions convert ciphertext to
+ * plaintext and the reverse. A TLS context is made once from the config's `tls` block and shared by
+ * all connections of all workers. A TLS connection belongs to one worker.
  *
  * TLS 1.2 and 1.3 are offered. For TLS 1.2, only ECDHE suites with AEAD ciphers are offered unless
  * the config names other suites. Session tickets are used. Renegotiation, compression and early
@@ -58,7 +58,7 @@ struct br_tls_config {
     uint64_t reload_interval;
 };
 
-/* option rows for a struct br_tls_config of servers and of clients */
+/* tables of options for a struct br_tls_config of servers and of clients */
 extern const struct br_option br_tls_server_options[];
 extern const struct br_option br_tls_client_options[];
 
@@ -96,7 +96,7 @@ uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx);
 void br_tls_context_reload(struct br_tls_context *ctx);
 
 /* Returns true if a reload has failed since the last call, with the message in `err` (not NULL).
- * May be called in any thread. Each failure is reported once. */
+ * May be called in any thread. Each failed reload is returned only once. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
 /* Makes a TLS connection. `server_name` is NULL on servers. On clients, `server_name` is the name
@@ -107,11 +107,11 @@ bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err)
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
 void br_tls_free(struct br_tls *tls);
 
-/* Processes ciphertext and consumes all of it. Passes plaintext to `on_plain` in pieces of up to
- * 16 KiB; `on_plain` may call br_tls_send, br_tls_output and br_tls_close. Returns 0, BR_ECLOSED
- * after the peer's close_notify, BR_ENOMEM, BR_EPROTO with a message in `err`, or a nonzero
- * result of `on_plain`. After a result other than 0 the input has ended: later calls return the
- * same result. Pending output, such as an alert, is still available from br_tls_output. */
+/* Processes ciphertext and consumes all of it. Passes plaintext to `on_plain` in pieces of up to 16
+ * KiB; `on_plain` may call br_tls_send, br_tls_output and br_tls_close. Returns 0, BR_ECLOSED after
+ * the peer's close_notify, BR_ENOMEM, BR_EPROTO with a message in `err`, or a nonzero result of
+ * `on_plain`. After a result other than 0 no more input is accepted: later calls return the same
+ * result. Pending output, such as an alert, is still available from br_tls_output. */
 int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
                  int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
                  struct br_err *err);
@@ -133,8 +133,8 @@ bool br_tls_ready(const struct br_tls *tls);
  * br_tls_free. */
 const char *br_tls_alpn(const struct br_tls *tls);
 
-/* Queues close_notify, to be sent after the queued plaintext. Nothing is sent before
- * br_tls_ready. */
+/* Queues close_notify, to be sent after the queued plaintext. close_notify is not sent before
+ * br_tls_ready returns true. */
 void br_tls_close(struct br_tls *tls);
 
 /* --- Reloads (tls_reload.c) ------------------------------------------------------------------- */

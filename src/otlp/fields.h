@@ -68,7 +68,7 @@ enum br_value_type {
 };
 enum { BR_VALUE_STRINDEX = 8 };
 
-/* The field of ArrayValue, and of KeyValueList. */
+/* The only field of ArrayValue and of KeyValueList, which contains the elements. */
 enum { BR_LIST_VALUES = 1 };
 
 /* --- opentelemetry.proto.trace.v1 ------------------------------------------------------------- */

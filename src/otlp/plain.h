@@ -32,7 +32,7 @@ static inline bool br_plain_scalars(const uint8_t *p, const uint8_t *end, uint64
 }
 
 struct br_plain_function {
-    /* string indices of the function's name, system name and file name; start line */
+    /* string indices of the function's name, system name and file name, and its start line */
     uint64_t values[4];
 };
 

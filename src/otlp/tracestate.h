@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads and writes the tracestate of a span. Its member `ot` describes how the span was sampled: a
- * threshold (th) and, if the trace id is not random, explicit randomness (rv). Threshold and
- * randomness are in hex.
+ * Reads and writes the tracestate of a span. The member `ot` of a tracestate describes how the span
+ * was sampled: a threshold (th) and, if the trace id is not random, explicit randomness (rv).
+ * Threshold and randomness are in hex.
  *
  * Sources: W3C Trace Context, section 3.3;
  * opentelemetry.io/docs/specs/otel/trace/tracestate-handling.

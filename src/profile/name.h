@@ -68,9 +68,9 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
 int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret);
 
-/* The profile type given by the suffix of an application name, for folded text, lines, trie,
- * tree and speedscope. All strings are constants. The readers multiply counts of "cpu" and
- * "wall" by the sampling period and write nanoseconds. With `sampleRate=0` Pyroscope does not
+/* The profile type given by the suffix of an application name, for folded text, lines, trie, tree
+ * and speedscope. All strings are constants. The readers of these formats multiply counts of "cpu"
+ * and "wall" by the sampling period and write nanoseconds. With `sampleRate=0` Pyroscope does not
  * multiply, and stores the type "samples" with the unit "count" under the same name. */
 struct br_app_type {
     const char *name;  /* value of `__name__`: "process_cpu", "wall", "memory" ... */
@@ -79,14 +79,14 @@ struct br_app_type {
     size_t app_len;    /* length of the name without the suffix and its dot, in bytes */
 };
 
-/* Finds the type given by the suffix of an application name. A name without a dot is "cpu".
- * Returns 0, or BR_EINVAL with the message "unknown profile type: x". */
+/* Finds the type given by the suffix of an application name. A name without a dot has the type
+ * "cpu". Returns 0, or BR_EINVAL with the message "unknown profile type: x". */
 int br_app_type_find(const char *app, size_t app_len, struct br_app_type *ret, struct br_err *err);
 
 /* Parses the parameters `from` and `until` and returns nanoseconds since 1970:
  *
  * - Eight digits that are a valid date are YYYYMMDD in UTC.
- * - Other digits are seconds since 1970; 13 digits are ms, 16 are us, 19 are ns.
+ * - Any other number is in seconds since 1970 or, if it has 13, 16 or 19 digits, in ms, us or ns.
  * - Any other text is `now_ns` with the offset after its first `+` or `-`: "now-1h30min".
  *
  * Spaces, `_` and `,` are skipped. As in Pyroscope, invalid text is not an error: unknown units

@@ -9,7 +9,7 @@
  *   marks a profile that a Pyroscope client sent; the attributes of its resource are the labels of
  *   the series.
  * - Sample: string labels become attributes, numeric labels become integers with their unit. The
- *   IDs of the span remain attributes and also become a link.
+ *   IDs of a sample's span remain attributes and also become a link.
  */
 #pragma once
 
@@ -25,16 +25,16 @@
  * conventions for pprof. */
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* value: string */
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* value: int[] */
-/* value: string, the client's `__name__`, such as "process_cpu" */
+/* the value is a string: the client's `__name__`, such as "process_cpu" */
 #define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name"
-/* value: string, the `__name__` of a profile that no Pyroscope client sent */
+/* the value is a string: the `__name__` of a profile that no Pyroscope client sent */
 #define BR_SCOPE_PYROSCOPE_METRIC "pyroscope.metric"
 /* Profile attributes. */
 #define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames" /* value: string */
 #define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames" /* value: string */
 #define BR_PROFILE_COMMENT "pprof.profile.comment"         /* value: string[] */
 #define BR_PROFILE_DOC_URL "pprof.profile.doc_url"         /* value: string */
-/* value: bool; true: the profile's values are totals since the process began */
+/* the value is a boolean; if true, the profile's values are totals since the process began */
 #define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative"
 
 /* Sample attribute written by the processor `join`, with the value "inferred" or "ambiguous". */
@@ -161,8 +161,8 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
 
 /* Returns true for formats that write each stack in full: folded text, lines, speedscope and perf
  * script. The OTLP of such a profile may be several times as large as the upload, and the builder's
- * hash tables may be larger still. Such profiles can be read in parts; equal stacks in different
- * parts stay separate samples. */
+ * hash tables may be larger still. Profiles in these formats can be read in parts; equal stacks in
+ * different parts stay separate samples. */
 bool br_profile_divides(enum br_profile_format format);
 
 /* A function that reads profiles of one format. The function has the same contract as

@@ -42,8 +42,8 @@ void br_series_free(struct br_series *series);
  * and scope is freed. */
 void br_series_forget(struct br_series *series);
 
-/* Returns true for sample attributes that identify a span, trace or profile. These attributes do
- * not create a series. */
+/* Returns true for sample attributes that identify a span, trace or profile. Attributes with such
+ * IDs do not create a series. */
 bool br_series_is_id(const char *key, size_t len);
 
 /* Returns true if a sample attribute with this name becomes a label: an ID, or an attribute

@@ -50,11 +50,11 @@ struct br_timed {
 /* Appends a sample; all its fields must be set. Returns 0 or BR_ENOMEM. */
 int br_timed_add(struct br_timed *timed, const struct br_timed_sample *sample);
 
-/* Writes a resource, and a scope with a Profile for each type that has samples. Afterwards, even on
- * failure, `timed` keeps its types, has no samples and need not be released. Times after 2001 are
- * treated as wall-clock times. Times before 2001 are shifted so that the last sample is at
- * `source->end_ns`, and every sample gets the attribute BR_SAMPLE_TIME. Returns 0, or a code with a
- * message in `err`. */
+/* Writes a resource, and a scope with a Profile for each type that has samples. After
+ * br_timed_emit, even if it fails, `timed` keeps its types, has no samples and need not be
+ * released. Times after 2001 are treated as wall-clock times. Times before 2001 are shifted so that
+ * the last sample is at `source->end_ns`, and every sample gets the attribute BR_SAMPLE_TIME.
+ * Returns 0, or a code with a message in `err`. */
 int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err);
 void br_timed_release(struct br_timed *timed);

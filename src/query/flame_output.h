@@ -14,15 +14,15 @@
 
 /* --- Formats of other tools (flame_text.c, flame_pprof.c) ------------------------------------- */
 
-/* These functions write the first side (index 0) of the flame graph. */
+/* The functions in this section write the first side (index 0) of the flame graph. */
 
 /* Writes folded stacks: a line such as `main;read;parse 300` for each node with a self value,
  * from the root down. In names `;` becomes `,` and control characters become spaces. */
 void br_flame_folded(struct br_str *out, const struct br_flame *flame);
 
 /* Writes speedscope's file format (speedscope.app/file-format-schema.json) with one sampled
- * profile. `unit` is a unit of pprof. The units "nanoseconds" and "bytes" are kept, because
- * speedscope supports them; other units become "none". Returns 0 or BR_ENOMEM. */
+ * profile. `unit` is a unit as in pprof, such as "nanoseconds". The units "nanoseconds" and "bytes"
+ * are kept, because speedscope supports them; other units become "none". Returns 0 or BR_ENOMEM. */
 int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const char *name,
                         const char *unit);
 
@@ -49,10 +49,10 @@ int br_flame_pprof(struct br_str *out, const struct br_flame *flame,
 /* Pyroscope's binary format of a flame graph. Source: grafana/pyroscope pkg/model/tree.go. */
 
 /* Appends the first side of a flame graph whose totals have been computed (br_flame_total). Nodes
- * are written depth first: length of the name, name, self value, number of children. The numbers
- * are varints. Children are sorted by name, the last name first. The root's name is empty. A flame
- * graph without stacks becomes zero bytes. Returns 0 or BR_ENOMEM; BR_ENOMEM is also returned if
- * out->failed is set. */
+ * are written depth first: length of the name, name, self value, number of children. The length,
+ * the self value and the number of children are varints. Children are sorted by name, the last name
+ * first. The root's name is empty. A flame graph without stacks becomes zero bytes. Returns 0 or
+ * BR_ENOMEM; BR_ENOMEM is also returned if out->failed is set. */
 int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
 
 /* --- Flamebearer (flamebearer.c) -------------------------------------------------------------- */
@@ -107,9 +107,9 @@ void br_flamebearer_json(struct br_str *out, const struct br_flamebearer *flameb
 /* --- Functions (functions.c) ------------------------------------------------------------------ */
 
 /*
- * Aggregates a flame graph by function. The result has the self value of each function, and its
- * total value, which includes the functions that it calls. Recursive calls are counted once: only
- * the outermost frame counts for the total.
+ * Aggregates a flame graph by function. The result contains the self value of each function, and
+ * its total value, which includes the functions that it calls. Recursive calls are counted once:
+ * only the outermost frame counts for the total.
  */
 
 struct br_function {

@@ -16,8 +16,8 @@
  *     after     := "|" ("topk(" number ")" | "bottomk(" number ")") | comparison value
  *
  * As in Tempo's grammar, `&&` and `||` have the same precedence and are left-associative, in
- * spansets and in expressions. Structural operators have a higher precedence. Spaces, newlines and
- * comments (from `#` to the end of the line) are ignored.
+ * spansets and in expressions. Structural operators, such as `>>`, have a higher precedence than
+ * `&&` and `||`. Spaces, newlines and comments (from `#` to the end of the line) are ignored.
  *
  * A comparison of values of different types is false, also with `!=`; numbers and durations count
  * as one type. A regular expression must match the whole text.
@@ -130,7 +130,8 @@ enum br_traceql_intrinsic {
 struct br_traceql_attribute {
     enum br_traceql_scope scope;
     enum br_traceql_intrinsic intrinsic;
-    /* name without the scope, such as "http.status_code"; name of an intrinsic in responses */
+    /* name without the scope, such as "http.status_code"; for an intrinsic: its name in
+     * responses */
     const char *name;
     const char *label; /* name with the scope, such as "span.http.status_code" */
     size_t name_len;
@@ -292,9 +293,9 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
 /* Frees the regular expressions of a query and their caches. Accepts a zeroed query. */
 void br_traceql_release(struct br_traceql *query);
 
-/* Adds an attribute whose values are read from each span, like select(). `text` is written as in
- * a query: "span.http.method". Stores the attribute's index in `*ret`. Returns the same errors
- * as br_traceql_parse. */
+/* Adds an attribute whose values are read from each span, as the stage select() does. `text` is
+ * written as in a query: "span.http.method". Stores the attribute's index in `*ret`. Returns the
+ * same errors as br_traceql_parse. */
 int br_traceql_select(struct br_traceql *query, const char *text, size_t len, uint32_t *ret,
                       struct br_err *err);
 

@@ -11,7 +11,8 @@
 #include "storage/store.h"
 
 /* Limits on open connections that are idle between queries, and on the bytes of stacks that
- * these connections cache. Above either limit, connections to the oldest partitions are closed. */
+ * these connections cache. If either limit is exceeded, connections to the oldest partitions are
+ * closed. */
 #define BR_STORE_IDLE_MAX 32
 #define BR_STORE_IDLE_BYTES (64u << 20)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Saves partitions of a store to one file, and unpacks such a file elsewhere. The file is a tar
- * archive (POSIX ustar) of their databases.
+ * archive (POSIX ustar) that contains the databases of the partitions.
  */
 #pragma once
 

@@ -3,7 +3,8 @@
  * Manages connections to the database of one partition, with their prepared statements.
  * docs/decisions/store.md describes the tables and the reasons for them.
  *
- * SQLite allocates through br_malloc (br_sql_setup), so its memory is counted.
+ * SQLite allocates through br_malloc (br_sql_setup), so SQLite's memory is counted like the rest of
+ * Braid's memory.
  */
 #pragma once
 
@@ -118,9 +119,9 @@ sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id);
  * NULL. */
 int br_sql_run(struct br_sql *sql, sqlite3_stmt *statement, struct br_err *err);
 
-/* Advances a statement to its next row. Returns true if there is such a row. Otherwise resets
- * the statement, sets `*rc` and returns false: `*rc` is 0 at the end of the rows, or a code of
- * br_sql_fail. `statement` may be NULL. */
+/* Advances a statement to its next row. Returns true if there is such a row. If there is no such
+ * row, resets the statement, sets `*rc` and returns false: `*rc` is 0 at the end of the rows, or a
+ * code of br_sql_fail. `statement` may be NULL. */
 bool br_sql_row(struct br_sql *sql, sqlite3_stmt *statement, int *rc, struct br_err *err);
 
 /* Returns the code for the last error of SQLite, and writes the error's message to `err`:

@@ -2,7 +2,7 @@
 /*
  * The embedded store: the spans and samples of the last hours in a directory, with one SQLite
  * database for each partition (a range of arrival times). A partition that is full or old is
- * sealed; the oldest one is deleted when the directory exceeds its limits.
+ * sealed; the oldest partition is deleted when the directory exceeds its limits.
  *
  * One thread writes at a time. Any number of threads read, each with its own br_store_query.
  * Readers and the writer never wait for each other (SQLite's WAL).

@@ -96,9 +96,9 @@ bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from
 int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err);
 
-/* Returns true if a block of the partition can have this number: blocks are numbered
- * consecutively, and none is empty. Otherwise the partition is damaged, and the function returns
- * false. `*rc` is then an error code, or 0 if the query continues without the partition. */
+/* Returns true if a block of the partition can have this number: blocks are numbered consecutively,
+ * and none is empty. If the number is not possible, the partition is damaged, and the function
+ * returns false. `*rc` is then an error code, or 0 if the query continues without the partition. */
 bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,
                          int *rc, struct br_err *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compresses and decompresses bodies (HTTP content codings). Every decoder stops at the caller's
- * limit and never writes more than that.
+ * limit for the decoded size, and never writes more bytes.
  *
  * | coding | format |
  * |---|---|
@@ -10,9 +10,9 @@
  * | zstd | RFC 8878; several frames; window of at most 16 MiB if the size is not stated |
  * | snappy | see br_snappy_size; decoded only |
  *
- * The decoded size that a sender states is a hint. The first output buffer has that size, or the
- * largest size to which the input can decode if that is less. A buffer that is too small is
- * doubled, up to the limit.
+ * The decoded size that a sender states is a hint. The first output buffer has the size that the
+ * sender states, or the largest size to which the input can decode if that is less. A buffer that
+ * is too small is doubled, up to the limit.
  *
  * Each gzip member, deflate stream and zstd frame is decoded in one call. libdeflate, three times
  * as fast as zlib, cannot continue after its buffer is full. zstd needs no window besides its
@@ -22,8 +22,9 @@
  * of content is copied when it is enlarged.
  *
  * The default level is 1. Level 1 of gzip and deflate uses ISA-L, other levels libdeflate. The
- * table shows MB/s of payload, and the compressed size as a fraction of the payload. The figures
- * were measured with export requests of 200 spans, ten per body, on one core of a 2-core machine:
+ * table shows MB/s of payload, and the compressed size as a fraction of the payload. The figures in
+ * the table were measured with export requests of 200 spans, ten per body, on one core of a 2-core
+ * machine:
  *
  *     gzip 1  3469 MB/s  9.2 %  (libdeflate: 760 MB/s, 8.6 %)
  *     gzip 2   480 MB/s  8.5 %
@@ -95,9 +96,10 @@ int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
 
 /*
  * These functions decode Snappy like the Collector. A body that begins with the stream identifier
- * is a stream of chunks (framing_format.txt). Any other body is a block (format_description.txt).
- * The documents framing_format.txt and format_description.txt are in github.com/google/snappy.
- * Clients use Content-Encoding `snappy` for streams and for blocks.
+ * is a stream of chunks (framing_format.txt). A body that does not begin with the stream identifier
+ * is a block (format_description.txt). The documents framing_format.txt and format_description.txt
+ * are in github.com/google/snappy. Clients use Content-Encoding `snappy` for streams and for
+ * blocks.
  */
 
 /* Stores the decoded size that a body states in `*ret`; this size is at most 32 times `len`.

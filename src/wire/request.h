@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request to a server, over HTTP/1.1, HTTP/2 or gRPC, and the handler that answers it.
+ * Defines a request to a server, over HTTP/1.1, HTTP/2 or gRPC, and the handler that answers it.
  *
  * A request goes through these calls:
  * - `begin`: called when the headers have been received. The handler may reply already, for
@@ -8,14 +8,14 @@
  * - `body`: called when the whole body has been received, or has failed.
  * - br_request_reply: called by the handler once, at any later time.
  *
- * If the client disconnects before the reply, `gone` is called instead. The handler must not reply
- * then, and the request is freed when `gone` returns.
+ * If the client disconnects before the reply, `gone` is called instead. After `gone` is called, the
+ * handler must not reply, and the request is freed when `gone` returns.
  *
  * A reply can be streamed (response->stream, HTTP only). br_request_reply then sends the head, each
  * br_request_write sends a part of the body, and br_request_end ends the body. br_request_break
- * ends an incomplete body. Until the body ends, `gone` may be called. Over HTTP/1.1 a client that
- * only closes its side also counts as gone, because clients that read a stream do not close their
- * side.
+ * ends an incomplete body. Until the body of a streamed reply ends, `gone` may be called. Over
+ * HTTP/1.1 a client that only closes its side also counts as gone, because clients that read a
+ * stream do not close their side.
  */
 #pragma once
 

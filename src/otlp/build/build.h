@@ -4,17 +4,17 @@
  * builder. The format is that of opentelemetry/proto/profiles/v1development/profiles.proto, with
  * the field numbers of version 1.10.
  *
- * Dictionary entries are interned: equal entries get the same index. Index 0 is the empty entry of
- * its table and means "none". Messages are opened from the outside in (resource, scope, profile,
- * samples). Opening a message closes the open messages at its level and below. The result is always
- * valid: strings become UTF-8 (invalid sequences are replaced by U+FFFD), indices come from the
- * builder, and ids have the right lengths.
+ * Dictionary entries are interned: equal entries get the same index. Index 0 of each table is the
+ * empty entry, which means "none". Messages are opened from the outside in (resource, scope,
+ * profile, samples). Opening a message closes the open messages at the same level and inside it.
+ * The result is always valid: strings become UTF-8 (invalid sequences are replaced by U+FFFD),
+ * indices come from the builder, and ids have the right lengths.
  *
  * The first error is kept: BR_EFULL if max_bytes would be exceeded, BR_ENOMEM, or BR_EINVAL for a
  * wrong call. A wrong call uses an index that the builder did not return, or opens a message
- * outside its parent. After an error nothing is added, indices are 0, and br_build_take returns the
- * error. A converter therefore need not check each call, but must check br_build_rc in its outer
- * loops.
+ * outside its parent. After an error nothing more is added, returned indices are 0, and
+ * br_build_take returns the error. A converter therefore need not check each call, but must check
+ * br_build_rc in its outer loops.
  */
 #pragma once
 

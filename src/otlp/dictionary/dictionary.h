@@ -9,8 +9,9 @@
  * in entry 0.
  *
  * A merged or split dictionary is built from the samples: a sample refers to its stack, the stack
- * to its locations, and so on down to the strings. Each entry is copied when it is first reached,
- * unless the result contains an equal entry. The result contains no unused entries.
+ * to its locations, and so on down to the strings. Each dictionary entry is copied to the result
+ * when it is first reached, unless the result contains an equal entry. The merged or split
+ * dictionary contains no unused entries.
  *
  * Profiles keep their fields and the order of their samples. Entries are decoded and written in one
  * canonical form, so that equal entries have equal bytes. Most senders repeat the same tables:
@@ -63,8 +64,8 @@ struct br_dictionary_view {
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
-/* Indexes only some tables: `tables` has a bit 1 << BR_TABLE_... for each. The other tables of
- * `ret` are empty. Returns the same errors as br_dictionary_index. */
+/* Indexes only some tables: `tables` has a bit 1 << BR_TABLE_... for each table to index. The other
+ * tables of `ret` are empty. Returns the same errors as br_dictionary_index. */
 int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
@@ -146,9 +147,9 @@ int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_b
  * uses key_strindex or string_value_strindex, at any depth. Returns false for traces. */
 bool br_item_has_references(const struct br_item *item);
 
-/* Replaces the references that br_item_has_references finds by the strings, in the item's parts.
- * Does nothing if the item has no references. Exporters use this function for backends that may
- * not resolve references. The dictionary keeps its entries and their indices.
+/* Replaces the references that br_item_has_references finds in the item's parts by the strings.
+ * Does nothing if the item has no references. Exporters use this function for backends that may not
+ * resolve references. The dictionary keeps its entries and their indices.
  *
  * Returns 0, BR_ENOMEM, BR_EFULL if a part would exceed BR_BUF_MAX, or BR_EINVAL if the item is
  * malformed. On failure the item is valid, with some of the references replaced. */

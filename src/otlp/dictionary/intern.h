@@ -5,8 +5,8 @@
  *
  * Entries are stored as on the wire (tag, length, body, one after the other), so that a finished
  * table is copied as a whole. The body of a new entry is written directly after the last entry, and
- * is added only if it differs from all entries. The hash has a random seed, so that a client cannot
- * choose input that collides. Entry 0 is the empty entry.
+ * is added only if it differs from all existing entries. The hash has a random seed, so that a
+ * client cannot choose entries whose hashes collide. Entry 0 of each table is the empty entry.
  */
 #pragma once
 
@@ -25,14 +25,14 @@ struct br_budget {
     bool moves;
 };
 
-/* Returns the size in bytes to which an array that has `had` bytes may grow. */
+/* Returns the size in bytes to which an array that has `had` bytes may grow within the budget. */
 static inline size_t br_budget_most(const struct br_budget *budget, size_t had)
 {
     return budget->max - budget->used + (budget->moves ? 0 : had);
 }
 
-/* Returns the size in bytes to which an array that has `had` bytes may grow with br_realloc,
- * which remaps a large array instead of copying it. */
+/* Returns the size in bytes to which an array that has `had` bytes may grow within the budget with
+ * br_realloc. That function remaps a large array instead of copying it. */
 static inline size_t br_budget_resized(const struct br_budget *budget, size_t had)
 {
     return had >= BR_MEM_MAPPED ? budget->max - budget->used + had : br_budget_most(budget, had);
@@ -85,8 +85,8 @@ void br_intern_release(struct br_intern *intern, struct br_budget *budget);
 /* Removes all entries of a table except entry 0. Keeps the memory for reuse. */
 void br_intern_clear(struct br_intern *intern);
 
-/* Frees the memory of a table except the bytes of its entries, which can still be copied.
- * Afterwards only br_intern_release may be called. */
+/* Frees the memory of a table except the bytes of its entries, which can still be copied. After
+ * br_intern_strip, only br_intern_release may be called. */
 void br_intern_strip(struct br_intern *intern, struct br_budget *budget);
 
 /* Returns the number of bytes that br_intern_strip frees. */

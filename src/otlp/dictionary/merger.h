@@ -4,8 +4,8 @@
  * construction, the source whose entries are copied into it, and the output that refers to it. This
  * header is private to src/otlp.
  *
- * The first error is kept in `rc`. After an error the functions may still be called but have no
- * useful effect. The caller checks `rc` at the end and restores the previous state with
+ * The first error is kept in `rc`. After an error the merger's functions may still be called but
+ * have no useful effect. The caller checks `rc` at the end and restores the previous state with
  * br_merger_restore.
  */
 #pragma once
@@ -127,8 +127,8 @@ int br_merger_begin(struct br_merge *merge);
 
 void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret);
 
-/* Restores the state at the mark and clears `rc`. Afterwards the maps of the source are invalid:
- * the caller must call br_source_reset_maps or br_source_forget. */
+/* Restores the state at the mark and clears `rc`. After br_merger_restore, the maps of the source
+ * are invalid: the caller must call br_source_reset_maps or br_source_forget. */
 void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark);
 
 /* Empties the merger, also after an error. Keeps the memory for reuse, unless it is large. */

@@ -66,10 +66,10 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  * in JSON the fields come in any order. The first pass reads the text and writes notes in the order
  * of the text. The second pass reads the notes from end to start and writes the message from end to
  * start. Each length is thus known when it is written, and no written byte is moved. Both passes
- * are linear at any depth.
+ * take linear time at any nesting depth.
  *
- * A note ends with its length, because it is read from its end. A number is a varint with its bytes
- * reversed.
+ * A note ends with its length, because it is read from its end. A number in a note is a varint with
+ * its bytes reversed.
  *
  *     scalar      its bits, folded so that small values are short
  *     string      up to BR_JSON_NOTE_SHORT bytes: the bytes, then their number * 4
@@ -87,7 +87,8 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  */
 
 #define BR_JSON_NOTE_SHORT 4u
-/* added to the index of a field in a member's note: earlier members with the field do not count */
+/* added to the index of a field in a member's note if earlier members with this field do not
+ * count */
 #define BR_JSON_NOTE_ABSENT 128u
 
 struct br_json_notes {
@@ -95,8 +96,8 @@ struct br_json_notes {
     size_t max;         /* maximum number of bytes of notes in `buf` */
 };
 
-/* The functions br_json_note_number to br_json_note_string append a part of a note. They return 0,
- * BR_EFULL (more than `max` bytes) or BR_ENOMEM. */
+/* The functions br_json_note_number to br_json_note_string append a part of a note. These functions
+ * return 0, BR_EFULL (more than `max` bytes) or BR_ENOMEM. */
 int br_json_note_number(struct br_json_notes *notes, uint64_t value);
 int br_json_note_byte(struct br_json_notes *notes, unsigned value);
 int br_json_note_bytes(struct br_json_notes *notes, const void *data, size_t len);

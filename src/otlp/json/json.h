@@ -6,11 +6,11 @@
  *
  * - Ids are written in hex (upper or lower case is accepted when read); other bytes are written in
  *   base64.
- * - Enums are numbers (names are accepted when read).
- * - 64-bit integers are strings (numbers are accepted when read).
- * - Names are lowerCamelCase (names as in the schema are accepted when read, like in the
- *   Collector).
- * - Unknown names are ignored; null means absent.
+ * - Enums are written as numbers (names are accepted when read).
+ * - 64-bit integers are written as strings (numbers are accepted when read).
+ * - Field names are written in lowerCamelCase (names as in the schema are accepted when read, as in
+ *   the Collector).
+ * - When JSON is read, unknown field names are ignored, and null means that the field is absent.
  */
 #pragma once
 

@@ -63,8 +63,9 @@ int br_json_scan_value(struct br_json_scan *scan, struct br_json_token *ret);
 /* Enters an object or array: moves past its opening bracket. */
 int br_json_scan_enter(struct br_json_scan *scan);
 
-/* Sets `*ret` and skips the comma if another element of the object or array follows. Otherwise
- * clears `*ret` and skips the closing bracket `close`. `first` is true before the first element. */
+/* Sets `*ret` and skips the comma if another element of the object or array follows. If no element
+ * follows, clears `*ret` and skips the closing bracket `close`. `first` is true before the first
+ * element. */
 int br_json_scan_more(struct br_json_scan *scan, char close, bool first, bool *ret);
 
 /* Reads the name of an object's member and the colon after the name. */

@@ -314,7 +314,7 @@ BR_HOT bool br_walk_reference(struct br_walker *walker, uint64_t index)
 }
 
 /* Checks that replacing all references by strings would not exceed the limits for a request of
- * `len` bytes. Requires a walk in which all indices were valid. */
+ * `len` bytes. Must be called after a walk in which all indices were valid. */
 bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len);
 
 /* Returns true if every index that the walk recorded is inside its table. Index 0 is accepted even

@@ -33,9 +33,9 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 
 /* Limits for the parts, dictionary entries and listed spans of a request. A request may have
  * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size. The limits for
- * entries and spans have the same form. The limits ensure that the memory for a request is at
- * most a few times its size. A request above a limit is rejected; useful data does not reach the
- * limits. */
+ * entries and spans are computed in the same way. The limits ensure that the memory for a request
+ * is at most a few times its size. A request above a limit is rejected; useful data does not reach
+ * the limits. */
 #define BR_WALK_PARTS 4096
 #define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
@@ -51,10 +51,10 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_INLINE_BYTES (1u << 20)
 
 /* A memo of dictionary tables that a walk has found valid. If the table of the next dictionary
- * begins with the same bytes, these bytes are not checked again. Requests of senders that repeat
- * their tables are walked several times faster. For each table, the memo keeps a reference to at
- * most one buffer, which has at most BR_WALK_MEMO_MAX bytes. The caller initialises a memo with
- * zeros, and uses it only with one set of options. */
+ * begins with the same bytes, these bytes are not checked again. With a memo, requests of senders
+ * that repeat their tables are walked several times faster. For each table, the memo keeps a
+ * reference to at most one buffer, which has at most BR_WALK_MEMO_MAX bytes. The caller initialises
+ * a memo with zeros, and uses it only with one set of options. */
 #define BR_WALK_MEMO_MAX (256u << 10)
 struct br_walk_memo {
     struct {
@@ -62,7 +62,8 @@ struct br_walk_memo {
         const uint8_t *data;
         size_t len;
         uint32_t count; /* number of entries of the table */
-        /* for each table, by its field number: largest index from this table into that table */
+        /* indexed by the field number of another table: largest index into that table that this
+         * table contains */
         uint64_t largest[8];
         /* number of references in attributes; upper bound of the bytes of the longest string */
         uint64_t n_references, longest;

@@ -7,18 +7,20 @@
  * to two profiles. Dictionary entries are passed to the builder immediately.
  *
  * There are three modes:
- * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. Samples with
- *   equal stack and labels are folded into one sample with the sum of their values. This mode omits
- *   threads, times, and samples whose stack is missing from the recording.
- * - With keeps_times, recordings of Pyroscope clients also keep threads and times for the
- *   processor join, which removes them later. Samples with equal stack, labels and thread become
- *   one sample with lists of times and values.
- * - All other recordings keep all samples, threads and times. Each event becomes a sample with its
- *   time and the attributes `thread.name` and `thread.id`, so that a join can find the span that
- *   was open at that time. `thread.id` is Java's thread number, which OpenTelemetry's Java agent
- *   writes to spans as well.
+ * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. In this first
+ *   mode, samples with equal stack and labels are folded into one sample with the sum of their
+ *   values. The first mode omits threads, times, and samples whose stack is missing from the
+ *   recording.
+ * - With keeps_times, recordings of Pyroscope clients also keep threads and times for the processor
+ *   join, which removes them later. In this second mode, samples with equal stack, labels and
+ *   thread become one sample with lists of times and values.
+ * - All other recordings keep all samples, threads and times. In this third mode, each event
+ *   becomes a sample with its time and the attributes `thread.name` and `thread.id`. A join can
+ *   then find the span that was open at that time. `thread.id` is Java's thread number, which
+ *   OpenTelemetry's Java agent writes to spans as well.
  *
- * Source: jfr-parser 0.18, pprof/. This code differs where jfr-parser misinterprets recordings:
+ * Source: jfr-parser 0.18, pprof/. This code differs from jfr-parser where jfr-parser misinterprets
+ * recordings:
  * - The number of samples in a profiler.WallClockSample applies only to that event.
  * - IDs of stack traces are valid only within their chunk.
  * - Durations are in the ticks of the chunk header.
@@ -113,8 +115,8 @@ uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* Kinds of profiles, in the order in which they are written. All but BR_JFR_CPU_TIME are known
- * to jfr-parser. */
+/* Kinds of profiles, in the order in which they are written. jfr-parser knows all of these kinds
+ * except BR_JFR_CPU_TIME. */
 enum br_jfr_kind {
     BR_JFR_CPU,
     BR_JFR_CPU_TIME, /* CPU time from events of the type jdk.CPUTimeSample */
@@ -129,8 +131,8 @@ enum br_jfr_kind {
     BR_JFR_N_KINDS
 };
 
-/* Properties of a sample by which samples are grouped or folded. Samples with equal properties
- * belong together. */
+/* Properties of a sample by which samples are grouped or folded. Samples with equal properties form
+ * one group, or are folded into one sample. */
 struct br_jfr_key {
     uint32_t stack;  /* index of the stack in the builder */
     uint32_t tags;   /* index into br_jfr_samples.tags; 0: none */
@@ -201,7 +203,7 @@ int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold);
 void br_jfr_samples_release(struct br_jfr_samples *samples);
 
 /* Returns in `ret` the index of `tags` in `samples->tags`; 0 if all fields of `tags` are 0. Adds
- * the tags if necessary. Returns 0 or BR_ENOMEM. */
+ * the tags if `samples->tags` does not contain them. Returns 0 or BR_ENOMEM. */
 int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret);
 
 /* Adds a sample. If samples are folded, adds the sample's values to those of an equal sample.

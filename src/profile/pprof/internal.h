@@ -3,12 +3,12 @@
  * State of the pprof reader and functions shared by its files. This header is private to
  * src/profile/pprof. Source: github.com/google/pprof/proto/profile.proto.
  *
- * The fields of a pprof may be in any order. So the reader first scans the top level to count and
- * locate all fields, and reads their contents afterwards.
+ * The fields of a pprof may be in any order. The reader of a pprof therefore first scans the top
+ * level to count and locate all fields, and reads their contents afterwards.
  *
- * Many references may point to one long string. So attributes whose values are strings are built
- * once and looked up by the indices of the strings. The text composed from several strings, and the
- * memory of all tables, are limited in proportion to the size of the body.
+ * Many references may point to one long string. Attributes whose values are strings are therefore
+ * built only once, and looked up by the indices of the strings. The text composed from several
+ * strings, and the memory of all tables, are limited in proportion to the size of the body.
  */
 #pragma once
 
@@ -44,7 +44,7 @@ struct br_pprof_ids {
     /* hash table of the larger IDs, at most two thirds full; 0 marks an empty slot; NULL: there
      * are no larger IDs */
     uint64_t *sparse;
-    uint32_t *places; /* for each slot of `sparse`: index of the entry with that ID + 1 */
+    uint32_t *places; /* for each slot of `sparse`: the index, plus 1, of the entry with that ID */
     uint32_t n_entries, n_sparse;
     uint64_t factor;
 };
@@ -52,7 +52,7 @@ struct br_pprof_ids {
 struct br_pprof_string {
     /* offset of the string from the beginning of the pprof, and its length, in bytes */
     uint32_t at, len;
-    uint32_t index; /* index of the string in the builder + 1; 0: not added yet */
+    uint32_t index; /* index, plus 1, of the string in the builder; 0: not added yet */
 };
 
 struct br_pprof_label {
@@ -193,8 +193,8 @@ static inline size_t br_pprof_available(const struct br_pprof *pprof)
     return used < pprof->max_bytes ? pprof->max_bytes - used : 0;
 }
 
-/* Returns true if more than `more` bytes of memory are available. Otherwise sets `pprof->full`
- * and returns false. */
+/* Returns true if more than `more` bytes of memory are available. If fewer are available, sets
+ * `pprof->full` and returns false. */
 static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 {
     if (__builtin_expect(more < br_pprof_available(pprof), 1))
@@ -244,7 +244,7 @@ uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const 
 const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, const char *what,
                                       size_t *ret_len);
 
-/* Returns the index of the entry with this ID + 1, or 0 if the ID is unknown. */
+/* Returns the index, plus 1, of the entry with this ID, or 0 if the ID is unknown. */
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id);
 static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t id)
 {

@@ -3,15 +3,16 @@
  * Writes OTLP profiles as pprofs (proto/pprof/profile.proto), one at a time.
  *
  * Consecutive Profiles of a scope whose samples have the same stacks, attributes and links in the
- * same order form one pprof, with one sample type for each Profile. All other Profiles become
- * separate pprofs. Table entries are written only if a sample refers to them. Attributes that
- * br_profile_read created for pprof fields become those fields again. A link becomes the labels
- * span_id and trace_id , which replace other labels with these names.
+ * same order form one pprof, with one sample type for each Profile. A Profile whose samples differ
+ * from those of its neighbours becomes a separate pprof. Table entries are written only if a sample
+ * refers to them. Attributes that br_profile_read created for pprof fields become those fields
+ * again. A link becomes the labels span_id and trace_id , which replace other labels with these
+ * names.
  *
- * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. All other profiles are
- * written as if a Pyroscope SDK had sent pprof:
+ * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. Profiles that did not
+ * come from a Pyroscope client are written as if a Pyroscope SDK had sent them as pprof:
  * - The name of the profile type (`__name__`) is determined by br_pyroscope_name.
- * - "samples/count" with a CPU period becomes "cpu/nanoseconds".
+ * - The sample type "samples/count" with a CPU period becomes "cpu/nanoseconds".
  * - A missing period type is derived from the sample types.
  * - In sample types, characters that a query cannot contain are replaced.
  *
@@ -25,8 +26,8 @@
 
 #define BR_PPROF_TYPES_MAX 16
 
-/* A finished pprof. It is valid until the callback returns; the callback may keep a reference to
- * `buf`. */
+/* A finished pprof. The struct is valid until the callback returns; the callback may keep a
+ * reference to `buf`. */
 struct br_pprof_out {
     struct br_buf *buf;                    /* the encoded pprof, uncompressed */
     struct br_entry resource;              /* encoded Resource message */

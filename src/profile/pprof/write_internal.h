@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of the pprof that is being written. Entries of the OTLP dictionary are added at their
- * first use. A pprof consists of sections, which are concatenated at the end. A mark records the ID
- * that a dictionary entry has in a pprof, and the number of that pprof. Marks of earlier pprofs are
- * thus ignored and need not be cleared.
+ * The tables of the pprof that is being written. Entries of the OTLP dictionary are added to the
+ * pprof at their first use. A pprof consists of sections, which are concatenated at the end. A mark
+ * records the ID that a dictionary entry has in a pprof, and the number of that pprof. Marks of
+ * earlier pprofs are thus ignored and need not be cleared.
  *
  * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. This header is private to
  * src/profile/pprof/write*.c.
@@ -322,6 +322,7 @@ void br_pprof_head_make(struct br_pprof_head *head, const struct br_pprof_tables
                         const struct br_pprof_scope *scope, const struct br_pprof_profile *profile,
                         uint32_t count);
 
-/* Writes the head, with the time moved by `later_ns`. Stores the time and its offset in `out`. */
+/* Writes the head of a pprof, with the time moved by `later_ns` nanoseconds. Stores the time and
+ * its offset in `out`. */
 void br_pprof_head_write(const struct br_pprof_head *head, struct br_pprof_tables *tables,
                          uint64_t later_ns, struct br_pprof_out *out);
