@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decides which Host headers a server accepts. Checking these headers protects against DNS
+ * Decides which Host headers a server accepts. Checking Host headers protects against DNS
  * rebinding. In a DNS rebinding attack, a web page makes its domain resolve to an address that only
  * the browser can reach. The browser then lets the page read from that address as from the page's
  * own origin. The browser sends the page's domain in Host (:authority), and the page cannot change

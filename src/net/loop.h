@@ -87,11 +87,11 @@ void br_loop_command(struct br_loop *loop, struct br_message *message);
  * refer to servers, so br_loop_read_mail must be called before the servers are freed. */
 void br_loop_read_mail(struct br_loop *loop);
 
-/* Limits the memory of incomplete requests in this loop to about `bytes`, the mark. 0: no limit.
- * Above the mark, connections that buffer more than their share are not read. A large connection
- * buffers more than BR_HELD_SMALL. The share is the mark less the bytes that small connections
- * buffer, divided by the number of large connections. One large connection at a time is read
- * nevertheless, in rotation, because memory is freed only when a request completes. Small
+/* Limits the memory of incomplete requests in this loop to about `bytes`, which is called the mark;
+ * 0: no limit. Above the mark, connections that buffer more than their share are not read. A large
+ * connection buffers more than BR_HELD_SMALL. The share is the mark less the bytes that small
+ * connections buffer, divided by the number of large connections. One large connection at a time is
+ * read nevertheless, in rotation, because memory is freed only when a request completes. Small
  * connections are never paused, and data that is already in a pipeline does not count towards the
  * mark. */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);

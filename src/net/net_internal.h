@@ -13,10 +13,10 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
-/* bytes that all server streams together read per loop iteration; only the last read may exceed
- * this limit */
+/* maximum number of bytes that all server streams together read per loop iteration; only the last
+ * read may exceed this limit */
 #define BR_ITERATION_READ_MAX (1u << 20)
-/* bytes of unsent output above which a server stops reading from the client */
+/* number of bytes of unsent output above which a server stops reading from the client */
 #define BR_OUT_MAX (256u << 10)
 
 struct br_stream;
@@ -95,14 +95,16 @@ struct br_loop {
     unsigned n_unread;
     struct br_list slow_senders; /* readable server streams that send a request in small pieces */
     unsigned n_slow_senders;
-    size_t read_bytes; /* bytes that server streams have read in this iteration */
+    size_t read_bytes; /* number of bytes that server streams have read in this iteration */
     struct br_timer rotation;
     /* number of ticks of loop->rotation since `active` became the active stream */
     unsigned active_ticks;
-    size_t active_bytes; /* bytes that `active` has read since the last tick */
+    size_t active_bytes; /* number of bytes that `active` has read since the last tick */
     size_t mark;         /* upper limit for `held`, in bytes; see br_loop_set_mark */
-    size_t held;         /* bytes that the unfinished requests of all server streams buffer */
-    /* bytes of `held` that belong to streams which buffer more than BR_HELD_SMALL */
+    /* number of bytes that the unfinished requests of all server streams buffer */
+    size_t held;
+    /* number of those bytes in `held` that belong to streams which buffer more than
+     * BR_HELD_SMALL */
     size_t held_large;
     unsigned n_large; /* number of streams that buffer more than BR_HELD_SMALL */
     double *n_pauses;
@@ -148,10 +150,10 @@ struct br_stream {
     struct br_list pause;  /* entry in loop->paused */
     struct br_list unread; /* entry in loop->unread, or in loop->slow_senders if `sends_slowly` */
     bool sends_slowly;
-    /* consecutive reads of less than SMALL_READ bytes in the middle of a request */
+    /* number of consecutive reads of less than SMALL_READ bytes in the middle of a request */
     unsigned n_small_reads;
-    /* bytes that unfinished requests of this stream buffer, as far as they are included in
-     * loop->held */
+    /* number of bytes that unfinished requests of this stream buffer, as far as they are included
+     * in loop->held */
     size_t held;
     uint8_t first[24];
     unsigned n_first;

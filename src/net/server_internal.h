@@ -136,7 +136,8 @@ struct br_peer {
     /* time, by uv_hrtime, of the last request, or of accepting the connection if it had no
      * request; 0 if the server has no connection limit */
     uint64_t since_ns;
-    uint64_t used_ms; /* last time, by uv_now, at which a request arrived or was in progress */
+    /* last time, in milliseconds by uv_now, at which a request arrived or was in progress */
+    uint64_t used_ms;
     /* time at which the PING was sent that is not answered yet; 0: no PING is unanswered */
     uint64_t pinged_ms;
     /* time at which the graceful shutdown of the connection began (GOAWAY); 0: not begun */

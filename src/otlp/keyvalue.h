@@ -34,8 +34,8 @@ struct br_any {
     uint64_t number;     /* for the types BOOL, INT and DOUBLE: the bits of the value */
     const uint8_t *data; /* for the types STRING, LIST, MAP and BYTES: the content */
     size_t len;
-    /* for the type EMPTY: the index of a string in the string table (string_value_strindex); 0:
-     * none */
+    /* for the type EMPTY: the index of a string in the string table (string_value_strindex); 0: the
+     * value does not refer to a string */
     uint64_t reference;
 };
 
@@ -52,8 +52,9 @@ struct br_value br_value_last(struct br_value value);
 struct br_keyvalue {
     const uint8_t *key; /* KeyValue: the key, if it is present as text */
     size_t key_len;
-    uint64_t key_index; /* index of the key in the string table; 0: none */
-    uint64_t unit;      /* KeyValueAndUnit: index of the unit in the string table */
+    /* index of the key in the string table; 0: the key does not refer to a string */
+    uint64_t key_index;
+    uint64_t unit; /* KeyValueAndUnit: index of the unit in the string table */
     struct br_value value;
     /* the message contains several values that are not empty; `value` is the last of them */
     bool several;

@@ -4,7 +4,7 @@
  * was sampled: a threshold (th) and, if the trace id is not random, explicit randomness (rv).
  * Threshold and randomness are in hex.
  *
- * Sources: W3C Trace Context, section 3.3;
+ * The format is defined in W3C Trace Context, section 3.3, and in
  * opentelemetry.io/docs/specs/otel/trace/tracestate-handling.
  */
 #pragma once

@@ -71,7 +71,7 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
 /* The profile type given by the suffix of an application name, for folded text, lines, trie, tree
  * and speedscope. All strings are constants. The readers of these formats multiply counts of "cpu"
  * and "wall" by the sampling period and write nanoseconds. With `sampleRate=0` Pyroscope does not
- * multiply, and stores the type "samples" with the unit "count" under the same name. */
+ * multiply the counts, and stores the type "samples" with the unit "count" under the same name. */
 struct br_app_type {
     const char *name;  /* value of `__name__`: "process_cpu", "wall", "memory" ... */
     const char *type;  /* value of br_profile_source.type: "cpu", "wall", "alloc_space" ... */

@@ -69,7 +69,8 @@ enum br_profile_format {
 
 /* Properties of one sample type, sent by a Pyroscope client in "sample_type_config". */
 struct br_sample_type {
-    const char *type, *units, *display_name, *aggregation; /* NULL: the client did not send it */
+    /* NULL: the client did not send this property */
+    const char *type, *units, *display_name, *aggregation;
     bool cumulative, sampled;
 };
 
@@ -112,8 +113,10 @@ struct br_profile_source {
     /* start and end in ns since 1970, used if the profile contains no times */
     uint64_t start_ns, end_ns;
     double sample_rate; /* sampling rate in Hz, for formats that count samples; 0: 100 Hz */
-    const char *type;   /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
-    const char *units;  /* text formats: unit of the values; NULL: derived from the type */
+    /* text formats: type of the profile ("cpu", "wall", "alloc_objects" ...); NULL: "cpu" */
+    const char *type;
+    /* text formats: unit of the values; NULL: the unit is derived from the type */
+    const char *units;
     /* JFR with from_pyroscope: keep the time and thread of each sample for the processor join;
      * otherwise samples with equal stack and labels are merged */
     bool keeps_times;
@@ -129,8 +132,9 @@ struct br_profile_source {
     /* pprof: no other source provides metadata; in a profile without a duration, the counters of
      * the Go runtime are treated as totals since the process began */
     bool from_file;
-    /* pprof: from a Datadog profiler, which uses other names of sample types. Most values of a
-     * sample are 0; a sample is written only for the types for which its value is not 0 */
+    /* pprof: the profile is from a Datadog profiler, which uses other names of sample types.
+     * Most values of a sample are 0; a sample is written only for the types for which its value
+     * is not 0 */
     bool datadog;
     /* Errors in a pprof, and truncated JFR chunks, are added here. NULL: errors are not counted. */
     struct br_profile_lost *lost;

@@ -30,7 +30,8 @@ struct br_series_config {
 };
 
 /* Builds the labels of series. A br_series caches the labels of the last Resource and scope for
- * further profiles with the same Resource or scope. Both are recognised by their address. */
+ * further profiles with the same Resource or scope. A Resource or scope is recognised by its
+ * address. */
 struct br_series;
 
 /* Creates a builder of labels. `config` is borrowed and must outlive the builder. Returns NULL

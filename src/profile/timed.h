@@ -17,7 +17,8 @@
 
 /* One type of event, whose samples become one Profile. */
 struct br_timed_type {
-    const char *metric;      /* value of Pyroscope's `__name__`; NULL: derived from the type */
+    /* value of Pyroscope's `__name__`; NULL: the name is derived from the type */
+    const char *metric;
     const char *type, *unit; /* type and unit of the values */
     const char *period_type, *period_unit;
     int64_t period;

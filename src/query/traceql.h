@@ -311,7 +311,7 @@ int br_traceql_filter(const struct br_traceql *query, struct br_span_filter *ret
 
 struct br_traceql_span {
     const struct br_stored_span *row;
-    /* values of the query's attributes for this span; NULL: not read yet */
+    /* values of the query's attributes for this span; NULL: the values have not been read yet */
     struct br_traceql_value *values;
     /* index in the trace of the parent span; BR_TRACEQL_NO_PARENT: the trace does not contain
      * the parent */

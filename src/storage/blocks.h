@@ -61,9 +61,9 @@ uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const
 /* --- Columns (columns.c) ---------------------------------------------------------------------- */
 
 /*
- * The columns of a block: up to BR_BLOCK_SPANS spans that were written together. Queries filter by
- * the columns. Everything else is in the body of the block, as OTLP bytes without the fields that
- * the columns contain: ids, start and end.
+ * The columns of a block: up to BR_BLOCK_SPANS spans that were written together. Queries filter
+ * spans by the columns of a block. Everything else is in the body of the block, as OTLP bytes
+ * without the fields that the columns contain: ids, start and end.
  */
 
 #define BR_BLOCK_SPANS 512u

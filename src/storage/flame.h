@@ -74,10 +74,10 @@ int br_flame_keep_innermost(struct br_flame *flame, const struct br_flame *from,
 /* Computes the total of each node from the self values of the node and its descendants. */
 void br_flame_total(struct br_flame *flame);
 
-/* Shrinks a tree to the `keep` nodes with the largest totals, or to fewer nodes if some totals
- * are equal. Every other node is merged into a child named BR_FLAME_OTHER of its nearest
- * remaining ancestor, so sums stay exact. `*ret_map` receives the new number of each node; the
- * caller frees the map with br_free. Returns 0 or BR_ENOMEM; after BR_ENOMEM the tree is
+/* Shrinks a tree to the `keep` nodes with the largest totals, or to fewer nodes if some totals are
+ * equal. Every other node is merged into a child named BR_FLAME_OTHER. That child belongs to the
+ * node's nearest remaining ancestor, so sums stay exact. `*ret_map` receives the new number of each
+ * node; the caller frees the map with br_free. Returns 0 or BR_ENOMEM; after BR_ENOMEM the tree is
  * unchanged. */
 #define BR_FLAME_OTHER "other"
 int br_flame_prune(struct br_flame *flame, uint32_t keep, uint32_t **ret_map);

@@ -24,9 +24,10 @@
 /* Prefix of the temporary files in which a slice is made (slice.h). */
 #define BR_SLICE_SCRATCH "slice"
 
-/* Totals that a partition stores about itself. `span_from` and `sample_from` are the earliest
- * times of its spans and samples, `span_until` and `sample_until` the latest, in Unix
- * nanoseconds. If the earliest time exceeds the latest, the partition has no spans or samples. */
+/* Totals of a partition, which the partition itself stores. `span_from` and `sample_from` are the
+ * earliest times of the partition's spans and samples, `span_until` and `sample_until` the latest,
+ * in Unix nanoseconds. If the earliest time exceeds the latest, the partition has no spans or
+ * samples. */
 struct br_store_totals {
     int64_t created_ns, written_ns;
     uint64_t secret[2]; /* secret key of the hashes of traces and attributes in the partition */
@@ -139,7 +140,7 @@ struct br_store {
     unsigned n_readers, readers_max;
     /* number of items that lost data because of the limits in storage/chunks.h */
     uint64_t n_shortened;
-    size_t idle_bytes;    /* bytes of the stacks that idle readers cache */
+    size_t idle_bytes;    /* number of bytes of the stacks that idle readers cache */
     struct br_list spare; /* readers that are closed as soon as the lock is released */
     uint32_t last_number;
     struct br_store_writer *writer; /* state of the writing thread; protected by `writing` */
@@ -149,10 +150,10 @@ uint64_t br_store_now_ns(void); /* Returns the wall clock time in Unix nanosecon
 
 /* --- The directory --------------------------------------------------------------------------- */
 
-/* Creates the directory if needed, and locks the directory and its file `lock`. Later calls
- * check that the locked directory and file are still at their paths, and lock the new ones if
- * not. Returns 0; BR_EINVAL if another process holds the lock or the path is too long; BR_EFULL
- * or BR_EIO. */
+/* Creates the directory if needed, and locks the directory and its file `lock`. Later calls check
+ * that the locked directory and file are still at their paths, and otherwise lock the directory and
+ * file that are there now. Returns 0; BR_EINVAL if another process holds the lock or the path is
+ * too long; BR_EFULL or BR_EIO. */
 int br_store_lock_directory(struct br_store *store, struct br_err *err);
 
 /* Releases the locks of the directory and of its file `lock`. */
@@ -207,9 +208,10 @@ bool br_store_partition_check_damage(struct br_store *store, struct br_store_par
 /* Removes a partition from the list if its file was deleted or replaced by another program. */
 void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition);
 
-/* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if its time
- * is before the last write to the newest partition, or later by more than the retention. Ages
- * are then counted from the earlier of the clock's time and that write, and a warning is logged. */
+/* Computes the ages of the loaded partitions from the wall clock. The clock may be wrong if its
+ * time is before the last write to the newest partition, or later by more than the retention. Ages
+ * are then counted from the clock's time or from the time of that write, whichever is earlier, and
+ * a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
 /* Removes all partitions from the list. Must be called when no thread reads or writes any more. */
@@ -242,7 +244,7 @@ bool br_store_partition_is_expired(struct br_store *store,
 /* Releases a reference to a partition. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 
-/* Returns how many connections queries may have open at most. The number follows from the
+/* Returns the maximum number of connections that queries may have open. The number follows from the
  * process's limit on file descriptors. */
 unsigned br_store_readers_max(void);
 

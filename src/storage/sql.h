@@ -77,8 +77,8 @@ struct br_sql {
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];
 };
 
-/* Makes SQLite use our allocator. Must be called before SQLite is first used in the process; later
- * calls do nothing. */
+/* Makes SQLite allocate memory with Braid's allocator. Must be called before SQLite is first used
+ * in the process; later calls do nothing. */
 void br_sql_setup(void);
 
 enum br_sql_open { BR_SQL_READ, BR_SQL_WRITE, BR_SQL_CREATE };
@@ -98,8 +98,8 @@ int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool
 void br_sql_close(struct br_sql *sql);
 
 /* Extends the -shm file to its earlier size if another program truncated it. SQLite maps that file,
- * and reading beyond its end would kill the process; SQLite rebuilds the contents. Must be called
- * before a transaction begins. */
+ * and reading beyond its end would kill the process; SQLite rebuilds the contents of the -shm file.
+ * Must be called before a transaction begins. */
 void br_sql_restore_index(struct br_sql *sql);
 
 /* Checks, on new connections, whether the database at `path` is damaged: reads all of it, checks

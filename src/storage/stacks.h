@@ -10,8 +10,8 @@
 #include "storage/pack.h"
 #include "storage/sql.h"
 
-/* Limits of a partition. A partition that reaches half of a limit is sealed; a write that would
- * exceed a limit is rejected. */
+/* Limits on the stack nodes and functions of a partition. A partition that reaches half of a limit
+ * is sealed; a write that would exceed a limit is rejected. */
 #define BR_STACK_NODES_MAX (4u << 20)
 #define BR_FUNCTIONS_MAX (1u << 20)
 /* maximum number of bytes of all function names and files of a partition together */
@@ -19,8 +19,8 @@
 #define BR_FUNCTION_NAME_MAX                                                                       \
     4096u /* maximum number of bytes of a function name; longer names are cut */
 
-/* Number of entries (nodes or functions) in one pack. The first entry of a pack has a number
- * that is a multiple of this size. A query can therefore read only the packs it needs. */
+/* Number of entries (nodes or functions) in one pack. The number of the first entry of a pack is a
+ * multiple of BR_STACK_PACK_NODES. A query can therefore read only the packs it needs. */
 #define BR_STACK_PACK_NODES 1024u
 #define BR_STACK_PACK_FUNCTIONS 256u
 

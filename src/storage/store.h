@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The embedded store: the spans and samples of the last hours in a directory, with one SQLite
- * database for each partition (a range of arrival times). A partition that is full or old is
- * sealed; the oldest partition is deleted when the directory exceeds its limits.
+ * Implements the embedded store, which keeps the spans and samples of the last hours in a
+ * directory. Each partition, a range of arrival times, has its own SQLite database. A partition
+ * that is full or old is sealed; the oldest partition is deleted when the directory exceeds its
+ * limits.
  *
  * One thread writes at a time. Any number of threads read, each with its own br_store_query.
  * Readers and the writer never wait for each other (SQLite's WAL).
@@ -59,10 +60,10 @@ bool br_store_default_directory(char *ret, size_t size);
  * NULL. */
 void br_store_put(struct br_host *host, struct br_store *store);
 
-/* Opens the directory for this process, and creates it if needed. A damaged partition is renamed
- * to `<name>.damaged` and reported in the log. Does nothing if the store is open already.
- * Returns 0; BR_EINVAL if the path is too long, or if another process uses the directory (the
- * message contains the pid of that process); BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Opens the directory of the store for this process, and creates it if needed. A damaged partition
+ * is renamed to `<name>.damaged` and reported in the log. Does nothing if the store is open
+ * already. Returns 0; BR_EINVAL if the path is too long, or if another process uses the directory
+ * (the message contains the pid of that process); BR_EFULL, BR_EIO or BR_ENOMEM. */
 int br_store_open(struct br_store *store, const struct br_store_config *config,
                   const struct br_log *log, struct br_err *err);
 
@@ -74,8 +75,8 @@ bool br_store_is_open(const struct br_store *store);
 /* Writes items of both signals (traces and profiles) in one transaction. The items must not contain
  * references (br_item_inline_references), and are not changed. If `n_items` is 0, only checks for
  * partitions that are too old. May be called in any thread; waits for other writers. Returns 0 if
- * everything is committed. Otherwise nothing is committed, and the function returns one of these
- * codes, with a message:
+ * everything is committed. After an error nothing is committed, and the function returns one of
+ * these codes, with a message:
  *
  * - BR_EFULL: the disk is full; a retry may succeed
  * - BR_EINVAL: an item cannot be stored
@@ -317,7 +318,7 @@ struct br_stored_samples {
     uint64_t span_id;     /* span id of the samples; 0: the samples have no span */
     uint64_t time_ns;     /* time of the first sample, in Unix nanoseconds */
     /* Number of samples: the value divided by series->per_sample, rounded, and at least 1 unless
-     * the value is 0. If per_sample is unknown, this is the number of stored values */
+     * the value is 0. If per_sample is unknown, `count` is the number of stored values */
     uint64_t count;
     int64_t value;
 };

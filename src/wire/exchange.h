@@ -60,7 +60,8 @@ struct br_exchange {
     /* content-encoding or grpc-encoding of the response, "" if absent. A server may use an
      * encoding that the client did not offer: grpc-go uses the encoding of the request. */
     char response_encoding[32];
-    uint8_t *details; /* grpc-status-details-bin, decoded; NULL if absent; freed after on_done */
+    /* grpc-status-details-bin, decoded; NULL: the response has no details; freed after on_done */
+    uint8_t *details;
     size_t details_len;
     int64_t retry_after_s;          /* seconds from the Retry-After header; -1 if absent */
     char location[BR_LOCATION_MAX]; /* Location of a 3xx response; "" if absent */
@@ -152,7 +153,7 @@ struct br_buf *br_tunnel_take_rest(struct br_conn *conn);
 
 /* --- For src/wire only (exchange.c) ----------------------------------------------------------- */
 
-/* The HTTP/1.1 and HTTP/2 clients share these functions. */
+/* The HTTP/1.1 and HTTP/2 clients share the functions below. */
 
 #define BR_EXCHANGE_RESPONSE_MAX (4u << 20) /* default of max_response, in bytes */
 

@@ -43,7 +43,7 @@ struct br_http1_header {
 struct br_http1 {
     /* The following fields are valid from BR_HTTP1_HEAD until the call after BR_HTTP1_DONE. */
     const char *method; /* requests: the method, such as "POST" */
-    /* requests: the target as sent (origin-form), or the path of an absolute-form */
+    /* requests: the target as sent (origin-form), or the path of an absolute-form target */
     const char *target;
     unsigned status; /* responses: the status code */
     unsigned minor;  /* minor version of the message: x in HTTP/1.x */
@@ -98,14 +98,14 @@ const char *br_http1_header(const struct br_http1 *parser, const char *name);
  * determines the framing of the body. */
 
 enum br_http1_state {
-    BR_HTTP1_START,      /* before a message, or in its start line */
-    BR_HTTP1_FIELDS,     /* in the header lines */
-    BR_HTTP1_LENGTH,     /* in a body of known length; `left` bytes remain */
-    BR_HTTP1_UNTIL_EOF,  /* in a response body that ends with the connection */
-    BR_HTTP1_CHUNK_SIZE, /* before or in a chunk size line */
-    BR_HTTP1_CHUNK_DATA, /* in a chunk; `left` bytes remain */
-    BR_HTTP1_CHUNK_END,  /* in the CRLF after a chunk */
-    BR_HTTP1_TRAILERS,   /* in the trailers */
+    BR_HTTP1_START,      /* the parser is before a message, or in its start line */
+    BR_HTTP1_FIELDS,     /* the parser is in the header lines */
+    BR_HTTP1_LENGTH,     /* the parser is in a body of known length; `left` bytes remain */
+    BR_HTTP1_UNTIL_EOF,  /* the parser is in a response body that ends with the connection */
+    BR_HTTP1_CHUNK_SIZE, /* the parser is before or in a chunk size line */
+    BR_HTTP1_CHUNK_DATA, /* the parser is in a chunk; `left` bytes remain */
+    BR_HTTP1_CHUNK_END,  /* the parser is in the CRLF after a chunk */
+    BR_HTTP1_TRAILERS,   /* the parser is in the trailers */
     BR_HTTP1_COMPLETE,   /* BR_HTTP1_DONE must be returned */
     BR_HTTP1_REPORTED,   /* BR_HTTP1_DONE was returned; the next call starts the next message */
     BR_HTTP1_CLOSED,     /* all further input is ignored */
@@ -124,9 +124,9 @@ struct br_http1_impl {
     bool blank;
     unsigned seen;     /* SEEN_ bits of the headers that occurred in the head */
     uint32_t n_fields; /* number of header lines of the head, or of the trailers */
-    /* bytes left for the head, or for the trailers, within BR_HTTP1_HEAD_MAX */
+    /* number of bytes left for the head, or for the trailers, within BR_HTTP1_HEAD_MAX */
     size_t budget;
-    /* bytes left for the chunk extensions of this message, within their limit */
+    /* number of bytes left for the chunk extensions of this message, within their limit */
     size_t ext_budget;
     uint64_t left;             /* number of bytes until the end of the body or chunk */
     struct br_http1_text line; /* the received bytes of a line that is still incomplete */

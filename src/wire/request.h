@@ -62,8 +62,8 @@ struct br_handler {
     void (*body)(struct br_handler *self, struct br_request *request);
     void (*gone)(struct br_handler *self, struct br_request *request);
     /* HTTP/1.1: text of a 400 response to a request whose target is larger than
-     * BR_REQUEST_HEAD_MAX. Set by handlers whose targets contain queries. NULL: respond with 414
-     * (RFC 9110 section 15.5.15). The text is not copied. */
+     * BR_REQUEST_HEAD_MAX. Set by handlers whose targets contain queries. NULL: the server responds
+     * with 414 (RFC 9110 section 15.5.15). The text is not copied. */
     const char *long_target;
 };
 

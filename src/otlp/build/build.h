@@ -77,9 +77,9 @@ int br_build_rc(const struct br_build *build);
 
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len);
 
-/* Each br_build_attribute function adds an attribute to the attribute table: a text, a list of
- * texts, integers with a unit (string index; 0: none), or a boolean. `key` is a string index.
- * Returns the index of the attribute. */
+/* The functions br_build_attribute_text to br_build_attribute_bool each add an attribute to the
+ * attribute table. Its value is a text, a list of texts, integers with a unit (string index; 0:
+ * none), or a boolean. `key` is a string index. Returns the index of the attribute. */
 uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data,
                                  size_t len);
 uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,

@@ -18,7 +18,7 @@ struct br_additions {
     struct br_added *added;    /* position of each new entry in `bytes` */
     uint32_t cap, n_added, cap_added;
     uint32_t count[BR_TABLES]; /* number of entries of each table, existing and new */
-    struct br_index index;     /* index that finds an entry of `added` by table and content */
+    struct br_index index;     /* hash index that finds an entry of `added` by table and content */
     /* BR_ENOMEM or BR_EFULL once an entry could not be added: the additions are then unusable */
     int rc;
 };

@@ -56,7 +56,7 @@ struct br_interned {
 
 struct br_intern_slot {
     uint32_t hash;
-    uint32_t index; /* index of the entry + 1; 0: empty slot */
+    uint32_t index; /* index, plus 1, of the entry; 0: the slot is empty */
 };
 
 struct br_intern {

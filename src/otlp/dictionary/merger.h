@@ -34,10 +34,11 @@ struct br_source_entry {
 struct br_source_table {
     const uint8_t *base; /* points to the tag of the table's first entry */
     struct br_source_entry *entries;
-    uint32_t *map; /* for each entry: merged index + 1; 0: not looked up yet, or not found */
+    /* for each entry: its merged index, plus 1; 0: not looked up yet, or not found */
+    uint32_t *map;
     uint32_t count, cap_entries, cap_map;
     uint32_t
-        /* number of leading entries that keep the merged index, if any, that was recorded for the
+        /* number of leading entries whose merged index, if one was recorded, is kept from the
          * previous dictionary */
         n_kept;
     /* number of leading entries that are contiguous from `base` on, and their total length in
@@ -89,8 +90,8 @@ struct br_merge {
     struct br_budget budget; /* memory limit for the tables, the parts and the output */
     struct br_intern tables[BR_TABLES];
     struct br_source source;
-    struct br_buf *out; /* bytes of the parts; NULL before the first part */
-    uint32_t out_cap;   /* bytes of `out` that count against the budget */
+    struct br_buf *out; /* buffer with the bytes of the parts; NULL before the first part */
+    uint32_t out_cap;   /* number of bytes of `out` that count against the budget */
     /* expected size of the output in bytes, estimated from the previous output */
     uint32_t out_hint;
     struct br_buf *scratch;  /* buffer for messages whose references are replaced by strings */
@@ -99,7 +100,7 @@ struct br_merge {
     uint32_t n_parts, cap_parts;
     uint32_t n_records;
     int rc;
-    bool recalling; /* entries are looked up but not added; see br_merger_recall */
+    bool recalling; /* true: entries are looked up but not added; see br_merger_recall */
     /* while recalling: the current entry refers to an entry that the merged dictionary does not
      * contain */
     bool unknown;
@@ -114,7 +115,7 @@ struct br_merger_mark {
 /* A length-delimited field whose body is being written. */
 struct br_open {
     uint32_t at;       /* offset of the field's tag in `out` */
-    uint32_t reserved; /* bytes reserved for the field's length */
+    uint32_t reserved; /* number of bytes reserved for the field's length */
 };
 
 /* Initialises a zeroed merger; allocates nothing. */
@@ -229,7 +230,7 @@ int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len);
 
-/* Makes room for `len` more bytes of output. Returns the position where the caller writes these
+/* Makes room for `len` more bytes of output. Returns the position where the caller writes the `len`
  * bytes. Returns NULL and sets `rc` on failure. */
 static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
 {

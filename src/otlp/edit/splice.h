@@ -21,7 +21,7 @@ struct br_frame {
     const uint8_t *at, *data, *end; /* tag, start of the body, and end of the body in the source */
     uint32_t field;
     uint32_t out_at;   /* offset of the message's tag in the output */
-    uint32_t reserved; /* bytes reserved for the message's length in the output */
+    uint32_t reserved; /* number of bytes reserved for the message's length in the output */
     bool open;         /* the message's tag and length have been written to the output */
 };
 

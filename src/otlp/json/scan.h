@@ -57,7 +57,8 @@ int br_json_scan_init(struct br_json_scan *scan, const char *text, size_t len, u
 void br_json_scan_rewind(struct br_json_scan *scan);
 
 /* Reads the next value. A scalar is read completely; of an object or array only the type is
- * read. The byte after a number inside brackets is readable. */
+ * read. The byte after a number that is inside brackets is always readable, as br_number_double
+ * requires. */
 int br_json_scan_value(struct br_json_scan *scan, struct br_json_token *ret);
 
 /* Enters an object or array: moves past its opening bracket. */

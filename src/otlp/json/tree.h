@@ -22,12 +22,13 @@
 
 struct br_json_node {
     /* NUMBER: offset of the first byte in the text; STRING: offset of the byte after the opening
-     * quote; ARRAY, OBJECT: index of the last child, 0: none */
+     * quote; ARRAY, OBJECT: index of the last child; 0: there are no children */
     uint32_t at;
     /* NUMBER, STRING: number of bytes in the text; ARRAY: number of elements; OBJECT: number of
      * members */
     uint32_t len;
-    uint32_t prev; /* index of the previous child of the same parent; 0: none */
+    /* index of the previous child of the same parent; 0: there is no previous child */
+    uint32_t prev;
     uint8_t type;
     bool escaped; /* STRING: the text contains escapes */
 };

@@ -23,7 +23,8 @@ struct br_printer {
     /* offset in `out` of the start of the current line */
     size_t line;
     size_t item_size;
-    size_t n_read; /* bytes of the dictionary entries that were read, counted at each lookup */
+    /* number of bytes of the dictionary entries that were read so far, counted at each lookup */
+    size_t n_read;
     bool full;
 };
 

@@ -19,7 +19,7 @@ struct br_walker {
     const char *what;
     /* the error code BR_EINVAL, BR_ETOOBIG or BR_ENOMEM; 0: no error */
     int code;
-    /* position in the request: indices of the current messages; -1: before the first one */
+    /* position in the request: indices of the current messages; -1: before the first message */
     long resource, scope, item, inner;
     bool several_resources; /* the current part has more than one Resource field */
     struct br_buf *merged;  /* buffer of the parts whose Resources were merged; NULL: none */

@@ -51,10 +51,10 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_INLINE_BYTES (1u << 20)
 
 /* A memo of dictionary tables that a walk has found valid. If the table of the next dictionary
- * begins with the same bytes, these bytes are not checked again. With a memo, requests of senders
- * that repeat their tables are walked several times faster. For each table, the memo keeps a
- * reference to at most one buffer, which has at most BR_WALK_MEMO_MAX bytes. The caller initialises
- * a memo with zeros, and uses it only with one set of options. */
+ * begins with the same bytes as the table in the memo, these bytes are not checked again. With a
+ * memo, requests of senders that repeat their tables are walked several times faster. For each
+ * table, the memo keeps a reference to at most one buffer, which has at most BR_WALK_MEMO_MAX
+ * bytes. The caller initialises a memo with zeros, and uses it only with one set of options. */
 #define BR_WALK_MEMO_MAX (256u << 10)
 struct br_walk_memo {
     struct {

@@ -2,9 +2,10 @@
 /*
  * Converts a JFR recording to profiles. This header is private to src/profile/jfr.
  *
- * Each event becomes a sample in the table of its kind. Tables are written at the end, for two
- * reasons: the series label `jfr_event` may be anywhere in the recording, and an event may belong
- * to two profiles. Dictionary entries are passed to the builder immediately.
+ * Each event of a recording becomes a sample, which is added to the table of the event's kind (enum
+ * br_jfr_kind). Tables are written at the end, for two reasons: the series label `jfr_event` may be
+ * anywhere in the recording, and an event may belong to two profiles. Dictionary entries are passed
+ * to the builder immediately.
  *
  * There are three modes:
  * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. In this first
@@ -53,11 +54,12 @@ struct br_jfr_context {
 struct br_jfr_string {
     const uint8_t *text; /* text of the string; NULL: the recording lacks the string */
     uint32_t len;
-    /* index of the string in the builder, if the text is used as a key; 0: not used as a key yet */
+    /* index of the string in the builder, if the text is used as a key; 0: the text has not been
+     * used as a key yet */
     uint32_t key;
 };
 
-/* A label: a key with a value. Many contexts may share one pair. */
+/* A label: a key with a value. Many contexts of labels may share one pair. */
 struct br_jfr_pair {
     uint32_t attribute; /* index of the attribute in the builder */
     enum br_jfr_means {
@@ -80,10 +82,10 @@ struct br_jfr_labels {
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
-    /* `context_of` maps IDs of the snapshot to the index of the context + 1, and `string_of` maps
-     * IDs to the index of the string */
+    /* `context_of` maps IDs of the snapshot to the index, plus 1, of the context, and `string_of`
+     * maps IDs to the index of the string */
     struct br_jfr_ids context_of, string_of;
-    /* maps key << 32 | string to the index in `pairs` + 1 */
+    /* maps `key << 32 | string` to the index, plus 1, in `pairs` */
     struct br_jfr_ids pair_of;
 };
 
@@ -135,8 +137,8 @@ enum br_jfr_kind {
  * one group, or are folded into one sample. */
 struct br_jfr_key {
     uint32_t stack;  /* index of the stack in the builder */
-    uint32_t tags;   /* index into br_jfr_samples.tags; 0: none */
-    uint32_t thread; /* index into br_jfr_samples.threads; 0: none */
+    uint32_t tags;   /* index into br_jfr_samples.tags; 0: the sample has no tags */
+    uint32_t thread; /* index into br_jfr_samples.threads; 0: the sample has no thread */
 };
 
 struct br_jfr_sample {
@@ -162,7 +164,8 @@ struct br_jfr_folded {
 struct br_jfr_tags {
     uint64_t span_id, trace_hi, trace_lo;
     uint32_t span_name; /* index of the span's name in br_jfr_labels.strings */
-    uint32_t context;   /* index into br_jfr_labels.contexts + 1; 0: none */
+    /* index, plus 1, into br_jfr_labels.contexts; 0: the sample has no context */
+    uint32_t context;
 };
 
 struct br_jfr_thread {
@@ -172,8 +175,9 @@ struct br_jfr_thread {
 
 struct br_jfr_table {
     uint32_t count;
-    struct br_jfr_block *first, *last; /* blocks of the samples, if they are not folded */
-    uint64_t time_ns;                  /* time of the sample added last, in ns since 1970 */
+    /* first and last block of the samples, if they are not folded */
+    struct br_jfr_block *first, *last;
+    uint64_t time_ns; /* time of the sample added last, in ns since 1970 */
     struct br_jfr_folded *folded;
     uint32_t folded_cap;
     struct br_index index; /* hash index of `folded` */
@@ -262,7 +266,8 @@ struct br_jfr_stacks {
     struct br_build *build;
     /* Line numbers above 2^31 become 0 (unknown), because the JVM writes -1 for an unknown line. */
     bool lines_signed;
-    /* index of the builder's mapping that all locations share; 0: not added yet */
+    /* index of the builder's mapping that all locations share; 0: the mapping has not been added
+     * yet */
     uint32_t mapping;
     /* maximum number of bytes that the names of functions added later may have in total; only
      * malicious input reaches this limit */

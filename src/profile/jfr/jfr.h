@@ -22,8 +22,8 @@
  * - 79 bytes of memory for a class and 36 for a field, which take at least seven bytes each
  * - 16 bytes of memory for a string of the metadata, which takes at least one byte
  *
- * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
- * RecordingInput), async-profiler's flightRecorder.cpp.
+ * The format is derived from JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader,
+ * ChunkParser, RecordingInput) and async-profiler's flightRecorder.cpp.
  */
 #pragma once
 
@@ -241,7 +241,8 @@ struct br_jfr_chunk {
     uint32_t size;
     bool packed;
     uint32_t pools_at, metadata_at;
-    uint32_t middle; /* offset of a checkpoint in the second half of the chunk; 0: none */
+    /* offset of a checkpoint in the second half of the chunk; 0: no such checkpoint was found */
+    uint32_t middle;
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
     const uint8_t *known; /* encoded metadata from which the fields below were read */

@@ -39,7 +39,7 @@ struct br_pprof_range {
 /* Maps the IDs of pprof entries, which are arbitrary numbers, to indices in the builder. An
  * array contains the IDs up to about the number of entries, and a hash table the larger IDs. */
 struct br_pprof_ids {
-    uint32_t *dense; /* for each ID: index of the entry + 1; 0: no entry has the ID */
+    uint32_t *dense; /* for each ID: index, plus 1, of the entry; 0: no entry has the ID */
     uint32_t n_dense;
     /* hash table of the larger IDs, at most two thirds full; 0 marks an empty slot; NULL: there
      * are no larger IDs */
@@ -73,7 +73,7 @@ struct br_pprof_text_attributes {
 /* Encoded samples. Each sample is written once for each sample type. */
 struct br_pprof_records {
     struct br_pprof_record_block *first, *last;
-    /* bytes of OTLP that the samples take when they are written for all sample types */
+    /* number of bytes of OTLP that the samples take when they are written for all sample types */
     size_t size;
 };
 
@@ -97,14 +97,15 @@ struct br_pprof {
     bool datadog; /* the sample types are those of a Datadog profiler */
     /* Datadog: bit k is set if at least one sample has a value other than 0 for sample type k */
     uint64_t nonzero;
-    uint32_t is_folded; /* builder's attribute that marks a location as folded; 0: not built yet */
+    /* index of the builder's attribute that marks a location as folded; 0: not built yet */
+    uint32_t is_folded;
     struct br_build_line *lines;
     uint32_t cap_lines;
 
     size_t max_bytes;    /* limit of the memory that reading the pprof may take, in bytes */
-    size_t built;        /* bytes of memory that the builder used before reading */
+    size_t built;        /* number of bytes of memory that the builder used before reading */
     size_t build_limit;  /* memory limit that the builder had before reading, in bytes */
-    size_t arena_before; /* bytes of the arena that were used before reading */
+    size_t arena_before; /* number of bytes of the arena that were used before reading */
     size_t compose;      /* maximum number of bytes of text that may still be composed */
     bool full;           /* A limit was reached: `max_bytes` or `compose`. */
 
@@ -130,9 +131,9 @@ struct br_pprof {
     uint32_t cap_composed;
 };
 
-/* Finds the next length-delimited field with this tag and moves `*p` past it. Returns false at
- * the end of the range. The bounds were checked by the scan of the top level. The fast path
- * handles a field whose length takes one byte. */
+/* Finds the next length-delimited field with this tag and moves `*p` past it. Returns false at the
+ * end of the range. The bounds of the field have already been checked by the scan of the pprof's
+ * top level. The fast path handles a field whose length takes one byte. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
                                  struct br_field *field)
 {

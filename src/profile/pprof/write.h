@@ -38,10 +38,10 @@ struct br_pprof_out {
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
     uint32_t n_types;
     uint32_t n_samples; /* number of samples in the pprof */
-    uint32_t n_records; /* number of OTLP samples from which these samples were made */
+    uint32_t n_records; /* number of OTLP samples from which the samples of the pprof were made */
     uint64_t time_ns;   /* time of the profile, in ns since 1970; 0: unknown */
-    /* time written in the pprof, in ns since 1970; 0: none. In all pieces of a profile but the
-     * first, this time is later than time_ns */
+    /* time written in the pprof, in ns since 1970; 0: no time was written. In all pieces of a
+     * profile but the first, this time is later than time_ns */
     uint64_t written_ns;
     uint32_t time_at;    /* offset in `buf`, in bytes, at which written_ns is encoded */
     uint32_t n_left_out; /* number of sample labels that `keep_label` rejected */

@@ -88,7 +88,8 @@ struct br_pprof_tables {
     uint32_t last_trace;        /* index of the link whose trace ID was written last */
     uint32_t last_trace_string; /* string index of the trace ID of `last_trace`; 0: none */
     uint32_t id_keys[2];        /* string indices of "span_id" and "trace_id"; 0: not written yet */
-    size_t work, max_work; /* bytes written and read for all pprofs of the item, and their limit */
+    /* number of bytes written and read for all pprofs of the item, and the limit for this number */
+    size_t work, max_work;
     int rc;
 };
 
@@ -230,9 +231,9 @@ const struct br_pprof_link_fields *br_pprof_tables_link(struct br_pprof_tables *
                                                         uint64_t index);
 
 /* Iterates over the packed or unpacked indices in field `field` of a message, such as
- * attribute_indices. The caller initially sets only p and end. If the field is known to occur once
- * and packed, the caller sets only `packed` and packed_end. After br_pprof_index_next has returned
- * false, it must not be called again. */
+ * attribute_indices. The caller initially sets only `p` and `end`. If the field is known to occur
+ * once and packed, the caller sets only `packed` and `packed_end`. After br_pprof_index_next has
+ * returned false, it must not be called again. */
 struct br_pprof_indices {
     const uint8_t *p, *end; /* the encoded message */
     const uint8_t *packed, *packed_end;
@@ -274,9 +275,11 @@ struct br_pprof_scope {
     bool ordered;
     bool has_cpu;         /* some Profile of the scope has the type cpu/nanoseconds */
     struct br_entry name; /* value of `__name__` if from_pyroscope is true */
-    /* value of `__name__` if from_pyroscope is false; len 0: derived from the types */
+    /* value of `__name__` if from_pyroscope is false; if its length is 0, the name is derived from
+     * the types */
     struct br_entry metric;
-    struct br_entry preferred; /* name of the default sample type; len 0: none */
+    /* name of the default sample type; if its length is 0, the scope has no default */
+    struct br_entry preferred;
 };
 
 struct br_pprof_type {

@@ -50,7 +50,8 @@ struct br_gecko_parts {
     struct br_json_part strings, sources, resources, functions, frames, stacks;
 };
 
-/* Records a member of a thread or of `shared`, if it is one of the tables. */
+/* Records the position of a member of a thread or of `shared`, if the member is one of the
+ * tables. */
 void br_gecko_on_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
                       const struct br_json_token *name, const struct br_json_token *value);
 
@@ -73,7 +74,7 @@ bool br_gecko_text(struct br_gecko_reading *reading, const struct br_json_token 
                    const char **ret, size_t *ret_len);
 
 /* br_gecko_fail sets the message "not a Firefox profile: <what>", and br_gecko_no_memory sets the
- * message of BR_ENOMEM. Both return the error code. */
+ * message of BR_ENOMEM. Both functions return the error code. */
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what);
 int br_gecko_no_memory(struct br_gecko_reading *reading);
 

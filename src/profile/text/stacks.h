@@ -40,8 +40,8 @@ struct br_stacks {
     /* number of nodes that were copied from the previous part and do not count for the size of
      * this part */
     uint32_t n_kept;
-    /* bytes of OTLP that were copied from the previous part and do not count for the size of
-     * this part */
+    /* number of bytes of OTLP that were copied from the previous part and do not count for the size
+     * of this part */
     size_t bytes_kept;
     /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM after a failure, which ends the adding of
      * nodes; otherwise 0 */
