@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses label selectors: Parses Prometheus' vector selectors without offset, as Pyroscope does.
+ * Parses label selectors: Prometheus' vector selectors without offset, as Pyroscope supports them.
  *
  *   selector = [ name ] [ "{" [ matcher { "," matcher } [ "," ] ] "}" ]
  *   matcher  = ( name | string ) ( "=" | "!=" | "=~" | "!~" ) string

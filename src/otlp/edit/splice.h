@@ -27,7 +27,7 @@ struct br_frame {
 
 struct br_splice {
     struct br_pool *pool;
-    struct br_buf *out;                /* output; the output; NULL: nothing has changed so far */
+    struct br_buf *out;                /* output; NULL: nothing has changed so far */
     const uint8_t *src, *copied, *end; /* start, next byte to copy, and end of the source */
     struct br_frame *frames;
     uint32_t depth, cap;

@@ -6,7 +6,7 @@
  * same order form one pprof, with one sample type for each Profile. A Profile whose samples differ
  * from those of its neighbours becomes a separate pprof. Table entries are written only if a sample
  * refers to them. Attributes that br_profile_read created for pprof fields become those fields
- * again. A link becomes the labels span_id and trace_id , which replace other labels with these
+ * again. A link becomes the labels span_id and trace_id, which replace other labels with these
  * names.
  *
  * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. Profiles that did not

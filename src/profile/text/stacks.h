@@ -43,8 +43,7 @@ struct br_stacks {
     /* number of bytes of OTLP that were copied from the previous part and do not count for the size
      * of this part */
     size_t bytes_kept;
-    /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM after a failure, which ends the adding of
-     * nodes; otherwise 0 */
+    /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM; after an error, nothing more is added */
     int rc;
 };
 
