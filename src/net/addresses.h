@@ -47,14 +47,14 @@ void br_addresses_update(struct br_addresses *addresses, const struct br_address
 /* Returns the index of an address, or -1 if it is not in the list. */
 int br_addresses_find(const struct br_addresses *addresses, const struct br_address *address);
 
-/* Returns the index of the next address to try now, or -1. If all addresses are in backoff,
- * `last_resort` also allows the address whose backoff ends first. Addresses for which `is_used`
- * returns true are skipped; `is_used` may be NULL. */
+/* Returns the index of the next address to try now, or -1. If all addresses are in backoff and
+ * `last_resort` is true, the address whose backoff ends first may also be returned. Addresses for
+ * which `is_used` returns true are skipped; `is_used` may be NULL. */
 int br_addresses_next(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
                       bool (*is_used)(void *arg, unsigned i), void *arg);
 
-/* Registers a connection attempt. If the address has failed before, `last_resort` does not
- * select it again within about one second. `random` is in [0, 1). */
+/* Registers a connection attempt. If the address has failed before, br_addresses_next with
+ * `last_resort` does not select it again within about one second. `random` is in [0, 1). */
 void br_addresses_tried(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                         double random);
 

@@ -28,9 +28,9 @@ struct br_net;
 struct br_net *br_net_new(void);
 void br_net_free(struct br_net *net);
 
-/* Raises the process's limit on descriptors to the hard limit. Servers then use at most three
- * quarters of the descriptors: above that number, idle connections are evicted in favor of new
- * connections. */
+/* Raises the process's limit on descriptors to the hard limit. After this call, servers use at most
+ * three quarters of the descriptors: above that number, idle connections are evicted in favor of
+ * new connections. */
 void br_net_raise_descriptors(struct br_net *net);
 
 /* A message to another loop, embedded in a struct that the sender allocated. `run` is called in

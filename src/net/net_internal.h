@@ -162,8 +162,8 @@ struct br_stream {
      * closes before it has sent a byte. */
     const char *const *complaints;
     enum br_guess guess;
-    /* the stream belongs to a server: loop->mark applies to it, and it is half-closed before it
-     * is closed */
+    /* the stream belongs to a server: loop->mark applies to the stream, and the stream is
+     * half-closed before it is closed */
     bool server;
     bool connecting;
     /* the socket accepts no more output; `writing` measures how long the socket has accepted
@@ -190,7 +190,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
 /* Marks a stream to be flushed at the end of the loop iteration. */
 void br_stream_wake(struct br_stream *stream);
 
-/* Sets the protocol of a stream. The stream then owns `conn`. */
+/* Sets the protocol of a stream. After this call, the stream owns `conn`. */
 void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
 /* Decrypts bytes received from the peer and passes them to the protocol. */

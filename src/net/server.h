@@ -37,8 +37,8 @@ struct br_server_config {
      * first_request_timeout_ms if that is less */
     uint64_t handshake_timeout_ms;
     /* time limit for a request without progress (struct br_progress), and for a whole HTTP/1.1
-     * head; 0: 30 s. For a response that the client does not read, the limit is this time or 20
-     * s, whichever is less. */
+     * head; 0: 30 s. For a response that the client does not read, the limit is request_timeout_ms
+     * or 20 s, whichever is less. */
     uint64_t request_timeout_ms;
     /* minimum bytes per second of a body, averaged over 10 s or request_timeout_ms, whichever is
      * less; 0: 1024; negative: no minimum */
@@ -83,7 +83,7 @@ struct br_server_place {
 int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
                     struct br_err *err);
 
-/* Returns true if servers at these two addresses cannot run at the same time. */
+/* Returns true if servers at the addresses `one` and `other` cannot run at the same time. */
 bool br_server_places_clash(const struct br_server_place *one, const struct br_server_place *other);
 
 /* The operations of a server. Tests provide their own implementation of these operations. */

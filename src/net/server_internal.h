@@ -102,7 +102,7 @@ struct br_net_server {
     struct br_handler *service; /* handler of requests: the gate, if there is one */
     struct br_gate gate;
     struct br_tls_context *tls;
-    /* periodic reload of the TLS files; NULL if they are never reloaded */
+    /* periodic reload of the TLS files; NULL if the TLS files are never reloaded */
     struct br_tls_reload *tls_reload;
     /* streams of all connections, ordered by their last request, least recent first */
     struct br_list streams;

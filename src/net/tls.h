@@ -101,9 +101,9 @@ bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err)
 
 /* Makes a TLS connection. `server_name` is NULL on servers. On clients, `server_name` is the name
  * that the certificate must have, and that is sent to the server (SNI). If `server_name` is an IP
- * address, the address is verified but not sent. `server_name_override` takes precedence. For a
- * client, br_tls_output can then return its first handshake message. Returns NULL if memory is
- * short, or if a verifying client has no name or a name above 255 bytes. */
+ * address, the address is verified but not sent. `server_name_override` takes precedence. After
+ * br_tls_new, br_tls_output can return the first handshake message of a client. Returns NULL if
+ * memory is short, or if a verifying client has no name or a name above 255 bytes. */
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
 void br_tls_free(struct br_tls *tls);
 

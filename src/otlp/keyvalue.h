@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads KeyValue, KeyValueAndUnit and AnyValue in place, without copying. All code that reads these
- * messages uses these functions. Fields may be in any order: Go's pdata writes a value before its
- * key. If a field is repeated, its last value counts. Unknown fields are skipped.
+ * Reads KeyValue, KeyValueAndUnit and AnyValue in place, without copying. All code that reads
+ * messages of these types uses the functions in this header. Fields may be in any order: Go's pdata
+ * writes a value before its key. If a field is repeated, its last value counts. Unknown fields are
+ * skipped.
  *
  * If a KeyValue repeats its value, the last value that is not empty counts. Protobuf would merge
  * the values instead, which differs only for lists. Callers for which this difference matters check

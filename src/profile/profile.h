@@ -40,9 +40,9 @@
 /* Sample attribute written by the processor `join`, with the value "inferred" or "ambiguous". */
 #define BR_SAMPLE_JOIN "profile.join"
 
-/* Sample attribute with the value "estimated", written if the clock of the file is unknown. The
- * times of the file are then shifted so that the last sample coincides with the time of the
- * file. */
+/* Sample attribute with the value "estimated", written if the clock of the file is unknown. In this
+ * case, the times of the samples are shifted so that the last sample is at
+ * br_profile_source.end_ns. */
 #define BR_SAMPLE_TIME "profile.time"
 #define BR_SAMPLE_TIME_ESTIMATED "estimated"
 
@@ -151,7 +151,8 @@ size_t br_profile_text_max(const struct br_profile_source *source);
  * `scratch` is used for temporary memory. An empty profile is not an error and adds nothing.
  *
  * In a pprof, a sample with an invalid reference or a wrong number of values is left out, as in
- * Pyroscope, and counted in `source->lost`. Invalid string references are counted there as well.
+ * Pyroscope, and counted in `source->lost`. Invalid string references are also counted in
+ * `source->lost`.
  *
  * Returns 0, or a code with a message in `err`. After an error the builder contains an incomplete
  * profile; only br_build_clear or br_build_undo may follow:
@@ -185,7 +186,7 @@ bool br_perf_script_is(const char *text, size_t len);
 const char *br_profile_known_mistake(const uint8_t *data, size_t len);
 
 /* Guesses the format of a profile: pprof (with or without gzip), JFR, speedscope, .cpuprofile,
- * Firefox, perf script or folded text. Returns false if none of these matches. */
+ * Firefox, perf script or folded text. Returns false if none of these formats matches. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
 /* Determines Pyroscope's `__name__` ("process_cpu", "memory" ...) for a pprof with the sample

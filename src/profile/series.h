@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Derives the labels of a Pyroscope series from the OTLP attributes of a profile. Profiles of
- * Pyroscope clients keep all their labels. Only a few attributes of other profiles become labels,
- * because each distinct set of labels is a new series. Pyroscope rejects series with more than 30
- * labels, values over 2048 bytes or duplicate names.
+ * Pyroscope clients keep all their labels. Only a few attributes of profiles from other clients
+ * become labels, because each distinct set of labels is a new series. Pyroscope rejects series with
+ * more than 30 labels, values over 2048 bytes or duplicate names.
  */
 #pragma once
 

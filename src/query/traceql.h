@@ -24,8 +24,8 @@
  *
  * `!>>` and similar operators find spans of the right side that do not have the relation to any
  * span of the left side. `&>>` and similar operators find the spans of both sides that have the
- * relation. The spans that a query finds are one set per trace, until by() splits it by value and
- * coalesce() merges the sets again.
+ * relation. The spans of a trace that a query finds form one set. by() splits the set by value, and
+ * coalesce() merges the resulting sets again.
  *
  * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1. nestedSetParent is
  * the left number of the parent, and -1 for a root. Spans whose parent is missing have the number
@@ -68,7 +68,9 @@ enum br_traceql_type {
     BR_TRACEQL_STRING,
     BR_TRACEQL_STATUS, /* value of Status.StatusCode, in `integer` */
     BR_TRACEQL_KIND,   /* value of Span.SpanKind, in `integer` */
-    BR_TRACEQL_LIST,   /* list of values of the types above: from events, links or an array */
+    /* list of values of the types before BR_TRACEQL_LIST; the values are from events, links or an
+     * array */
+    BR_TRACEQL_LIST,
     /* type of an expression that is known only when the expression is evaluated */
     BR_TRACEQL_ANY,
 };

@@ -87,7 +87,7 @@ static inline uint64_t br_columns_duration(const struct br_columns *columns, uin
     return end > start ? end - start : 0;
 }
 
-/* Appends the columns to `into`. If that fails, sets `into->failed`. */
+/* Appends the columns to `into`. If the pack is full or memory runs out, sets `into->failed`. */
 void br_columns_write(const struct br_columns *columns, struct br_pack *into);
 
 /* Reads columns that br_columns_write wrote. Returns false if the data is malformed. */

@@ -85,9 +85,10 @@ bool br_chunks_full(const struct br_chunks *chunks);
  * The chunks of a partition, of all series together, are divided into windows. BR_SUMS_CHUNKS
  * chunks are a window, and BR_SUMS_WINDOWS windows are a window of the next level. A window
  * contains chunks, or sums of the level below. When a window is complete, each series with at least
- * BR_SUMS_LEAST of these chunks or sums gets a sum: a row that covers the chunks from `first` to
- * `last`. Two sums of a series never overlap partly: one contains the other, or they are disjoint.
- * If a process ends before a window is complete, the contents of that window are never summed.
+ * BR_SUMS_LEAST of the chunks or sums in the window gets a sum: a row that covers the chunks from
+ * `first` to `last`. Two sums of a series never overlap partly: one contains the other, or they are
+ * disjoint. If a process ends before a window is complete, the contents of that window are never
+ * summed.
  */
 
 #define BR_SUMS_CHUNKS 64u

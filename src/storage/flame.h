@@ -58,7 +58,7 @@ int br_flame_child(struct br_flame *flame, uint32_t parent, uint32_t name, uint3
 /* Adds a value to the self value of `node` on the side `flame->side`. The sum saturates. */
 void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value);
 
-/* Divides the values of both sides of `from` by `divisor`, and adds them to `flame`. The
+/* Divides the values of both sides of `from` by `divisor`, and adds the results to `flame`. The
  * remainder of a division is added to the next node, so a side's total lacks only the last
  * remainder. If `files` is false, functions with equal names are one function, even in different
  * files, as in Pyroscope. Returns 0, BR_EFULL or BR_ENOMEM. After an error, some nodes of `from`

@@ -43,7 +43,8 @@ static inline void br_store_totals_init(struct br_store_totals *totals)
                                        .sample_until = INT64_MIN};
 }
 
-/* Sets the totals of a partition that could not be read: it may contain data of any time. */
+/* Sets the totals of a partition that could not be read: the partition may contain data of any
+ * time. */
 static inline void br_store_totals_any(struct br_store_totals *totals)
 {
     *totals = (struct br_store_totals){.n_spans = 1,
@@ -93,8 +94,8 @@ struct br_store_partition {
      * been checked */
     int64_t checked_ns;
     struct br_store_totals totals; /* totals of the committed data */
-    /* time of the last write, in nanoseconds of CLOCK_BOOTTIME; the age of the partition is
-     * counted from it, because the wall clock may jump */
+    /* time of the last write, in nanoseconds of CLOCK_BOOTTIME; the age of the partition is counted
+     * from this time, because the wall clock may jump */
     int64_t aged_from_ns;
     uint64_t bytes;
     /* list of struct br_store_reader, each an idle connection to the partition */
@@ -189,8 +190,8 @@ int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct
 int br_store_partition_new(struct br_store *store, struct br_sql *sql,
                            struct br_store_partition **ret, struct br_err *err);
 
-/* Adds a partition file of an earlier process to the store's list, even if the file is damaged
- * or unreadable. Deletes the file instead if nothing was committed to it. Returns 0 or
+/* Adds a partition file of an earlier process to the store's list, even if the file is damaged or
+ * unreadable. If nothing was committed to the file, deletes the file instead. Returns 0 or
  * BR_ENOMEM. */
 int br_store_partition_load(struct br_store *store, const struct br_store_file_name *name,
                             struct br_err *err);
@@ -209,9 +210,9 @@ bool br_store_partition_check_damage(struct br_store *store, struct br_store_par
 void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition);
 
 /* Computes the ages of the loaded partitions from the wall clock. The clock may be wrong if its
- * time is before the last write to the newest partition, or later by more than the retention. Ages
- * are then counted from the clock's time or from the time of that write, whichever is earlier, and
- * a warning is logged. */
+ * time is before the last write to the newest partition, or more than the retention after that
+ * write. Ages are then counted from the clock's time or from the time of that write, whichever is
+ * earlier, and a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
 /* Removes all partitions from the list. Must be called when no thread reads or writes any more. */
@@ -248,8 +249,8 @@ void br_store_partition_put(struct br_store *store, struct br_store_partition *p
  * process's limit on file descriptors. */
 unsigned br_store_readers_max(void);
 
-/* Returns true if the number of readers in use has reached its limit, so that a query must close
- * one before it opens another. */
+/* Returns true if the number of readers in use has reached its limit, so that a query must close a
+ * reader before it opens another. */
 bool br_store_readers_full(struct br_store *store);
 
 /* Takes an idle connection to the partition, or opens a new one. The caller returns the

@@ -12,7 +12,7 @@
 #include "base/err.h"
 
 /* Name of the archive member that lists, as text, the partitions that could not be read. The list
- * is the last member, and is present only if there are such partitions. */
+ * is the last member, and is present only if at least one partition could not be read. */
 #define BR_SLICE_LIST "left-out.txt"
 
 struct br_slice_reader;

@@ -84,7 +84,7 @@ void br_sql_setup(void);
 enum br_sql_open { BR_SQL_READ, BR_SQL_WRITE, BR_SQL_CREATE };
 
 /* Opens the database at `path`, for one thread at a time. BR_SQL_CREATE creates the tables in an
- * empty file. Failed reads are repeated. A database with tables other than ours is rejected
+ * empty file. Failed reads are repeated. A database with tables other than Braid's is rejected
  * before anything in it is evaluated. Returns 0 or, with a message:
  *
  * - BR_ENOTFOUND: the file does not exist, or has no tables yet
@@ -119,7 +119,7 @@ sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id);
  * NULL. */
 int br_sql_run(struct br_sql *sql, sqlite3_stmt *statement, struct br_err *err);
 
-/* Advances a statement to its next row. Returns true if there is such a row. If there is no such
+/* Advances a statement to its next row. Returns true if there is a next row. If there is no next
  * row, resets the statement, sets `*rc` and returns false: `*rc` is 0 at the end of the rows, or a
  * code of br_sql_fail. `statement` may be NULL. */
 bool br_sql_row(struct br_sql *sql, sqlite3_stmt *statement, int *rc, struct br_err *err);
@@ -142,8 +142,8 @@ static inline int64_t br_sql_time(uint64_t time_ns)
 /* Registers the VFS named SQL_VFS, which repeats failed reads. Must be called once per process. */
 void br_sql_files_setup(void);
 
-/* Returns the number of reads in this process that failed even when they were repeated. SQLite
- * may report such a read as damage, or treat the file as empty. */
+/* Returns the number of reads in this process that failed even when they were repeated. SQLite may
+ * report a failed read as damage, or treat the file as empty. */
 unsigned br_sql_files_failures(void);
 
 /* Returns the statements that create the tables of a partition. */

@@ -219,9 +219,9 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
 typedef bool br_name_fn(const char *name, uint64_t count, void *arg);
 
 /* br_store_services calls `fn` for the services that have spans in [from, until).
- * br_store_operations calls `fn` for the operations (span names) of one service. `fn` receives
- * the number of spans of each name. Both functions return 0, BR_EIO or BR_ENOMEM; if the query
- * was cut (query->cut), the list is incomplete and they return 0. */
+ * br_store_operations calls `fn` for the operations (span names) of one service. `fn` receives the
+ * number of spans of each name. Both functions return 0, BR_EIO or BR_ENOMEM; if the query was cut
+ * (query->cut), the list is incomplete and the functions return 0. */
 int br_store_services(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
                       br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_operations(struct br_store_query *query, const char *service, uint64_t from_ns,
@@ -240,8 +240,8 @@ enum br_key_scope {
 
 /* br_store_span_keys calls `fn` for the attribute keys of one scope. br_store_span_values calls
  * `fn` for the values of one key of spans or resources. Both functions read all partitions that
- * overlap [from, until), and return 0, BR_EIO or BR_ENOMEM. If the query was cut (query->cut),
- * the list is incomplete and they return 0. */
+ * overlap [from, until), and return 0, BR_EIO or BR_ENOMEM. If the query was cut (query->cut), the
+ * list is incomplete and the functions return 0. */
 int br_store_span_keys(struct br_store_query *query, enum br_key_scope scope, uint64_t from_ns,
                        uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_span_values(struct br_store_query *query, const char *key, bool resource,
@@ -297,7 +297,7 @@ struct br_sample_filter {
     /* the sample belongs to one of these traces; ignored if the list is empty */
     const uint8_t (*trace_ids)[16];
     size_t n_trace_ids;
-    /* selects some of the series that fulfil the other conditions; NULL: all of them are
+    /* selects some of the series that fulfil the other conditions; NULL: all of these series are
      * selected */
     br_series_fn *select_series;
     void *select_arg;

@@ -70,8 +70,8 @@ bool br_store_query_may_continue(struct br_store_query *query);
 void br_store_query_count_bytes(struct br_store_query *query, int64_t bytes);
 
 /* Opens the reader of a view; each successful call is paired with br_store_view_close. Returns
- * false if the partition cannot be read or the query is cut. `*rc` is then an error code, or 0
- * if the query continues without the partition, which query->note mentions. */
+ * false if the partition cannot be read or the query is cut. After false is returned, `*rc` is an
+ * error code, or 0 if the query continues without the partition, which query->note mentions. */
 bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
                         struct br_err *err);
 void br_store_view_close(struct br_store_view *view);
@@ -102,7 +102,8 @@ int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view 
 
 /* Returns true if a block of the partition can have this number: blocks are numbered consecutively,
  * and none is empty. If the number is not possible, the partition is damaged, and the function
- * returns false. `*rc` is then an error code, or 0 if the query continues without the partition. */
+ * returns false. After false is returned, `*rc` is an error code, or 0 if the query continues
+ * without the partition. */
 bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,
                          int *rc, struct br_err *err);
 

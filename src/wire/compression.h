@@ -66,7 +66,8 @@ const char *br_encoding_name(enum br_encoding encoding);
 
 /* A codec has decoders and encoders with their tables, which one worker reuses. */
 struct br_codec;
-/* Makes a codec. Returns NULL if memory is short. The tables are made when they are first used. */
+/* Makes a codec. Returns NULL if memory is short. The tables of the codec are made when they are
+ * first used. */
 struct br_codec *br_codec_new(void);
 void br_codec_free(struct br_codec *codec);
 
@@ -95,11 +96,11 @@ int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
 /* --- Snappy (snappy.c) ------------------------------------------------------------------------ */
 
 /*
- * These functions decode Snappy like the Collector. A body that begins with the stream identifier
- * is a stream of chunks (framing_format.txt). A body that does not begin with the stream identifier
- * is a block (format_description.txt). The documents framing_format.txt and format_description.txt
- * are in github.com/google/snappy. Clients use Content-Encoding `snappy` for streams and for
- * blocks.
+ * The functions below decode Snappy like the Collector. A body that begins with the stream
+ * identifier is a stream of chunks (framing_format.txt). A body that does not begin with the stream
+ * identifier is a block (format_description.txt). The documents framing_format.txt and
+ * format_description.txt are in github.com/google/snappy. Clients use Content-Encoding `snappy` for
+ * streams and for blocks.
  */
 
 /* Stores the decoded size that a body states in `*ret`; this size is at most 32 times `len`.

@@ -53,8 +53,8 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
 /* A parameter that a query may contain. */
 struct br_query_param {
     const char *name;
-    /* decoded and terminated value of the parameter, allocated in the arena; NULL if it is
-     * absent */
+    /* decoded and terminated value of the parameter, allocated in the arena; NULL if the parameter
+     * is absent */
     const char *value;
     size_t len;
 };

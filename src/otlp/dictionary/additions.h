@@ -2,7 +2,8 @@
 /*
  * Collects new entries for the dictionary of an item. Rewritten messages of the item refer to these
  * entries. Equal entries are stored once. The new entries of a table are numbered after its
- * existing entries. br_item_rewrite_dictionary or br_additions_write adds them to the item.
+ * existing entries. br_item_rewrite_dictionary or br_additions_write adds the new entries to the
+ * item.
  */
 #pragma once
 

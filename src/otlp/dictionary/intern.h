@@ -77,8 +77,9 @@ struct br_intern {
        */
 #define BR_INTERN_NONE UINT32_MAX
 
-/* Initialises a zeroed table with its entry 0. `field` is the field number of the table, below
- * 16. Returns 0, BR_EFULL or BR_ENOMEM; the table must be released even after a failure. */
+/* Initialises a zeroed table, which then contains only entry 0. `field` is the field number of the
+ * table and is less than 16. Returns 0, BR_EFULL or BR_ENOMEM; the table must be released even
+ * after a failure. */
 int br_intern_init(struct br_intern *intern, struct br_budget *budget, uint32_t field);
 void br_intern_release(struct br_intern *intern, struct br_budget *budget);
 
@@ -177,7 +178,7 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
  * br_intern_reserve. The table must not contain an equal entry. */
 uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash);
 
-/* Returns the index of the entry that equals the `len` bytes at br_intern_body. Adds these bytes
- * as a new entry if no entry is equal. Requires br_intern_reserve. Entry `guess`, which may be
- * out of range, is compared first. */
+/* Returns the index of the entry that equals the `len` bytes at br_intern_body. Adds the bytes at
+ * br_intern_body as a new entry if no entry is equal. Requires br_intern_reserve. Entry `guess`,
+ * which may be out of range, is compared first. */
 uint32_t br_intern_enter(struct br_intern *intern, size_t len, uint32_t guess);

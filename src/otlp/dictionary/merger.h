@@ -52,8 +52,8 @@ struct br_source {
     struct br_source_table tables[BR_TABLES];
 };
 
-/* Loads the dictionary of `item`; several dictionary parts count as one. Returns 0, BR_EINVAL,
- * BR_EFULL or BR_ENOMEM. On failure nothing is loaded. */
+/* Loads the dictionary of `item`; several dictionary parts are treated as one dictionary. Returns
+ * 0, BR_EINVAL, BR_EFULL or BR_ENOMEM. On failure nothing is loaded. */
 int br_source_load(struct br_source *source, const struct br_item *item);
 
 /* Discards the merged indices, after the merged dictionary was emptied or truncated. */
@@ -192,9 +192,9 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
  * an equal entry. Returns the merged index of the entry. */
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Looks up the source's entries table by table, and records the merged index of each entry that
- * the merged dictionary contains. Entries that the merged dictionary does not contain, or that
- * refer to such entries, are left to br_merger_index.
+/* Looks up the source's entries table by table, and records the merged index of each entry that the
+ * merged dictionary contains. Entries that the merged dictionary does not contain, or that refer to
+ * such entries, are looked up later by br_merger_index.
  *
  * br_merger_index alone would be correct, but it follows the references of the samples, and each
  * lookup depends on the previous one. br_merger_recall reads a table from start to end, with
@@ -250,8 +250,8 @@ void br_merger_put(struct br_merge *merge, const void *data, size_t len);
 /* Appends a length-delimited field to the output. */
 void br_merger_put_field(struct br_merge *merge, uint32_t field, const uint8_t *data, size_t len);
 
-/* Appends a Resource or InstrumentationScope as field `field`. References in its attributes,
- * which are its field `attributes`, are replaced by strings. */
+/* Appends a Resource or InstrumentationScope as field `field`. References in the attributes of this
+ * message, which are its fields with the number `attributes`, are replaced by strings. */
 void br_merger_put_attributes(struct br_merge *merge, uint32_t field, const uint8_t *body,
                               size_t len, uint32_t attributes);
 

@@ -22,6 +22,7 @@ int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 
 /* Appends one line for each resource, scope, and span or profile, like the Collector's debug
- * exporter with `verbosity: normal`. A line contains name, ids, duration and attributes; for
- * profiles also their type and number of samples. Returns the same errors as br_print_traces. */
+ * exporter with `verbosity: normal`. A line contains the name, ids, duration and attributes. The
+ * line of a profile also contains its type and number of samples. Returns the same errors as
+ * br_print_traces. */
 int br_print_brief(const struct br_item *item, struct br_str *out);

@@ -40,10 +40,10 @@ struct br_walker {
     uint64_t most_spans;
     /* profiles: number of entries of each table, by its field number */
     uint32_t n_tables[8];
-    /* False in the first walk over profiles, which only records the largest index into each
-     * table. When all entries have been counted, these indices are compared with the sizes of
-     * the tables. If an index is too large, a second walk with `exact` set finds the position of
-     * the error. */
+    /* False in the first walk over profiles, which only records the largest index into each table.
+     * When all entries have been counted, the largest indices are compared with the sizes of the
+     * tables. If an index is too large, a second walk with `exact` set finds the position of the
+     * error. */
     bool exact;
     uint64_t largest[8];
 };
@@ -151,7 +151,7 @@ BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
 }
 
 /* Returns true if the `count` bytes at `p`, at most 64, are all ASCII. May read up to 15 bytes
- * after these bytes (BR_BUF_SLACK). */
+ * after the `count` bytes (BR_BUF_SLACK). */
 BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
 {
     typedef uint64_t wide __attribute__((vector_size(16)));

@@ -83,7 +83,8 @@ struct br_walk_options {
     uint32_t n_spans;
     /* profiles: receives the number of samples by type; NULL: not needed */
     struct br_sample_types *types;
-    /* profiles: memo that only one worker uses, and only with these options; NULL: none */
+    /* profiles: memo that is used by only one worker, and only with the options in this struct;
+     * NULL: none */
     struct br_walk_memo *memo;
 };
 
@@ -98,7 +99,7 @@ struct br_walk_options {
  *
  * Returns 0 or:
  * - BR_EINVAL: the request is not valid; the error message contains the position and the problem.
- * - BR_ETOOBIG: the request nests too deep or exceeds one of the limits above.
+ * - BR_ETOOBIG: the request nests too deep or exceeds a limit such as BR_WALK_PARTS.
  * - BR_ENOMEM.
  *
  * After a failure the item may have parts, and only br_item_free may be called. */

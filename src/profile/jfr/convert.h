@@ -12,9 +12,9 @@
  *   mode, samples with equal stack and labels are folded into one sample with the sum of their
  *   values. The first mode omits threads, times, and samples whose stack is missing from the
  *   recording.
- * - With keeps_times, recordings of Pyroscope clients also keep threads and times for the processor
- *   join, which removes them later. In this second mode, samples with equal stack, labels and
- *   thread become one sample with lists of times and values.
+ * - If keeps_times is set, recordings of Pyroscope clients also keep threads and times for the
+ *   processor join, which removes them later. In this second mode, samples with equal stack, labels
+ *   and thread become one sample with lists of times and values.
  * - All other recordings keep all samples, threads and times. In this third mode, each event
  *   becomes a sample with its time and the attributes `thread.name` and `thread.id`. A join can
  *   then find the span that was open at that time. `thread.id` is Java's thread number, which
@@ -111,7 +111,7 @@ uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
 
-/* Returns the index in `labels->contexts` + 1 of the context with this ID; 0 if the ID is
+/* Returns the index, plus 1, in `labels->contexts` of the context with this ID; 0 if the ID is
  * unknown. */
 uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
 
@@ -219,7 +219,8 @@ int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
  * Returns false at the end. */
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
-/* Frees memory that is needed only for adding samples. No samples may be added afterwards. */
+/* Frees memory that is needed only for adding samples. After br_jfr_samples_finish, no samples may
+ * be added. */
 void br_jfr_samples_finish(struct br_jfr_samples *samples);
 
 /* Returns the memory used by the samples, in bytes. */

@@ -78,8 +78,8 @@ struct br_pprof_writer;
 struct br_pprof_writer *br_pprof_writer_new(struct br_host *host);
 void br_pprof_writer_free(struct br_pprof_writer *writer);
 
-/* Calls `fn` with every pprof of an item. br_walk must have accepted the item, and it must not
- * contain references to the string table (br_item_inline_references). Profiles without samples
+/* Calls `fn` with every pprof of an item. br_walk must have accepted the item, and the item must
+ * not contain references to the string table (br_item_inline_references). Profiles without samples
  * are skipped.
  *
  * A profile over a limit is written in pieces. The first piece has the time of the profile, and

@@ -155,8 +155,8 @@ static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_
     return br_put_varint(out, value);
 }
 
-/* Begins a message of up to `most` bytes; br_put_length_before ends it. Returns the position of
- * the message's body, or NULL with `tables->rc` set. */
+/* Begins a message of up to `most` bytes; br_put_length_before ends the message. Returns the
+ * position of the message's body, or NULL with `tables->rc` set. */
 static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsigned buffer,
                                             uint32_t field, size_t most)
 {

@@ -2,9 +2,9 @@
 /*
  * Reads the tables for the stacks of a Firefox profile: strings, resources, functions, frames, and
  * stacks. Each stack refers to its prefix, the stack of its caller. In the Gecko format and the
- * processed format up to version 55 each thread has its own tables. Later versions share the
- * strings between all threads, and since version 60 the other tables as well. Source:
- * docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts of
+ * processed format up to version 55 each thread has its own tables. Later versions of the processed
+ * format share the strings between all threads, and since version 60 the other tables as well.
+ * Source: docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts of
  * firefox-devtools/profiler. This header is private to src/profile.
  */
 #pragma once
@@ -32,8 +32,9 @@ struct br_gecko_strings {
 
 struct br_gecko_stacks {
     struct br_gecko_reading *reading;
-    struct br_gecko_strings strings; /* strings of these tables; empty if the strings are shared */
-    /* tables whose strings and sources are used: these tables or the shared tables */
+    /* strings of this set of tables; empty if the strings are shared */
+    struct br_gecko_strings strings;
+    /* tables whose strings and sources are used: this set of tables or the shared tables */
     const struct br_gecko_stacks *string_source;
     uint32_t *sources; /* for each source: index of the string with its name */
     /* for each resource: index of the mapping in the builder; 0: the resource is not a library */
@@ -93,7 +94,7 @@ struct br_gecko_table {
     bool by_rows;
     struct br_json_list columns[BR_GECKO_COLUMNS_MAX];
     struct br_json_list rows;
-    /* for each wanted column: position in a row + 1; 0: the table has no such column */
+    /* for each wanted column: position in a row, plus 1; 0: the table has no such column */
     uint32_t places[BR_GECKO_COLUMNS_MAX];
 };
 
