@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the addresses of one endpoint and selects the next address to connect to. Uses no sockets
- * and no clock: the caller reports the results of its attempts and passes the time.
+ * Keeps the addresses of one endpoint and selects the next address to connect to. This code uses no
+ * sockets and no clock: the caller reports the results of its connection attempts and passes the
+ * current time.
  *
- * A failed address is avoided for about one second. Each further failure makes that time 1.6 times
- * as long, up to two minutes, with 20 % jitter (grpc/doc/connection-backoff.md). If every address
- * is in backoff, an address may be tried again one second after its last attempt. This time is
- * short, because the sender has its own backoff (retry_on_failure) and a recovered backend should
- * be found quickly.
+ * A failed address is avoided for about one second. Each further failure multiplies the time for
+ * which the address is avoided by 1.6, up to two minutes, with 20 % jitter
+ * (grpc/doc/connection-backoff.md). If every address is in backoff, an address may be tried again
+ * one second after its last attempt. The limit of one second is short, because the sender itself
+ * backs off (retry_on_failure) and a recovered backend should be found quickly.
  */
 #pragma once
 
@@ -39,27 +40,27 @@ struct br_addresses {
  * list has BR_ADDRESSES_MAX addresses. */
 bool br_addresses_add(struct br_addresses *addresses, const void *addr, socklen_t len);
 
-/* Replaces the list by the addresses of `fresh`. Addresses that are in both lists keep their
- * failure state. */
+/* Replaces the list by the addresses of `fresh`. Addresses that are in both the old and the new
+ * list keep their failure state. */
 void br_addresses_update(struct br_addresses *addresses, const struct br_addresses *fresh);
 
 /* Returns the index of an address, or -1 if it is not in the list. */
 int br_addresses_find(const struct br_addresses *addresses, const struct br_address *address);
 
-/* Returns the index of the next address to try now, or -1. If all addresses are in backoff,
- * `last_resort` also allows the address whose backoff ends first. Addresses for which `is_used`
- * returns true are skipped; `is_used` may be NULL. */
+/* Returns the index of the next address to try now, or -1. If all addresses are in backoff and
+ * `last_resort` is true, the address whose backoff ends first may also be returned. Addresses for
+ * which `is_used` returns true are skipped; `is_used` may be NULL. */
 int br_addresses_next(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
                       bool (*is_used)(void *arg, unsigned i), void *arg);
 
-/* Registers a connection attempt. If the address has failed before, `last_resort` does not
- * select it again within about one second. `random` is in [0, 1). */
+/* Registers a connection attempt. If the address has failed before, br_addresses_next with
+ * `last_resort` does not select it again within about one second. `random` is in [0, 1). */
 void br_addresses_tried(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                         double random);
 
 /* Registers a failed address: the connection failed, or ended without any response. Extends the
- * address's backoff. If this address was the first to try, the next address of the list becomes
- * the first. */
+ * address's backoff. If this address was the first to try, the following address in the list
+ * becomes the first to try. */
 void br_addresses_failed(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                          double random);
 

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client has one endpoint and its connections. A client connects when it has something to send.
- * The connection is direct or goes through a proxy (route.h). With a proxy, the client resolves the
- * proxy's name instead of the server's.
+ * A client has one endpoint and its connections. A client connects when it has something to send. A
+ * client's connection is direct or goes through a proxy (route.h). With a proxy, the client
+ * resolves the proxy's name instead of the server's.
  *
  * A name is resolved before the first connection. Before a new connection, the name is resolved
- * again if a connection has ended or failed since, or after 30 seconds. gRPC distributes exchanges
- * over all addresses (round_robin). HTTP, and gRPC with pick_first, use one address that works. A
- * failed address is avoided for a while (addresses.h).
+ * again if a connection has ended or failed since the last resolution, or after 30 seconds. gRPC
+ * distributes exchanges over all addresses (round_robin). Clients that use HTTP, or gRPC with
+ * pick_first, use one address that works. A failed address is avoided for a while (addresses.h).
  *
  * After br_client_expect_retry, a client without a connection tries to connect about every two
- * seconds, for up to one minute. Thus the client notices a recovered backend before the next retry,
- * and calls `on_reachable`.
+ * seconds, for up to one minute. A client that connects in this way calls `on_reachable`, so a
+ * recovered backend is noticed before the next retry.
  *
- * A connection is abandoned:
- * - when the peer sends GOAWAY
- * - when two exchanges in a row time out without a response
- * - when a PING is not answered (HTTP/2, while exchanges are in progress)
- * - when sent data is not acknowledged (TCP_USER_TIMEOUT)
+ * A connection is abandoned when the peer sends GOAWAY, and when two exchanges in a row time out
+ * without a response. A connection is also abandoned when a PING is not answered (HTTP/2, while
+ * exchanges are in progress), or when sent data is not acknowledged (TCP_USER_TIMEOUT).
  *
  * Queued exchanges end with an error if no connection can be made. An exchange also ends with an
  * error if its connection closes before the response. A client never sends an exchange again after
- * a failure. The exporter's retry_on_failure does that.
+ * a failure. The exporter's retry_on_failure sends failed requests again.
  */
 #pragma once
 
@@ -37,8 +35,8 @@
 #include "net/tls.h"
 #include "wire/exchange.h"
 
-/* HTTP keep-alive settings: connections kept for reuse. The keys and defaults are the same as in
- * the Collector's confighttp. */
+/* HTTP keep-alive settings: whether, and for how long, idle connections are kept for reuse. The
+ * keys and defaults are the same as in the Collector's confighttp. */
 struct br_client_keepalive {
     bool enabled;
     /* close a connection on which no exchange was in progress for this time, in nanoseconds; 0:
@@ -48,7 +46,7 @@ struct br_client_keepalive {
 
 extern const struct br_option br_client_keepalive_options[];
 
-/* Option rows for a struct `type` that has a member `keepalive` of type struct
+/* Rows of an option table for a struct `type` that has a member `keepalive` of type struct
  * br_client_keepalive. */
 #define BR_CLIENT_KEEPALIVE_ROWS(type)                                                             \
     BR_STRUCT(type, keepalive, br_client_keepalive_options,                                        \
@@ -61,8 +59,8 @@ struct br_client_config {
                              HTTP: http(s)://host[:port][/...] */
     bool grpc;            /* use HTTP/2 with gRPC framing; otherwise HTTP/1.1 */
     bool http2;           /* HTTP without gRPC: use HTTP/2 if the server selects it by ALPN (TLS) */
-    /* gRPC: use one address of the name; otherwise exchanges are distributed over all its
-     * addresses */
+    /* gRPC: use only one of the addresses to which the name resolves; otherwise exchanges are
+     * distributed over all of them */
     bool pick_first;
     /* TLS settings, borrowed until the client is freed; NULL: default TLS settings, and the
      * endpoint's scheme decides whether TLS is used */
@@ -72,9 +70,9 @@ struct br_client_config {
     /* id of the extension that adds credentials to exchanges (net/signing.h); NULL: no
      * credentials are added */
     const char *authenticator;
-    const char *authority; /* value of Host or :authority; NULL: the endpoint's authority */
-    /* maximum number of connections. gRPC: per address, and 0 means 1. HTTP: in total, and 0
-     * means 100. */
+    const char *authority; /* value of Host or :authority; NULL: the endpoint's authority is used */
+    /* maximum number of connections. gRPC: per address, and 0 means 1. HTTP: for all addresses
+     * together, and 0 means 100. */
     unsigned max_connections;
     /* HTTP/2: send a PING if nothing was received for this time; 0: 30 s */
     uint64_t keepalive_time_ms;
@@ -84,8 +82,8 @@ struct br_client_config {
     /* HTTP: close a connection that was unused for this time; 0: 90 s */
     uint64_t idle_timeout_ms;
     bool close_after_use; /* HTTP: use each connection for one exchange only */
-    /* time limit for a name resolution, and again for a connection with its TLS handshake; 0: 20
-     * s */
+    /* time limit for a name resolution, and a separate limit, of the same length, for a connection
+     * with its TLS handshake; 0: 20 s */
     uint64_t connect_timeout_ms;
     const struct br_log *log;
     /* called when the client has connected after br_client_expect_retry; must not send an exchange;
@@ -96,7 +94,7 @@ struct br_client_config {
 
 /* A parsed endpoint. */
 struct br_endpoint {
-    char host[256];      /* name, address, or path of a unix socket */
+    char host[256];      /* host name, IP address, or path of a unix socket */
     char authority[300]; /* host:port, as used in requests */
     char path[512];      /* path of the URL without a trailing slash; may be "" */
     unsigned port;
@@ -119,7 +117,8 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
 void br_endpoint_check_base(const char *url, const char *const *added, const char *instead,
                             const struct br_yaml *node, const char *path, struct br_errs *errs);
 
-/* Warns about an endpoint with the default port of the other OTLP protocol, gRPC or HTTP. */
+/* Warns about an endpoint whose port is the default port of the other OTLP protocol (the gRPC port
+ * for HTTP, or the reverse). */
 void br_endpoint_check_otlp_port(const struct br_endpoint *endpoint, bool grpc,
                                  const struct br_yaml *node, const char *path,
                                  struct br_errs *errs);
@@ -129,7 +128,7 @@ void br_endpoint_check_otlp_port(const struct br_endpoint *endpoint, bool grpc,
  * message in `err`. */
 int br_client_check(const struct br_client_config *config, struct br_err *err);
 
-/* The operations of a client. Tests provide their own implementation. */
+/* The operations of a client. Tests provide their own implementation of these operations. */
 struct br_client_ops {
     void (*send)(struct br_client *client, struct br_exchange *exchange);
     void (*cancel)(struct br_client *client, struct br_exchange *exchange);
@@ -142,8 +141,9 @@ struct br_client {
     const struct br_client_ops *ops;
 };
 
-/* Sends an exchange. Calls on_done once: usually after the return, but before it if memory is
- * short. If `exchange->authority` is NULL, the client's authority is used. */
+/* Sends an exchange. Calls `exchange->on_done` once: usually after br_client_send has returned, but
+ * before it returns if memory is short. If `exchange->authority` is NULL, the client's authority is
+ * used. */
 static inline void br_client_send(struct br_client *client, struct br_exchange *exchange)
 {
     client->ops->send(client, exchange);

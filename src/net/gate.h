@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gate is a handler in front of the handler of a server. It checks the credentials of each
- * request when the headers are complete, before any byte of the body is stored, and passes only
- * allowed requests on.
+ * A gate is a request handler that runs before the handler of a server. The gate checks the
+ * credentials of each request when the headers are complete, before any byte of the body is stored.
+ * Only allowed requests are passed on.
  *
  * A request without valid credentials gets 401 with WWW-Authenticate, or UNAUTHENTICATED over gRPC.
  * Failures are counted by client address (br_failures). An address above the limit gets 429 with
  * Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Valid tokens, and passwords that were valid
- * before, are still accepted from such an address, because several clients may share the address.
- * Passwords that would have to be hashed are rejected.
+ * before, are still accepted from an address above the limit, because several clients may share the
+ * address. Other passwords from an address above the limit are rejected without being hashed.
  */
 #pragma once
 
@@ -24,9 +24,10 @@
 /* --- Failures by address -----------------------------------------------------------------------
  */
 
-/* number of entry pairs in a server's table of failures; an entry counts for one address */
+/* number of pairs of entries in a server's table of failures; each entry counts the failures of one
+ * address */
 #define BR_FAILURES_SETS 512
-#define BR_FAILURES_MAX 10 /* number of failures at which an address is limited */
+#define BR_FAILURES_MAX 10 /* number of failures at which requests from an address are limited */
 /* time after which one failure is forgiven, in milliseconds */
 #define BR_FAILURES_FORGIVE_MS 1000
 
@@ -62,9 +63,8 @@ struct br_gate_config {
     const struct br_auth_config *auth; /* the config's block `auth`; NULL: the server has no gate */
     /* Returns true for requests that need no credentials. NULL: all requests need credentials. */
     bool (*is_public)(struct br_handler *handler, const struct br_request *request);
-    /* Returns credentials for a request without the header of credentials, such as the
-     * credentials of its session. Returns NULL if the request has no credentials. `credential`
-     * may be NULL. */
+    /* Returns the credentials of a request that has no header with credentials, for example those
+     * of its session. Returns NULL if the request has no credentials. `credential` may be NULL. */
     const char *(*credential)(struct br_handler *handler, const struct br_request *request);
 };
 

@@ -4,11 +4,11 @@
  * One thread runs the loop. Other threads may only call br_loop_post and br_loop_command.
  *
  * One loop iteration runs these steps:
- * - read sockets
- * - run callbacks of finished items, and deferred work
- * - flush every connection that has output
- * - run due timers and the callbacks they cause, and flush again
- * - wait for the next event
+ * - The loop reads its sockets.
+ * - The loop runs callbacks of finished items, and deferred work.
+ * - The loop flushes every connection that has output.
+ * - The loop runs due timers and the callbacks they cause, and flushes again.
+ * - The loop waits for the next event.
  */
 #pragma once
 
@@ -22,15 +22,15 @@
 struct br_loop;
 struct br_net;
 
-/* Makes the state that all loops of a process share: the listening sockets. Must be called
- * before threads start. Afterwards only the first worker uses the state. Returns NULL if memory
- * is short. */
+/* Makes the state that all loops of a process share: the listening sockets. Must be called before
+ * threads start. After the threads have started, only the first worker uses the state. Returns NULL
+ * if memory is short. */
 struct br_net *br_net_new(void);
 void br_net_free(struct br_net *net);
 
-/* Raises the process's limit on descriptors to the hard limit. Servers then use at most three
- * quarters of the descriptors: above that number, idle connections are evicted in favor of new
- * connections. */
+/* Raises the process's limit on descriptors to the hard limit. After this call, servers use at most
+ * three quarters of the descriptors: above that number, idle connections are evicted in favor of
+ * new connections. */
 void br_net_raise_descriptors(struct br_net *net);
 
 /* Accepts listening sockets from systemd (sd_listen_fds(3)): the environment variables LISTEN_PID
@@ -52,7 +52,7 @@ struct br_message {
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err);
 
-/* Number of work items of each kind that are in the thread pool, summed over all loops. */
+/* Numbers of work items of each kind that are in the thread pool, summed over all loops. */
 struct br_net_works {
     unsigned by_kind[BR_WORK_KINDS];
 };
@@ -62,9 +62,9 @@ struct br_net_works {
  * work items. */
 bool br_net_wait_works(struct br_net *net, uint64_t wait_ms, struct br_net_works *ret);
 
-/* Starts the threads of the pool that all loops share. Must be called once, before the first
- * work item and the first name resolution. Returns 0 or BR_ENOMEM, or BR_EIO if the system does
- * not let the process create enough threads. `err` receives the message. */
+/* Starts the threads of the pool that all loops share. Must be called once, before the first work
+ * item and the first name resolution. Returns 0 or BR_ENOMEM, or BR_EIO if the system does not let
+ * the process create enough threads. `err` receives the error message. */
 int br_net_start_pool(struct br_loop *loop, struct br_err *err);
 
 /* Frees a loop that has stopped. The loop's servers and clients must be freed first. Accepts
@@ -88,16 +88,17 @@ bool br_loop_post(struct br_loop *loop, struct br_message *message);
  * posted messages, and for kinds of messages of which only one exists in the process. */
 void br_loop_command(struct br_loop *loop, struct br_message *message);
 
-/* Runs the messages in the mailbox of a loop that has stopped. Messages own sockets and memory
- * and refer to servers, so call this before the servers are freed. */
+/* Runs the messages in the mailbox of a loop that has stopped. Messages own sockets and memory and
+ * refer to servers, so br_loop_read_mail must be called before the servers are freed. */
 void br_loop_read_mail(struct br_loop *loop);
 
-/* Limits the memory of incomplete requests in this loop to about `bytes`, the mark. 0: no limit.
- * Above the mark, connections that buffer more than their share are not read. A large connection
- * buffers more than BR_HELD_SMALL. The share is the mark less the bytes that small connections
- * buffer, divided by the number of large connections. One large connection at a time is read
- * nevertheless, in rotation, because memory is freed only when a request completes. Small
- * connections are never paused, and data in pipelines does not count. */
+/* Limits the memory of incomplete requests in this loop to about `bytes`, which is called the mark;
+ * 0: no limit. Above the mark, connections that buffer more than their share are not read. A large
+ * connection buffers more than BR_HELD_SMALL. The share is the mark less the bytes that small
+ * connections buffer, divided by the number of large connections. One large connection at a time is
+ * read nevertheless, in rotation, because memory is freed only when a request completes. Small
+ * connections are never paused, and data that is already in a pipeline does not count towards the
+ * mark. */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);
 
 #define BR_HELD_SMALL (256u << 10)

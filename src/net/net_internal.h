@@ -13,10 +13,10 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
-/* bytes that all server streams together read per loop iteration; only the last read may exceed
- * this limit */
+/* maximum number of bytes that all server streams together read per loop iteration; only the last
+ * read may exceed this limit */
 #define BR_ITERATION_READ_MAX (1u << 20)
-/* bytes of unsent output above which a server stops reading from the client */
+/* number of bytes of unsent output above which a server stops reading from the client */
 #define BR_OUT_MAX (256u << 10)
 
 struct br_stream;
@@ -85,7 +85,8 @@ struct br_loop {
     struct br_list dirty; /* streams to flush: each has output, or has to be closed */
     struct br_list busy;  /* server streams that may have more output; see stream.c */
     unsigned n_busy;
-    uint64_t busy_resumed_ms; /* time by uv_now at which busy streams were last resumed */
+    /* time, in milliseconds by uv_now, at which a stream in `busy` was last resumed */
+    uint64_t busy_resumed_ms;
     /* server streams that are not read because they buffer more than their share of `mark` */
     struct br_list paused;
     /* the only stream that is read although it buffers more than its share of `mark`, or NULL */
@@ -95,14 +96,16 @@ struct br_loop {
     unsigned n_unread;
     struct br_list slow_senders; /* readable server streams that send a request in small pieces */
     unsigned n_slow_senders;
-    size_t read_bytes; /* bytes that server streams have read in this iteration */
+    size_t read_bytes; /* number of bytes that server streams have read in this iteration */
     struct br_timer rotation;
     /* number of ticks of loop->rotation since `active` became the active stream */
     unsigned active_ticks;
-    size_t active_bytes; /* bytes that `active` has read since the last tick */
+    size_t active_bytes; /* number of bytes that `active` has read since the last tick */
     size_t mark;         /* upper limit for `held`, in bytes; see br_loop_set_mark */
-    size_t held;         /* bytes that the unfinished requests of all server streams buffer */
-    /* bytes of `held` that belong to streams which buffer more than BR_HELD_SMALL */
+    /* number of bytes that the unfinished requests of all server streams buffer */
+    size_t held;
+    /* number of those bytes in `held` that belong to streams which buffer more than
+     * BR_HELD_SMALL */
     size_t held_large;
     unsigned n_large; /* number of streams that buffer more than BR_HELD_SMALL */
     double *n_pauses;
@@ -127,8 +130,8 @@ struct br_stream_events {
     void (*on_progress)(struct br_stream *stream);
     /* Called just before the stream is freed. `why` is never NULL. */
     void (*on_closed)(struct br_stream *stream, const char *why);
-    /* Called on server streams whose peer speaks another protocol. `complaint` is the error text
-     * that was sent to the peer. */
+    /* Called on server streams whose peer speaks a protocol that the server does not accept.
+     * `complaint` is the error text that was sent to the peer. */
     void (*on_complaint)(struct br_stream *stream, const char *complaint);
 };
 
@@ -148,22 +151,25 @@ struct br_stream {
     struct br_list pause;  /* entry in loop->paused */
     struct br_list unread; /* entry in loop->unread, or in loop->slow_senders if `sends_slowly` */
     bool sends_slowly;
-    /* consecutive reads of less than SMALL_READ bytes in the middle of a request */
+    /* number of consecutive reads of less than SMALL_READ bytes in the middle of a request */
     unsigned n_small_reads;
-    /* bytes that unfinished requests of this stream buffer, as last added to loop->held */
+    /* number of bytes that unfinished requests of this stream buffer, as far as they are included
+     * in loop->held */
     size_t held;
     uint8_t first[24];
     unsigned n_first;
-    /* Error texts, indexed by br_guess, for the protocols that end the stream. NULL: the
-     * protocol is accepted. A client uses the entry BR_GUESS_NOTHING if the server closes before
-     * it has sent a byte. */
+    /* Error texts, indexed by br_guess, for the detected protocols that end the stream. If the text
+     * is NULL, the protocol is accepted. A client uses the entry BR_GUESS_NOTHING if the server
+     * closes before it has sent a byte. */
     const char *const *complaints;
     enum br_guess guess;
-    /* the stream belongs to a server: loop->mark applies to it, and it is half-closed before it
-     * is closed */
+    /* the stream belongs to a server: loop->mark applies to the stream, and the stream is
+     * half-closed before it is closed */
     bool server;
     bool connecting;
-    bool full;   /* the socket accepts no more output; `writing` measures for how long */
+    /* the socket accepts no more output; `writing` measures how long the socket has accepted
+     * nothing */
+    bool full;
     bool eof;    /* the peer has closed its side of the connection */
     bool ending; /* the stream ends when all output is sent; input is ignored */
     /* all output is sent and our side of the connection is shut down; input is discarded */
@@ -185,7 +191,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
 /* Marks a stream to be flushed at the end of the loop iteration. */
 void br_stream_wake(struct br_stream *stream);
 
-/* Sets the protocol of a stream. The stream then owns `conn`. */
+/* Sets the protocol of a stream. After this call, the stream owns `conn`. */
 void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
 /* Decrypts bytes received from the peer and passes them to the protocol. */
@@ -228,8 +234,8 @@ bool br_loop_has_many_busy(const struct br_loop *loop);
 
 void br_loop_resume(struct br_loop *loop);
 
-/* Implement host->ops. br_net_serve is in server.c, br_net_connect in client.c, and the other
- * functions are in work.c. */
+/* The functions below implement host->ops. br_net_serve is in server.c, br_net_connect in client.c,
+ * and the other functions are in work.c. */
 int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
 int br_net_connect(struct br_host *host, const struct br_client_config *config,
@@ -247,14 +253,14 @@ void br_watchers_init(void);
 /* Initializes loop->uv. Returns 0, BR_ENOMEM, or BR_EIO if descriptors are exhausted. */
 int br_watchers_start(struct br_loop *loop);
 
-/* Starts to watch a descriptor that the loop does not watch yet; `fn` is called from the next
- * iteration on. Returns 0, BR_ENOMEM, or BR_EIO if the descriptor cannot be polled. After a
- * failure `poll` must not be passed to uv_close. */
+/* Starts to watch a descriptor that the loop does not watch yet; `fn` is called for its events,
+ * beginning with the next loop iteration. Returns 0, BR_ENOMEM, or BR_EIO if the descriptor cannot
+ * be polled. After a failure `poll` must not be passed to uv_close. */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* Returns how many work items of `kind` one worker may have in the thread pool at the same time,
- * if there are `n_workers` workers. The sum over all workers leaves one thread for name
- * resolution. */
+/* Returns how many work items of `kind` one worker may have in the thread pool at the same time, if
+ * there are `n_workers` workers. The sum of these numbers over all workers leaves one thread of the
+ * pool for name resolution. */
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 
 /* Sets UV_THREADPOOL_SIZE to the number of threads that br_net_works_max implies, unless the

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Follows redirects of HTTP exchanges (RFC 9110 section 15.4). 307 and 308 are followed up to
- * BR_REDIRECTS_MAX times with the same method and body. Other 3xx responses change the method or
- * have no Location; such a response ends the exchange.
+ * Follows redirects of HTTP exchanges (RFC 9110 section 15.4). Responses with status 307 and 308
+ * are followed up to BR_REDIRECTS_MAX times with the same method and body. Other 3xx responses
+ * change the method or have no Location; such a response ends the exchange.
  *
  * Requests to each origin other than the configured origin are sent by a separate client. At most
- * BR_REDIRECT_TARGETS_MAX of these clients are kept. Credentials are the client certificate and all
- * headers except a few known harmless ones. Credentials are sent only to the same origin, or to the
- * same host from http to https. Requests with credentials are not redirected from https to http.
+ * BR_REDIRECT_TARGETS_MAX clients for other origins are kept. The client certificate and all
+ * headers except a few known harmless ones count as credentials. Credentials are sent only to the
+ * same origin, or to the same host from http to https. Requests with credentials are not redirected
+ * from https to http.
  */
 #pragma once
 
@@ -28,14 +29,16 @@ struct br_redirects {
 void br_redirects_init(struct br_redirects *redirects, struct br_host *host,
                        const struct br_client_config *config);
 
-/* Frees all targets. The exchanges that targets have not finished end with BR_ECLOSED. */
+/* Frees all targets. Unfinished exchanges that were sent to redirect targets end with
+ * BR_ECLOSED. */
 void br_redirects_release(struct br_redirects *redirects);
 
 /* Sends an exchange again, to the Location of its response. `client` is the client that has
- * received the response, and `from` is its endpoint. `redirects` belongs to the client to which
- * the owner gave the exchange. Returns true if the exchange was sent again; the exchange may
- * already have ended. Returns false if the caller must end the exchange: `not_followed` then
- * contains the reason, or `error` is BR_ENOMEM, BR_EFULL or an error of br_net_connect. */
+ * received the response, and `from` is its endpoint. `redirects` belongs to the client to which the
+ * exchange was originally given. Returns true if the exchange was sent again; the exchange may
+ * already have ended. Returns false if the caller must end the exchange: `exchange->not_followed`
+ * then contains the reason, or `exchange->error` is BR_ENOMEM, BR_EFULL or an error of
+ * br_net_connect. */
 bool br_redirect_follow(struct br_redirects *redirects, struct br_client *client,
                         const struct br_endpoint *from, struct br_exchange *exchange);
 
@@ -56,9 +59,9 @@ struct br_url {
     char path[BR_URL_PATH_MAX]; /* path of the URL: starts with a slash and includes the query */
 };
 
-/* Resolves `reference`, absolute or relative, against the server and `path` (with its query) of
- * the request. The fragment is removed. Returns 0 or BR_EINVAL. A reference is invalid if it is
- * too long or is not an http or https URL. A reference is also invalid if it contains a user
+/* Resolves `reference`, absolute or relative, against the server and `path` (with its query) of the
+ * request. The fragment of the URL is removed. Returns 0 or BR_EINVAL. A reference is invalid if it
+ * is too long or is not an http or https URL. A reference is also invalid if it contains a user
  * name, a space, a control character or a byte above 0x7e. */
 int br_url_resolve(const struct br_endpoint *server, const char *path, const char *reference,
                    struct br_url *ret);

@@ -10,8 +10,9 @@
  * | http_proxy, HTTP_PROXY | http:// endpoints |
  * | no_proxy, NO_PROXY | exceptions: see br_proxies_skip |
  *
- * If both spellings of a variable are set, the lower-case variable is used. Unix sockets are always
- * reached directly. Localhost and loopback addresses are reached directly unless proxy_url is set.
+ * If a variable is set in both lower and upper case, the lower-case variable is used. Unix sockets
+ * are always reached directly. Localhost and loopback addresses are reached directly unless
+ * proxy_url is set.
  */
 #pragma once
 
@@ -19,9 +20,11 @@
 
 enum br_route_kind {
     BR_ROUTE_DIRECT,
-    /* http://: requests to the proxy contain the absolute URL (RFC 9112 section 3.2.2) */
+    /* for http:// endpoints: requests to the proxy contain the absolute URL (RFC 9112 section
+     * 3.2.2) */
     BR_ROUTE_FORWARD,
-    BR_ROUTE_TUNNEL, /* https:// and gRPC: CONNECT opens a tunnel (RFC 9110 section 9.3.6) */
+    /* https:// and gRPC: CONNECT opens a tunnel through the proxy (RFC 9110 section 9.3.6) */
+    BR_ROUTE_TUNNEL,
 };
 
 struct br_route {
@@ -59,12 +62,12 @@ int br_route_choose(const struct br_proxies *proxies, const struct br_endpoint *
 void br_proxies_check(const char *proxy_url, const struct br_yaml *node, const char *path,
                       struct br_errs *errs);
 
-/* Returns true if a host and port must be reached directly according to NO_PROXY. Entries are
- * separated by commas and may be:
+/* Returns true if a host and port must be reached directly according to NO_PROXY. Entries of
+ * `no_proxy` are separated by commas. Each entry matches one of these:
  * - "*": everything
- * - an address, or a network in CIDR notation
+ * - an address, or a network in CIDR notation: this address, or all addresses of this network
  * - "host": this name and all names below it
  * - ".host" or "*.host": only the names below it
  *
- * All entries except networks may end in ":port". */
+ * All entries of `no_proxy` except networks may end in ":port". */
 bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port);

@@ -18,10 +18,10 @@
 #include "wire/conn.h"
 
 struct br_server_config {
-    /* name of the listener, the same on all workers: "receiver/otlp grpc" */
+    /* name of the listener, the same on all workers, such as "receiver/otlp grpc" */
     const char *name;
-    const char *what; /* name for the endpoint in log messages: "grpc" */
-    /* address to listen at: "localhost:4317"; port 0 selects a free port */
+    const char *what; /* name for the endpoint in log messages, such as "grpc" */
+    /* address to listen at, such as "localhost:4317"; port 0 selects a free port */
     const char *endpoint;
     const char *transport; /* NULL, "tcp" or "unix"; with "unix", `endpoint` is a path */
     /* TLS settings, borrowed until the server is freed; NULL: plaintext */
@@ -37,8 +37,8 @@ struct br_server_config {
      * first_request_timeout_ms if that is less */
     uint64_t handshake_timeout_ms;
     /* time limit for a request without progress (struct br_progress), and for a whole HTTP/1.1
-     * head; 0: 30 s. For a response that the client does not read, the limit is this time or 20
-     * s, whichever is less. */
+     * head; 0: 30 s. For a response that the client does not read, the limit is request_timeout_ms
+     * or 20 s, whichever is less. */
     uint64_t request_timeout_ms;
     /* minimum bytes per second of a body, averaged over 10 s or request_timeout_ms, whichever is
      * less; 0: 1024; negative: no minimum */
@@ -76,17 +76,17 @@ struct br_server_place {
     unsigned port; /* the port; 0 if any free port is used, and for unix sockets */
 };
 
-/* Checks whether a server with this config could start here: the certificates must load, the
- * name must resolve, and the address must belong to this machine. A port that is in use sets
- * `taken` and is not an error. Opens nothing that is visible to others. Returns 0, or BR_EINVAL,
+/* Checks whether a server with this config could start here: the certificates must load, the name
+ * must resolve, and the address must belong to this machine. A port that is in use sets `taken` and
+ * is not an error. Does not listen, so other processes cannot connect. Returns 0, or BR_EINVAL,
  * BR_EIO or BR_ENOMEM with a message in `err`. */
 int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
                     struct br_err *err);
 
-/* Returns true if servers at these two addresses cannot run at the same time. */
+/* Returns true if servers at the addresses `one` and `other` cannot run at the same time. */
 bool br_server_places_clash(const struct br_server_place *one, const struct br_server_place *other);
 
-/* The operations of a server. Tests provide their own implementation. */
+/* The operations of a server. Tests provide their own implementation of these operations. */
 struct br_server_ops {
     void (*stop)(struct br_server *server, void (*on_stopped)(void *arg), void *arg);
     void (*free)(struct br_server *server);
@@ -98,8 +98,8 @@ struct br_server {
 };
 
 /* Stops a server: closes the listening socket, lets requests in progress finish, and closes
- * connections as they become idle. When all connections are closed, calls `on_stopped` once,
- * after br_server_stop has returned. Must be called once. */
+ * connections as they become idle. When all connections are closed, calls `on_stopped` once, after
+ * br_server_stop has returned. Must be called exactly once for each server. */
 static inline void br_server_stop(struct br_server *server, void (*on_stopped)(void *arg),
                                   void *arg)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Listeners and servers, for src/net only. A listener is a listening socket, owned by the first
- * worker. A listener distributes connections to the servers of all workers.
+ * Types and functions of listeners and servers, for use in src/net only. A listener is a listening
+ * socket, owned by the first worker. A listener distributes connections to the servers of all
+ * workers.
  */
 #pragma once
 
@@ -15,8 +16,8 @@
 
 struct br_net_server;
 
-/* The client address by which connections are counted: an IPv4 address, or the first 64 bits of
- * an IPv6 address. All addresses that begin with the same 64 bits belong to one site. */
+/* The client address by which connections are counted: an IPv4 address, or the first 64 bits of an
+ * IPv6 address. All IPv6 addresses that begin with the same 64 bits belong to one site. */
 struct br_client_address {
     uint8_t bytes[16];
     bool known; /* true if the client has an IP address; false for unix sockets */
@@ -81,12 +82,13 @@ struct br_listener *br_listener_find(struct br_net *net, const char *name);
 /* Stops accepting connections. Must be called in the first worker. */
 void br_listener_stop(struct br_listener *listener);
 
-/* Removes a worker's server from the listener. Frees the listener with its last server. */
+/* Removes a worker's server from the listener. Frees the listener when its last server has left. */
 void br_listener_leave(struct br_listener *listener, struct br_net_server *server);
 
-/* Hands a new connection to a server of this or another worker. The connection is added to that
- * server's count at once. During the search for an idle connection it is not added, because many
- * new connections would then count against each other. May be called in any worker. */
+/* Hands a new connection to a server of this or another worker. The connection is added to the
+ * connection count of the receiving server at once. During the search for an idle connection the
+ * new connection is not counted, because many new connections would then count against each other.
+ * May be called in any worker. */
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Returns true if a connection limit is exceeded. The new connection must already be counted.
@@ -103,7 +105,7 @@ struct br_net_server {
     struct br_handler *service; /* handler of requests: the gate, if there is one */
     struct br_gate gate;
     struct br_tls_context *tls;
-    /* periodic reload of the TLS files; NULL if they are never reloaded */
+    /* periodic reload of the TLS files; NULL if the TLS files are never reloaded */
     struct br_tls_reload *tls_reload;
     /* streams of all connections, ordered by their last request, least recent first */
     struct br_list streams;
@@ -139,7 +141,8 @@ struct br_peer {
     /* time, by uv_hrtime, of the last request, or of accepting the connection if it had no
      * request; 0 if the server has no connection limit */
     uint64_t since_ns;
-    uint64_t used_ms; /* last time, by uv_now, at which a request arrived or was in progress */
+    /* last time, in milliseconds by uv_now, at which a request arrived or was in progress */
+    uint64_t used_ms;
     /* time at which the PING was sent that is not answered yet; 0: no PING is unanswered */
     uint64_t pinged_ms;
     /* time at which the graceful shutdown of the connection began (GOAWAY); 0: not begun */
@@ -147,7 +150,8 @@ struct br_peer {
     uint64_t max_age_ms; /* maximum age of this connection; UINT64_MAX: no limit */
 };
 
-/* Closes the socket of a rejected connection and subtracts the connection from the counts. */
+/* Closes the socket of a rejected connection and subtracts the connection from the connection
+ * counts. */
 void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
                     enum br_ending why);
 
@@ -185,7 +189,8 @@ void br_server_note_use(struct br_stream *stream);
  * connections, and sends PINGs. Restarts its timer. */
 void br_server_sweep(struct br_timer *timer);
 
-/* The sweep of a stopping server: closes each connection on which nothing is in progress. */
+/* Runs periodically while a server is stopping: closes each connection on which nothing is in
+ * progress. */
 void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- Limits (server_limits.c) ----------------------------------------------------------------- */

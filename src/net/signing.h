@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client that adds credentials to its requests. The client asks its authenticator to sign each
- * exchange, and passes the signed exchange to another client. If the authenticator has no
- * credentials yet, the exchange waits for them. The wait also ends if the exchange is cancelled or
- * the authenticator reports an error.
+ * Implements a client that adds credentials to its requests. The client asks its authenticator to
+ * sign each exchange, and passes the signed exchange to another client. If the authenticator has no
+ * credentials yet, the exchange waits for them. The exchange also stops waiting if it is cancelled
+ * or the authenticator reports an error.
  */
 #pragma once
 
@@ -35,6 +35,6 @@ void br_signing_set(struct br_signing *signing, const char *name, const char *va
 void br_signing_remove(struct br_signing *signing, const char *name);
 
 /* Makes a client that signs with the authenticator of the extension `id` and sends with `inner`.
- * Takes `inner`, also if it fails. Returns 0 or BR_ENOMEM. */
+ * Takes ownership of `inner`, also on failure. Returns 0 or BR_ENOMEM. */
 int br_signing_client_new(struct br_host *host, const char *id, struct br_client *inner,
                           struct br_client **ret, struct br_err *err);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TLS by OpenSSL over memory BIOs, without I/O: ciphertext in, plaintext out, and the reverse. A
- * context is made once from the config's `tls` block and shared by all connections of all workers.
- * A connection belongs to one worker.
+ * Implements TLS with OpenSSL over memory BIOs, without I/O: the functions convert ciphertext to
+ * plaintext and the reverse. A TLS context is made once from the config's `tls` block and shared by
+ * all connections of all workers. A TLS connection belongs to one worker.
  *
  * TLS 1.2 and 1.3 are offered. For TLS 1.2, only ECDHE suites with AEAD ciphers are offered unless
  * the config names other suites. Session tickets are used. Renegotiation, compression and early
- * data are disabled. The server's order of ciphers and protocols decides. As in the Collector,
- * every certificate in a CA file is a trust anchor, and only subjectAltName is checked for names.
+ * data are disabled. On a server, the server's order of ciphers and protocols has precedence over
+ * the client's. As in the Collector, every certificate in a CA file is a trust anchor, and only
+ * subjectAltName is checked for names.
  *
  * br_tls_context_reload loads changed files for later connections: the certificate and key files
  * with `reload_interval`, the client CA file with `client_ca_file_reload`. If a file cannot be
@@ -45,8 +46,8 @@ struct br_tls_config {
      * names only TLS 1.3 suites disables TLS 1.2. */
     struct br_strings cipher_suites;
     bool include_insecure_cipher_suites;
-    /* "X25519", "P256", ...; curves that OpenSSL lacks are skipped, but at least one curve must
-     * remain. */
+    /* names of curves ("X25519", "P256", ...); curves that OpenSSL lacks are skipped, but at least
+     * one curve must remain. */
     struct br_strings curve_preferences;
     /* clients only: do not use TLS, unless the endpoint's scheme is https */
     bool insecure;
@@ -57,7 +58,7 @@ struct br_tls_config {
     uint64_t reload_interval;
 };
 
-/* option rows for a struct br_tls_config of servers and of clients */
+/* tables of options for a struct br_tls_config of servers and of clients */
 extern const struct br_option br_tls_server_options[];
 extern const struct br_option br_tls_client_options[];
 
@@ -90,34 +91,34 @@ void br_tls_context_free(struct br_tls_context *ctx);
  * The interval is one second if the config has `client_ca_file_reload` but no `reload_interval`. */
 uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx);
 
-/* Reloads the files that have changed. Blocks for disk reads, so it must not run in a worker.
- * Other threads may make connections meanwhile. */
+/* Reloads the files that have changed. Blocks for disk reads, so it must not run in a worker. Other
+ * threads may make TLS connections during a reload. */
 void br_tls_context_reload(struct br_tls_context *ctx);
 
 /* Returns true if a reload has failed since the last call, with the message in `err` (not NULL).
- * May be called in any thread. Each failure is reported once. */
+ * May be called in any thread. Each failed reload is returned only once. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
-/* Makes a TLS connection. `server_name` is NULL on servers. On clients it is the name that the
- * certificate must have, and that is sent to the server (SNI). An IP address is verified but not
- * sent. `server_name_override` takes precedence. For a client, br_tls_output can then return its
- * first handshake message. Returns NULL if memory is short, or if a verifying client has no name
- * or a name above 255 bytes. */
+/* Makes a TLS connection. `server_name` is NULL on servers. On clients, `server_name` is the name
+ * that the certificate must have, and that is sent to the server (SNI). If `server_name` is an IP
+ * address, the address is verified but not sent. `server_name_override` takes precedence. After
+ * br_tls_new, br_tls_output can return the first handshake message of a client. Returns NULL if
+ * memory is short, or if a verifying client has no name or a name above 255 bytes. */
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
 void br_tls_free(struct br_tls *tls);
 
-/* Processes ciphertext and consumes all of it. Passes plaintext to `on_plain` in pieces of up to
- * 16 KiB; `on_plain` may call br_tls_send, br_tls_output and br_tls_close. Returns 0, BR_ECLOSED
- * after the peer's close_notify, BR_ENOMEM, BR_EPROTO with a message in `err`, or a nonzero
- * result of `on_plain`. After a result other than 0 the input has ended: later calls return the
- * same result. Pending output, such as an alert, is still available from br_tls_output. */
+/* Processes ciphertext and consumes all of it. Passes plaintext to `on_plain` in pieces of up to 16
+ * KiB; `on_plain` may call br_tls_send, br_tls_output and br_tls_close. Returns 0, BR_ECLOSED after
+ * the peer's close_notify, BR_ENOMEM, BR_EPROTO with a message in `err`, or a nonzero result of
+ * `on_plain`. After a result other than 0 no more input is accepted: later calls return the same
+ * result. Pending output, such as an alert, is still available from br_tls_output. */
 int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
                  int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
                  struct br_err *err);
 
-/* Queues plaintext for br_tls_output, and keeps references to the plaintext until br_tls_output
- * has encrypted it. Returns 0 or BR_ENOMEM. Returns BR_EPROTO before br_tls_ready, after
- * br_tls_close or after a TLS failure. The first BR_ENOMEM ends the output. */
+/* Queues plaintext for br_tls_output, and keeps references to the plaintext until br_tls_output has
+ * encrypted it. Returns 0 or BR_ENOMEM. Returns BR_EPROTO before br_tls_ready, after br_tls_close
+ * or after a TLS failure. After the first BR_ENOMEM, br_tls_output produces no more output. */
 int br_tls_send(struct br_tls *tls, const struct br_rope *plain);
 
 /* Appends pending ciphertext to `out` in buffers of up to 16 KiB. Returns 0, BR_ENOMEM or
@@ -132,8 +133,8 @@ bool br_tls_ready(const struct br_tls *tls);
  * br_tls_free. */
 const char *br_tls_alpn(const struct br_tls *tls);
 
-/* Queues close_notify, to be sent after the queued plaintext. Nothing is sent before
- * br_tls_ready. */
+/* Queues close_notify, to be sent after the queued plaintext. close_notify is not sent before
+ * br_tls_ready returns true. */
 void br_tls_close(struct br_tls *tls);
 
 /* --- Reloads (tls_reload.c) ------------------------------------------------------------------- */

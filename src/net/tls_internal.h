@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Types and functions that src/net/tls*.c share: the context, and its three parts. The parts are
- * the policy, our own certificate, and trusted certificates. Only src/net/tls*.c include this
- * header.
+ * Types and functions that src/net/tls*.c share: the context, and its three parts. The three parts
+ * are the policy (versions, ciphers and groups), our own certificate, and the trusted CA
+ * certificates. Only src/net/tls*.c include this header.
  */
 #pragma once
 

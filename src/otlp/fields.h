@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The field numbers of OTLP, for all code that reads or writes its messages without protobuf-c.
+ * The field numbers of OTLP, for all code that reads or writes OTLP messages without protobuf-c.
  * Sources: opentelemetry/proto/{collector,common,resource,trace,profiles}; a test compares the
- * numbers with the schemas in proto/. Fields that both signals have in common share one name.
+ * numbers with the schemas in proto/. A field that traces and profiles have in common has only one
+ * name here.
  */
 #pragma once
 
@@ -67,7 +68,7 @@ enum br_value_type {
 };
 enum { BR_VALUE_STRINDEX = 8 };
 
-/* The field of ArrayValue, and of KeyValueList. */
+/* The only field of ArrayValue and of KeyValueList, which contains the elements. */
 enum { BR_LIST_VALUES = 1 };
 
 /* --- opentelemetry.proto.trace.v1 ------------------------------------------------------------- */
@@ -92,8 +93,8 @@ enum {
     BR_SPAN_FLAGS = 16,
 };
 
-/* Values of Span.SpanKind. A server or consumer span is an entry: its request came from another
- * process. */
+/* Values of Span.SpanKind. A server or consumer span is an entry span: its request came from
+ * another process. */
 enum {
     BR_SPAN_KIND_INTERNAL = 1,
     BR_SPAN_KIND_SERVER = 2,

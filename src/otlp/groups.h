@@ -2,8 +2,8 @@
 /*
  * Finds the group of each record during a br_item_rewrite. The group of a span is its ScopeSpans;
  * the group of a sample is its Profile. Groups are visited in the order of their bytes. The fields
- * of a message may be in any order, so a group is scanned completely before its first record. The
- * struct describes only the current group.
+ * of a message may be in any order, so a group is scanned completely before its first record.
+ * struct br_groups describes only the current group.
  */
 #pragma once
 
@@ -25,11 +25,11 @@ struct br_groups {
      * one */
     uint32_t n_groups, n_before;
     uint32_t next_part;
-    const uint8_t *p, *end;             /* rest of the current part */
-    const uint8_t *inner_p, *inner_end; /* rest of the current ScopeProfiles */
+    const uint8_t *p, *end;             /* start and end of the rest of the current part */
+    const uint8_t *inner_p, *inner_end; /* start and end of the rest of the current ScopeProfiles */
 };
 
-/* Initialises a walk before the first group of `item`, which a walk has accepted. The item is
+/* Initialises a walk before the first group of `item`, which br_walk has accepted. The item is
  * borrowed while `groups` is used. */
 void br_groups_init(struct br_groups *groups, const struct br_item *item);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads KeyValue, KeyValueAndUnit and AnyValue in place, without copying. All code that reads these
- * messages uses these functions. Fields may be in any order: Go's pdata writes a value before its
- * key. If a field is repeated, its last value counts. Unknown fields are skipped.
+ * Reads KeyValue, KeyValueAndUnit and AnyValue in place, without copying. All code that reads
+ * messages of these types uses the functions in this header. Fields may be in any order: Go's pdata
+ * writes a value before its key. If a field is repeated, its last value counts. Unknown fields are
+ * skipped.
  *
  * If a KeyValue repeats its value, the last value that is not empty counts. Protobuf would merge
- * the values instead, which differs only for lists. Callers for which this matters check `several`.
+ * the values instead, which differs only for lists. Callers for which this difference matters check
+ * the field `several`.
  *
  * All results point into the caller's bytes. A malformed message is read up to the first error.
  *
@@ -33,8 +35,8 @@ struct br_any {
     uint64_t number;     /* for the types BOOL, INT and DOUBLE: the bits of the value */
     const uint8_t *data; /* for the types STRING, LIST, MAP and BYTES: the content */
     size_t len;
-    /* for the type EMPTY: the index of a string in the string table (string_value_strindex); 0:
-     * none */
+    /* for the type EMPTY: the index of a string in the string table (string_value_strindex); 0: the
+     * value does not refer to a string */
     uint64_t reference;
 };
 
@@ -43,16 +45,17 @@ struct br_any {
  * malformed. */
 struct br_any br_any_read(struct br_value value);
 
-/* Returns the bytes of the field that br_any_read would decode. If a value repeats its fields,
- * these bytes are fewer than those of the value, so a value that is read often is read faster.
+/* Returns the bytes of the field that br_any_read would decode. If a value repeats its fields, the
+ * returned bytes are fewer than those of the whole value, so reading them repeatedly is faster.
  * Returns an empty value if no field is valid or the message is malformed. */
 struct br_value br_value_last(struct br_value value);
 
 struct br_keyvalue {
     const uint8_t *key; /* KeyValue: the key, if it is present as text */
     size_t key_len;
-    uint64_t key_index; /* index of the key in the string table; 0: none */
-    uint64_t unit;      /* KeyValueAndUnit: index of the unit in the string table */
+    /* index of the key in the string table; 0: the key does not refer to a string */
+    uint64_t key_index;
+    uint64_t unit; /* KeyValueAndUnit: index of the unit in the string table */
     struct br_value value;
     /* the message contains several values that are not empty; `value` is the last of them */
     bool several;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads entries of a profiles dictionary in their usual encoding: each field at most once, no
- * unknown fields, a location with one line. Callers read any other encoding with slower, general
- * code.
+ * Reads entries of a profiles dictionary in their usual encoding: each field occurs at most once,
+ * there are no unknown fields, and a location has one line. Callers read any other encoding with
+ * slower, general code.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ static inline bool br_plain_scalars(const uint8_t *p, const uint8_t *end, uint64
 }
 
 struct br_plain_function {
-    /* string indices of the function's name, system name and file name; start line */
+    /* string indices of the function's name, system name and file name, and its start line */
     uint64_t values[4];
 };
 

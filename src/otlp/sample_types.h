@@ -31,8 +31,8 @@ struct br_sample_pairs {
     uint32_t n_others; /* number of samples whose type has no row in `items` */
 };
 
-/* Adds the `n_samples` samples of a Profile that a walk has accepted. The Profile's sample_type,
- * a ValueType, is between `value_type` (NULL: none) and `end`. */
+/* Adds the `n_samples` samples of a Profile that br_walk has accepted. The Profile's sample_type, a
+ * ValueType, is between `value_type` (NULL: none) and `end`. */
 void br_sample_pairs_add(struct br_sample_pairs *pairs, const uint8_t *value_type,
                          const uint8_t *end, uint32_t n_samples);
 
@@ -42,7 +42,8 @@ void br_sample_pairs_add(struct br_sample_pairs *pairs, const uint8_t *value_typ
 void br_sample_types_resolve(struct br_sample_types *types, struct br_sample_pairs *pairs,
                              const struct br_item *item, const uint8_t *strings);
 
-/* Adds the samples in the parts of a profiles item to `types`, with one row for each name. Types
- * beyond BR_SAMPLE_TYPES_MAX - 1, and names that are too long or not UTF-8, share the row
- * BR_SAMPLE_TYPE_OTHER. The item has been accepted by a walk (otlp/walk/walk.h) or built. */
+/* Adds the samples in the parts of a profiles item to `types`, with one row for each name. When all
+ * rows but one are used, further types share the row BR_SAMPLE_TYPE_OTHER, as do names that are too
+ * long or not UTF-8. The item must have been accepted by br_walk (otlp/walk/walk.h) or built by a
+ * br_build. */
 void br_sample_types_add(struct br_sample_types *types, const struct br_item *item);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads protobuf fields on hot paths: in the dictionary and in the join. */
+/* Reads protobuf fields on hot paths: in the code for profiles dictionaries and in the processor
+ * `join`. */
 #pragma once
 
 #include "base/steps.h"

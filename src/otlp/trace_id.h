@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Implements consistent probability sampling by trace id. The last 56 bits of an id are its
- * randomness, and a probability is a threshold between 0 and 2^56. A trace is sampled if its
- * randomness is at least the threshold. Every instance with the same probability therefore selects
- * the same traces, and a trace selected at a low probability is selected at every higher one.
+ * randomness, and a probability is expressed as a threshold between 0 and 2^56. A trace is sampled
+ * if its randomness is at least the threshold. Every instance with the same probability therefore
+ * selects the same traces, and a trace selected at a low probability is selected at every higher
+ * one.
  *
  * Source: opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling. Thresholds are
  * rounded as in the Collector's probabilistic_sampler.

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads and writes the tracestate of a span. Its member `ot` describes how the span was sampled: a
- * threshold (th) and, if the trace id is not random, explicit randomness (rv). Both are in hex.
+ * Reads and writes the tracestate of a span. The member `ot` of a tracestate describes how the span
+ * was sampled: a threshold (th) and, if the trace id is not random, explicit randomness (rv).
+ * Threshold and randomness are in hex.
  *
- * Sources: W3C Trace Context, section 3.3;
+ * The format is defined in W3C Trace Context, section 3.3, and in
  * opentelemetry.io/docs/specs/otel/trace/tracestate-handling.
  */
 #pragma once
@@ -41,13 +42,13 @@ struct br_tracestate {
  * the text is not a valid tracestate, or if th or rv is malformed. An empty tracestate is valid. */
 bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len);
 
-/* Sets th of the member `ot`. `threshold` is below BR_THRESHOLD_NEVER. */
+/* Sets the threshold (th) in the member `ot`. `threshold` is below BR_THRESHOLD_NEVER. */
 void br_tracestate_set_threshold(struct br_tracestate *tracestate, uint64_t threshold);
 
-/* Sets rv of the member `ot`. */
+/* Sets the randomness (rv) in the member `ot`. */
 void br_tracestate_set_randomness(struct br_tracestate *tracestate, uint64_t randomness);
 
-/* Removes th from the member `ot`. */
+/* Removes the threshold (th) from the member `ot`. */
 void br_tracestate_clear_threshold(struct br_tracestate *tracestate);
 
 /* Writes the tracestate to `out`, which has BR_TRACESTATE_ROOM bytes. The member `ot` comes

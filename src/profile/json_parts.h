@@ -31,8 +31,8 @@ static inline struct br_json_part br_json_part_of(const struct br_json_scan *sca
 struct br_json_scan br_json_part_scan(const struct br_json_scan *whole, struct br_json_part part);
 
 /* Calls `fn` for every member of the next object. The last of several members with the same name
- * counts, so `fn` overwrites earlier values. Skips a value that is not an object. Returns the
- * result of br_json_scan_value. */
+ * counts, so `fn` overwrites earlier values. If the next value is not an object, skips it without
+ * calling `fn`. Returns the result of br_json_scan_value. */
 typedef void br_json_member_fn(void *arg, const struct br_json_scan *scan,
                                const struct br_json_token *name, const struct br_json_token *value);
 int br_json_members(struct br_json_scan *scan, br_json_member_fn *fn, void *arg);

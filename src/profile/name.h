@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parses the query parameters of Pyroscope's /ingest: times, and the application name with its
- * labels. For formats that contain no type, the last part of the name is the profile type. Source:
- * grafana/pyroscope api/model/labelset, pkg/ingester/pyroscope, pkg/og/util/attime.
+ * labels. For formats that contain no profile type, the part of the application name after the last
+ * dot is the profile type. Source: grafana/pyroscope api/model/labelset, pkg/ingester/pyroscope,
+ * pkg/og/util/attime.
  */
 #pragma once
 
@@ -34,10 +35,10 @@ struct br_app_name {
     size_t n_labels;
 };
 
-/* Parses `app{k=v,k2=v2}`. Names and values are trimmed and not quoted. A value ends at `,` or
- * `}`, and another label may follow either character. An unterminated value and a key without
- * `=` are ignored. A `}` in the place of a key ends the parsing. A label `__name__` replaces the
- * application name.
+/* Parses `app{k=v,k2=v2}`. Label names and values are trimmed, and quotes have no meaning. A value
+ * ends at `,` or `}`, and another label may follow either character. An unterminated value and a
+ * key without `=` are ignored. A `}` in the place of a key ends the parsing. A label `__name__`
+ * replaces the application name.
  *
  * The results point into `text` and into the arena. Returns 0 or BR_ENOMEM. Returns BR_EINVAL
  * with Pyroscope's message without the prefix "name: " ("service name is required"), or with a
@@ -59,17 +60,18 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
 #define BR_LABEL_SERVICE_NAME "pyroscope.label.service.name"
 
 /* Encodes labels as Resource attributes for br_build_resource. `service_name` becomes
- * `service.name`; a label `service.name` beside it becomes BR_LABEL_SERVICE_NAME. Only the last
- * of several labels with the same name is kept. Invalid UTF-8 is replaced with U+FFFD. Labels
- * without a name are ignored. Returns 0; BR_EINVAL for more than BR_LABELS_MAX labels or more
- * than BR_APP_NAME_MAX bytes; or BR_ENOMEM. `*ret` is unchanged on failure. */
+ * `service.name`; if there is also a label `service.name`, that label becomes
+ * BR_LABEL_SERVICE_NAME. Only the last of several labels with the same name is kept. Invalid UTF-8
+ * is replaced with U+FFFD. Labels without a name are ignored. Returns 0; BR_EINVAL for more than
+ * BR_LABELS_MAX labels or more than BR_APP_NAME_MAX bytes; or BR_ENOMEM. `*ret` is unchanged on
+ * failure. */
 int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret);
 
-/* The profile type given by the suffix of an application name, for folded text, lines, trie,
- * tree and speedscope. All strings are constants. The readers multiply counts of "cpu" and
- * "wall" by the sampling period and write nanoseconds. With `sampleRate=0` Pyroscope does not
- * multiply, and stores the type "samples" with the unit "count" under the same name. */
+/* The profile type given by the suffix of an application name, for folded text, lines, trie, tree
+ * and speedscope. All strings are constants. The readers of these formats multiply counts of "cpu"
+ * and "wall" by the sampling period and write nanoseconds. With `sampleRate=0` Pyroscope does not
+ * multiply the counts, and stores the type "samples" with the unit "count" under the same name. */
 struct br_app_type {
     const char *name;  /* value of `__name__`: "process_cpu", "wall", "memory" ... */
     const char *type;  /* value of br_profile_source.type: "cpu", "wall", "alloc_space" ... */
@@ -77,14 +79,14 @@ struct br_app_type {
     size_t app_len;    /* length of the name without the suffix and its dot, in bytes */
 };
 
-/* Finds the type given by the suffix of an application name. A name without a dot is "cpu".
- * Returns 0, or BR_EINVAL with the message "unknown profile type: x". */
+/* Finds the type given by the suffix of an application name. A name without a dot has the type
+ * "cpu". Returns 0, or BR_EINVAL with the message "unknown profile type: x". */
 int br_app_type_find(const char *app, size_t app_len, struct br_app_type *ret, struct br_err *err);
 
 /* Parses the parameters `from` and `until` and returns nanoseconds since 1970:
  *
  * - Eight digits that are a valid date are YYYYMMDD in UTC.
- * - Other digits are seconds since 1970; 13 digits are ms, 16 are us, 19 are ns.
+ * - Any other number is in seconds since 1970 or, if it has 13, 16 or 19 digits, in ms, us or ns.
  * - Any other text is `now_ns` with the offset after its first `+` or `-`: "now-1h30min".
  *
  * Spaces, `_` and `,` are skipped. As in Pyroscope, invalid text is not an error: unknown units

@@ -9,7 +9,7 @@
  *   marks a profile that a Pyroscope client sent; the attributes of its resource are the labels of
  *   the series.
  * - Sample: string labels become attributes, numeric labels become integers with their unit. The
- *   IDs of the span remain attributes and also become a link.
+ *   IDs of a sample's span remain attributes and also become a link.
  */
 #pragma once
 
@@ -21,27 +21,28 @@
 #include "base/err.h"
 #include "otlp/build/build.h"
 
-/* Scope attributes. The first two are OpenTelemetry's semantic conventions for pprof. */
+/* Scope attributes. The first two of these attributes are defined in OpenTelemetry's semantic
+ * conventions for pprof. */
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* value: string */
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* value: int[] */
-/* value: string, the client's `__name__`, such as "process_cpu" */
+/* the value is a string: the client's `__name__`, such as "process_cpu" */
 #define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name"
-/* value: string, the `__name__` of a profile that no Pyroscope client sent */
+/* the value is a string: the `__name__` of a profile that no Pyroscope client sent */
 #define BR_SCOPE_PYROSCOPE_METRIC "pyroscope.metric"
 /* Profile attributes. */
 #define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames" /* value: string */
 #define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames" /* value: string */
 #define BR_PROFILE_COMMENT "pprof.profile.comment"         /* value: string[] */
 #define BR_PROFILE_DOC_URL "pprof.profile.doc_url"         /* value: string */
-/* value: bool; true: the profile's values are totals since the process began */
+/* the value is a boolean; if true, the profile's values are totals since the process began */
 #define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative"
 
 /* Sample attribute written by the processor `join`, with the value "inferred" or "ambiguous". */
 #define BR_SAMPLE_JOIN "profile.join"
 
-/* Sample attribute with the value "estimated", written if the clock of the file is unknown. The
- * times of the file are then shifted so that the last sample coincides with the time of the
- * file. */
+/* Sample attribute with the value "estimated", written if the clock of the file is unknown. In this
+ * case, the times of the samples are shifted so that the last sample is at
+ * br_profile_source.end_ns. */
 #define BR_SAMPLE_TIME "profile.time"
 #define BR_SAMPLE_TIME_ESTIMATED "estimated"
 
@@ -68,7 +69,8 @@ enum br_profile_format {
 
 /* Properties of one sample type, sent by a Pyroscope client in "sample_type_config". */
 struct br_sample_type {
-    const char *type, *units, *display_name, *aggregation; /* NULL: the client did not send it */
+    /* NULL: the client did not send this property */
+    const char *type, *units, *display_name, *aggregation;
     bool cumulative, sampled;
 };
 
@@ -82,7 +84,8 @@ struct br_profile_lost {
     struct br_err first_stray;
 };
 
-/* Requests that a profile is read in parts, if br_profile_divides() is true for its format. */
+/* Settings for reading a profile in parts, which is possible if br_profile_divides() is true for
+ * its format. */
 struct br_profile_parts {
     uint32_t stacks; /* number of stacks after which a part ends, at least 1 */
     size_t bytes;    /* a part also ends when its OTLP reaches this many bytes */
@@ -110,8 +113,10 @@ struct br_profile_source {
     /* start and end in ns since 1970, used if the profile contains no times */
     uint64_t start_ns, end_ns;
     double sample_rate; /* sampling rate in Hz, for formats that count samples; 0: 100 Hz */
-    const char *type;   /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
-    const char *units;  /* text formats: unit of the values; NULL: derived from the type */
+    /* text formats: type of the profile ("cpu", "wall", "alloc_objects" ...); NULL: "cpu" */
+    const char *type;
+    /* text formats: unit of the values; NULL: the unit is derived from the type */
+    const char *units;
     /* JFR with from_pyroscope: keep the time and thread of each sample for the processor join;
      * otherwise samples with equal stack and labels are merged */
     bool keeps_times;
@@ -127,8 +132,9 @@ struct br_profile_source {
     /* pprof: no other source provides metadata; in a profile without a duration, the counters of
      * the Go runtime are treated as totals since the process began */
     bool from_file;
-    /* pprof: from a Datadog profiler, which uses other names of sample types. Most values of a
-     * sample are 0; a sample is written only for the types for which its value is not 0 */
+    /* pprof: the profile is from a Datadog profiler, which uses other names of sample types.
+     * Most values of a sample are 0; a sample is written only for the types for which its value
+     * is not 0 */
     bool datadog;
     /* Errors in a pprof, and truncated JFR chunks, are added here. NULL: errors are not counted. */
     struct br_profile_lost *lost;
@@ -136,16 +142,17 @@ struct br_profile_source {
     const struct br_profile_parts *parts;
 };
 
-/* Returns the most bytes that all names, or all labels, composed from the strings of a profile
- * may have together. The limit is in proportion to the size of the upload and far above that of
- * real profiles. */
+/* Returns the maximum number of bytes that all names composed from the strings of a profile may
+ * have together. The same maximum applies to all composed labels. The limit is in proportion to the
+ * size of the upload and far above that of real profiles. */
 size_t br_profile_text_max(const struct br_profile_source *source);
 
 /* Appends the profile in `source` to the request under construction as a new ResourceProfiles.
  * `scratch` is used for temporary memory. An empty profile is not an error and adds nothing.
  *
  * In a pprof, a sample with an invalid reference or a wrong number of values is left out, as in
- * Pyroscope, and counted in `source->lost`. Invalid string references are counted there as well.
+ * Pyroscope, and counted in `source->lost`. Invalid string references are also counted in
+ * `source->lost`.
  *
  * Returns 0, or a code with a message in `err`. After an error the builder contains an incomplete
  * profile; only br_build_clear or br_build_undo may follow:
@@ -157,13 +164,14 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
                     const struct br_profile_source *source, struct br_arena *scratch,
                     struct br_err *err);
 
-/* Returns true for formats that write each stack in full: folded text, lines, speedscope and
- * perf script. Their OTLP may be several times as large as the upload, and the builder's hash
- * tables larger still. Such profiles can be read in parts; equal stacks in different parts stay
- * separate samples. */
+/* Returns true for formats that write each stack in full: folded text, lines, speedscope and perf
+ * script. The OTLP of such a profile may be several times as large as the upload, and the builder's
+ * hash tables may be larger still. Profiles in these formats can be read in parts; equal stacks in
+ * different parts stay separate samples. */
 bool br_profile_divides(enum br_profile_format format);
 
-/* Readers, one per format. A reader has the same contract as br_profile_read. */
+/* A function that reads profiles of one format. The function has the same contract as
+ * br_profile_read. */
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
@@ -173,12 +181,12 @@ br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br
  * `perf script`. */
 bool br_perf_script_is(const char *text, size_t len);
 
-/* Returns a description of the problem for data that clients are known to send by mistake
- * instead of a profile; NULL for all other data. br_profile_read rejects such data. */
+/* Returns a description of the problem for data that clients are known to send by mistake instead
+ * of a profile; NULL for all other data. br_profile_read rejects data with such a mistake. */
 const char *br_profile_known_mistake(const uint8_t *data, size_t len);
 
 /* Guesses the format of a profile: pprof (with or without gzip), JFR, speedscope, .cpuprofile,
- * Firefox, perf script or folded text. Returns false if none of these matches. */
+ * Firefox, perf script or folded text. Returns false if none of these formats matches. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
 /* Determines Pyroscope's `__name__` ("process_cpu", "memory" ...) for a pprof with the sample

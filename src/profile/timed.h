@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collects the samples of a text or JSON format with their times until the end of the file.
- * Profiles can be written only then: a sample may precede the table that it refers to, and samples
- * of different events may alternate. Times are those of the file's clock; only at the end is it
- * known whether this clock shows the time of day. This header is private to src/profile.
+ * Profiles can be written only at the end of the file: a sample may precede the table that it
+ * refers to, and samples of different events may alternate. Times are those of the file's clock;
+ * only at the end is it known whether this clock shows the time of day. This header is private to
+ * src/profile.
  */
 #pragma once
 
@@ -16,7 +17,8 @@
 
 /* One type of event, whose samples become one Profile. */
 struct br_timed_type {
-    const char *metric;      /* value of Pyroscope's `__name__`; NULL: derived from the type */
+    /* value of Pyroscope's `__name__`; NULL: the name is derived from the type */
+    const char *metric;
     const char *type, *unit; /* type and unit of the values */
     const char *period_type, *period_unit;
     int64_t period;
@@ -49,11 +51,11 @@ struct br_timed {
 /* Appends a sample; all its fields must be set. Returns 0 or BR_ENOMEM. */
 int br_timed_add(struct br_timed *timed, const struct br_timed_sample *sample);
 
-/* Writes a resource, and a scope with a Profile for each type that has samples. Afterwards, even
- * on failure, `timed` keeps its types, has no samples and need not be released. Times after 2001
- * are times of day. Earlier times are shifted so that the last sample is at `source->end_ns`,
- * and every sample gets the attribute BR_SAMPLE_TIME. Returns 0, or a code with a message in
- * `err`. */
+/* Writes a resource, and a scope with a Profile for each type that has samples. After
+ * br_timed_emit, even if it fails, `timed` keeps its types, has no samples and need not be
+ * released. Times after 2001 are treated as wall-clock times. Times before 2001 are shifted so that
+ * the last sample is at `source->end_ns`, and every sample gets the attribute BR_SAMPLE_TIME.
+ * Returns 0, or a code with a message in `err`. */
 int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err);
 void br_timed_release(struct br_timed *timed);

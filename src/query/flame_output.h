@@ -14,21 +14,22 @@
 
 /* --- Formats of other tools (flame_text.c, flame_pprof.c) ------------------------------------- */
 
-/* These functions write the first side (index 0) of the flame graph. */
+/* The functions in this section write the first side (index 0) of the flame graph. */
 
 /* Writes folded stacks: a line such as `main;read;parse 300` for each node with a self value,
  * from the root down. In names `;` becomes `,` and control characters become spaces. */
 void br_flame_folded(struct br_str *out, const struct br_flame *flame);
 
 /* Writes speedscope's file format (speedscope.app/file-format-schema.json) with one sampled
- * profile. `unit` is a unit of pprof. The units "nanoseconds" and "bytes" are kept, because
- * speedscope supports them; other units become "none". Returns 0 or BR_ENOMEM. */
+ * profile. `unit` is a unit as in pprof, such as "nanoseconds". The units "nanoseconds" and "bytes"
+ * are kept, because speedscope supports them; other units become "none". Returns 0 or BR_ENOMEM. */
 int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const char *name,
                         const char *unit);
 
 /* Writes the flame graph as nested JSON: `{"name":"total","self":0,"total":0,"children":[...]}`.
- * The largest children come first. Returns 0 or BR_ENOMEM. Returns BR_ETOOBIG if stacks are
- * deeper than BR_FLAME_TREE_DEPTH_MAX, because JSON parsers might reject deeper nesting. */
+ * The children of a node are sorted, the largest first. Returns 0 or BR_ENOMEM. Returns BR_ETOOBIG
+ * if stacks are deeper than BR_FLAME_TREE_DEPTH_MAX, because JSON parsers might reject deeper
+ * nesting. */
 #define BR_FLAME_TREE_DEPTH_MAX 1000
 int br_flame_tree(struct br_str *out, const struct br_flame *flame);
 
@@ -47,11 +48,11 @@ int br_flame_pprof(struct br_str *out, const struct br_flame *flame,
 
 /* Pyroscope's binary format of a flame graph. Source: grafana/pyroscope pkg/model/tree.go. */
 
-/* Appends the first side of a flame graph whose totals have been computed (br_flame_total).
- * Nodes are written depth first: length of the name, name, self value, number of children. The
- * numbers are varints. Children are sorted by name, the last name first. The root's name is
- * empty. A flame graph without stacks becomes zero bytes. Returns 0 or BR_ENOMEM; BR_ENOMEM also
- * if out->failed. */
+/* Appends the first side of a flame graph whose totals have been computed (br_flame_total). Nodes
+ * are written depth first: length of the name, name, self value, number of children. The length,
+ * the self value and the number of children are varints. Children are sorted by name, the last name
+ * first. The root's name is empty. A flame graph without stacks becomes zero bytes. Returns 0 or
+ * BR_ENOMEM; BR_ENOMEM is also returned if out->failed is set. */
 int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
 
 /* --- Flamebearer (flamebearer.c) -------------------------------------------------------------- */
@@ -66,8 +67,8 @@ int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
  *
  * If the tree has more than `max_nodes` nodes, the `max_nodes` nodes with the largest totals are
  * kept. Further nodes are kept if their totals equal the smallest total that is kept. The root
- * counts as a node only in a difference. The omitted children of a bar are merged into one bar
- * "other", which follows the kept children. Children are sorted by name.
+ * counts as a node only in a difference of two profiles. The omitted children of a bar are merged
+ * into one bar "other", which follows the kept children. Children are sorted by name.
  *
  * Source: grafana/pyroscope pkg/model/flamegraph.go, flamegraph_diff.go; JSON: pkg/og/structs.
  */
@@ -81,7 +82,7 @@ struct br_flamebearer_level {
 };
 
 struct br_flamebearer {
-    /* names of the bars and files of these names; names[0] is "total" */
+    /* names of the bars, and the file of each name; names[0] is "total" */
     const char **names, **files;
     uint32_t n_names;
     struct br_flamebearer_level *levels;
@@ -106,9 +107,9 @@ void br_flamebearer_json(struct br_str *out, const struct br_flamebearer *flameb
 /* --- Functions (functions.c) ------------------------------------------------------------------ */
 
 /*
- * Aggregates a flame graph by function. The result has the self value of each function, and its
- * total value, which includes the functions that it calls. Recursive calls are counted once: only
- * the outermost frame counts for the total.
+ * Aggregates a flame graph by function. The result contains the self value of each function, and
+ * its total value, which includes the functions that it calls. Recursive calls are counted once:
+ * only the outermost frame counts for the total.
  */
 
 struct br_function {

@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parses an id of `size` bytes, which is 8 or 16. The text is hex in either case, padded with
- * zeros on the left, or base64. Returns false if the text is neither hex nor base64, or if the
- * id is all zeros. */
+/* Parses an id of `size` bytes, which is 8 or 16. The text is base64, or hex in upper or lower
+ * case. Short hex text is padded with zeros on the left. Returns false if the text is neither hex
+ * nor base64, or if the id is all zeros. */
 bool br_id_parse(const char *text, size_t len, uint8_t *ret, size_t size);
 
 /* Parses a span id like br_id_parse. `*ret` receives the eight bytes of the id in memory order,

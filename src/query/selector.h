@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses label selectors: Prometheus' vector selectors without offset, as in Pyroscope.
+ * Parses label selectors: Prometheus' vector selectors without offset, as Pyroscope supports them.
  *
  *   selector = [ name ] [ "{" [ matcher { "," matcher } [ "," ] ] "}" ]
  *   matcher  = ( name | string ) ( "=" | "!=" | "=~" | "!~" ) string
  *   name     = letter or "_", then letters, digits and "_"
  *   string   = "..." or '...' with Go's escapes, or `...` without escapes
  *
- * Spaces, newlines and comments (`#` to the end of the line) may be between these elements. A name
- * in front of the brackets is a matcher of `__name__`. A label name with other characters is
- * written as a string. Regular expressions match whole values. An empty selector, like "{}",
- * matches everything. Source: prometheus promql/parser/generated_parser.y, lex.go.
+ * Spaces, newlines and comments (`#` to the end of the line) may be between the elements of a
+ * selector. A name in front of the brackets is a matcher for the label `__name__`. A label name
+ * with characters other than letters, digits and "_" is written as a string. A regular expression
+ * must match the whole value of a label. An empty selector, like "{}", matches everything. Source:
+ * prometheus promql/parser/generated_parser.y, lex.go.
  */
 #pragma once
 
@@ -61,10 +62,10 @@ struct br_profile_type {
 int br_profile_type_parse(const char *text, size_t len, struct br_arena *arena,
                           struct br_profile_type *ret, struct br_err *err);
 
-/* Parses an application name. `order-service.cpu` selects the service "order-service" and the
- * type under which Pyroscope stores `cpu`. The id of that type has three parts. A name without a
- * known suffix is a service with the type process_cpu:cpu:nanoseconds. Returns the same errors
- * as br_profile_type_parse. */
+/* Parses an application name. `order-service.cpu` selects the service "order-service" and the type
+ * under which Pyroscope stores `cpu`. The id of that profile type has only the first three parts. A
+ * name without a known suffix is a service with the type process_cpu:cpu:nanoseconds. Returns the
+ * same errors as br_profile_type_parse. */
 int br_profile_type_app(const char *text, size_t len, struct br_arena *arena,
                         struct br_profile_type *ret, const char **ret_service, struct br_err *err);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TraceQL, the query language of Grafana's Tempo (grafana.com/docs/tempo/latest/traceql). A query
- * is parsed once and then evaluated for spans and traces of the store.
+ * Implements TraceQL, the query language of Grafana's Tempo
+ * (grafana.com/docs/tempo/latest/traceql). A query is parsed once and then evaluated for spans and
+ * traces of the store.
  *
  *     query     := spansets ("|" stage)* ("|" metric)? ("with" "(" hints ")")?
  *     spansets  := spansets op spansets | "(" spansets ")" | "{" [expression] "}"
@@ -15,21 +16,23 @@
  *     after     := "|" ("topk(" number ")" | "bottomk(" number ")") | comparison value
  *
  * As in Tempo's grammar, `&&` and `||` have the same precedence and are left-associative, in
- * spansets and in expressions. Structural operators have a higher precedence. Spaces, newlines and
- * comments (from `#` to the end of the line) are ignored.
+ * spansets and in expressions. Structural operators, such as `>>`, have a higher precedence than
+ * `&&` and `||`. Spaces, newlines and comments (from `#` to the end of the line) are ignored.
  *
  * A comparison of values of different types is false, also with `!=`; numbers and durations count
  * as one type. A regular expression must match the whole text.
  *
- * `!>>` and similar operators find spans of the right side that have no such relative on the left.
- * `&>>` and similar operators find the related spans of both sides. The spans that a query finds
- * are one set per trace, until by() splits it by value and coalesce() merges the sets again.
+ * `!>>` and similar operators find spans of the right side that do not have the relation to any
+ * span of the left side. `&>>` and similar operators find the spans of both sides that have the
+ * relation. The spans of a trace that a query finds form one set. by() splits the set by value, and
+ * coalesce() merges the resulting sets again.
  *
  * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1. nestedSetParent is
- * the left number of the parent, and -1 for a root. Spans whose parent is missing have 0.
+ * the left number of the parent, and -1 for a root. Spans whose parent is missing have the number
+ * 0.
  *
- * Not supported, and rejected with a specific error: parent., pipelines in brackets, and arithmetic
- * on metrics.
+ * The scope `parent.`, pipelines in brackets, and arithmetic on metrics are not supported, and are
+ * rejected with a specific error.
  */
 #pragma once
 
@@ -65,7 +68,9 @@ enum br_traceql_type {
     BR_TRACEQL_STRING,
     BR_TRACEQL_STATUS, /* value of Status.StatusCode, in `integer` */
     BR_TRACEQL_KIND,   /* value of Span.SpanKind, in `integer` */
-    BR_TRACEQL_LIST,   /* list of values of the types above: from events, links or an array */
+    /* list of values of the types before BR_TRACEQL_LIST; the values are from events, links or an
+     * array */
+    BR_TRACEQL_LIST,
     /* type of an expression that is known only when the expression is evaluated */
     BR_TRACEQL_ANY,
 };
@@ -127,7 +132,8 @@ enum br_traceql_intrinsic {
 struct br_traceql_attribute {
     enum br_traceql_scope scope;
     enum br_traceql_intrinsic intrinsic;
-    /* name without the scope, such as "http.status_code"; name of an intrinsic in responses */
+    /* name without the scope, such as "http.status_code"; for an intrinsic: its name in
+     * responses */
     const char *name;
     const char *label; /* name with the scope, such as "span.http.status_code" */
     size_t name_len;
@@ -289,9 +295,9 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
 /* Frees the regular expressions of a query and their caches. Accepts a zeroed query. */
 void br_traceql_release(struct br_traceql *query);
 
-/* Adds an attribute whose values are read from each span, like select(). `text` is written as in
- * a query: "span.http.method". Stores the attribute's index in `*ret`. Returns the same errors
- * as br_traceql_parse. */
+/* Adds an attribute whose values are read from each span, as the stage select() does. `text` is
+ * written as in a query: "span.http.method". Stores the attribute's index in `*ret`. Returns the
+ * same errors as br_traceql_parse. */
 int br_traceql_select(struct br_traceql *query, const char *text, size_t len, uint32_t *ret,
                       struct br_err *err);
 
@@ -307,7 +313,7 @@ int br_traceql_filter(const struct br_traceql *query, struct br_span_filter *ret
 
 struct br_traceql_span {
     const struct br_stored_span *row;
-    /* values of the query's attributes for this span; NULL: not read yet */
+    /* values of the query's attributes for this span; NULL: the values have not been read yet */
     struct br_traceql_value *values;
     /* index in the trace of the parent span; BR_TRACEQL_NO_PARENT: the trace does not contain
      * the parent */
@@ -320,7 +326,7 @@ struct br_traceql_span {
 struct br_traceql_label {
     const char *name;
     struct br_traceql_value value;
-    /* result of the previous stage that has one; NULL: no earlier stage has a result */
+    /* result of the nearest earlier stage that has a result; NULL: no earlier stage has a result */
     const struct br_traceql_label *before;
 };
 
@@ -328,7 +334,7 @@ struct br_traceql_label {
 struct br_traceql_set {
     uint32_t *spans; /* ascending indices of the set's spans in the trace */
     uint32_t n_spans;
-    /* result of the last stage that has one; NULL: no stage has a result */
+    /* result of the last stage that has a result; NULL: no stage has a result */
     const struct br_traceql_label *labels;
 };
 

@@ -29,8 +29,8 @@ void br_traceql_lexer_init(struct br_lexer *lexer, const char *text, size_t len,
  * BR_EINVAL, BR_EUNSUPPORTED or BR_ENOMEM. */
 int br_traceql_lexer_next(struct br_lexer *lexer, struct br_traceql_token *ret);
 
-/* Numbers the spans of each tree that begins with a root (nestedSetLeft and nestedSetRight);
- * roots are taken in the order of their start times. Spans that are not below a root get 0.
+/* Numbers the spans of each tree that begins with a root (nestedSetLeft and nestedSetRight); roots
+ * are taken in the order of their start times. Spans that are not below a root get the number 0.
  * Returns 0 or BR_ENOMEM. */
 int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calculates metrics of TraceQL: spans aggregated by time step and by labels. A span counts for the
- * step in which it starts. Durations are reported in seconds.
+ * Calculates TraceQL metrics: spans are aggregated by time step and by labels. A span counts for
+ * the step in which it starts. Durations are reported in seconds.
  *
  * Quantiles and histograms use buckets whose upper bounds are powers of two (in nanoseconds for
  * durations), like Tempo. Within a bucket, a quantile is found by interpolation: the exponent of
@@ -55,8 +55,8 @@ struct br_traceql_metrics {
     uint32_t n_exemplars; /* number of exemplars of all series together */
 };
 
-/* Initialises metrics without series. The caller has set the fields of `metrics` up to and
- * including `arena`. Returns 0 or BR_ENOMEM. */
+/* Initialises metrics without series. Before the call, the caller sets the fields of `metrics` up
+ * to and including `arena`. Returns 0 or BR_ENOMEM. */
 int br_traceql_metrics_init(struct br_traceql_metrics *metrics);
 /* Frees `by_key`. Accepts zeroed metrics. */
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics);
@@ -82,7 +82,8 @@ struct br_traceql_lines {
     size_t n_by; /* number of labels in by(); their values distinguish the series */
 };
 
-/* Calculates the lines of the response, allocated in the metrics' arena. Returns 0 or BR_ENOMEM. */
+/* Calculates the lines of the response, which are allocated in the metrics' arena. Returns 0 or
+ * BR_ENOMEM. */
 int br_traceql_metrics_lines(const struct br_traceql_metrics *metrics,
                              struct br_traceql_lines *ret);
 
@@ -138,8 +139,8 @@ struct br_traceql_comparison {
     bool full;
 };
 
-/* Initialises an empty comparison. The caller has set the fields of `comparison` up to and
- * including `arena`. */
+/* Initialises an empty comparison. Before the call, the caller sets the fields of `comparison` up
+ * to and including `arena`. */
 void br_traceql_comparison_init(struct br_traceql_comparison *comparison);
 void br_traceql_comparison_release(struct br_traceql_comparison *comparison);
 

@@ -61,9 +61,9 @@ uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const
 /* --- Columns (columns.c) ---------------------------------------------------------------------- */
 
 /*
- * The columns of a block: up to BR_BLOCK_SPANS spans that were written together. Queries filter by
- * the columns. Everything else is in the body of the block, as OTLP bytes without the fields that
- * the columns contain: ids, start and end.
+ * The columns of a block: up to BR_BLOCK_SPANS spans that were written together. Queries filter
+ * spans by the columns of a block. Everything else is in the body of the block, as OTLP bytes
+ * without the fields that the columns contain: ids, start and end.
  */
 
 #define BR_BLOCK_SPANS 512u
@@ -87,7 +87,7 @@ static inline uint64_t br_columns_duration(const struct br_columns *columns, uin
     return end > start ? end - start : 0;
 }
 
-/* Appends the columns to `into`. If that fails, sets `into->failed`. */
+/* Appends the columns to `into`. If the pack is full or memory runs out, sets `into->failed`. */
 void br_columns_write(const struct br_columns *columns, struct br_pack *into);
 
 /* Reads columns that br_columns_write wrote. Returns false if the data is malformed. */
@@ -108,8 +108,8 @@ struct br_hashes {
     bool failed; /* true: memory ran out, so some hashes are missing */
 };
 
-/* br_hashes_release frees the memory of a set of hashes. br_hashes_clear empties the set and
- * keeps its memory. Both accept a zeroed set. */
+/* br_hashes_release frees the memory of a set of hashes. br_hashes_clear empties the set and keeps
+ * its memory. Both functions accept a zeroed set. */
 void br_hashes_release(struct br_hashes *hashes);
 void br_hashes_clear(struct br_hashes *hashes);
 

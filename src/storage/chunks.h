@@ -15,7 +15,8 @@
 
 /* maximum number of series in a partition; a partition with half as many series is sealed */
 #define BR_SERIES_MAX 100000u
-/* name of an internal label; its value is two hex numbers: per_sample and source of the series */
+/* name of an internal label; its value is two hex numbers: the fields per_sample and source of the
+ * series */
 #define BR_SERIES_HIDDEN "__braid__"
 #define BR_CHUNK_SAMPLES 8192u /* maximum number of samples in one chunk */
 /* number of samples that are collected in memory before they are written as chunks */
@@ -78,15 +79,16 @@ bool br_chunks_full(const struct br_chunks *chunks);
 
 /*
  * Writes sums of chunks. A sum contains the totals by node over consecutive chunks of a series, or
- * over consecutive smaller sums. A flame graph of an hour then reads a few sums, plus the chunks at
- * the edges of the range.
+ * over consecutive smaller sums. With sums, a flame graph of an hour reads only a few sums, plus
+ * the chunks at the edges of the range.
  *
  * The chunks of a partition, of all series together, are divided into windows. BR_SUMS_CHUNKS
  * chunks are a window, and BR_SUMS_WINDOWS windows are a window of the next level. A window
  * contains chunks, or sums of the level below. When a window is complete, each series with at least
- * BR_SUMS_LEAST of these chunks or sums gets a sum: a row that covers the chunks from `first` to
- * `last`. Two sums of a series are nested or disjoint. If a process ends before a window is
- * complete, the contents of that window are never summed.
+ * BR_SUMS_LEAST of the chunks or sums in the window gets a sum: a row that covers the chunks from
+ * `first` to `last`. Two sums of a series never overlap partly: one contains the other, or they are
+ * disjoint. If a process ends before a window is complete, the contents of that window are never
+ * summed.
  */
 
 #define BR_SUMS_CHUNKS 64u

@@ -58,7 +58,7 @@ int br_flame_child(struct br_flame *flame, uint32_t parent, uint32_t name, uint3
 /* Adds a value to the self value of `node` on the side `flame->side`. The sum saturates. */
 void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value);
 
-/* Divides the values of both sides of `from` by `divisor`, and adds them to `flame`. The
+/* Divides the values of both sides of `from` by `divisor`, and adds the results to `flame`. The
  * remainder of a division is added to the next node, so a side's total lacks only the last
  * remainder. If `files` is false, functions with equal names are one function, even in different
  * files, as in Pyroscope. Returns 0, BR_EFULL or BR_ENOMEM. After an error, some nodes of `from`
@@ -74,10 +74,10 @@ int br_flame_keep_innermost(struct br_flame *flame, const struct br_flame *from,
 /* Computes the total of each node from the self values of the node and its descendants. */
 void br_flame_total(struct br_flame *flame);
 
-/* Shrinks a tree to the `keep` nodes with the largest totals, or to fewer nodes if some totals
- * are equal. Every other node is merged into a child named BR_FLAME_OTHER of its nearest
- * remaining ancestor, so sums stay exact. `*ret_map` receives the new number of each node; the
- * caller frees the map with br_free. Returns 0 or BR_ENOMEM; after BR_ENOMEM the tree is
+/* Shrinks a tree to the `keep` nodes with the largest totals, or to fewer nodes if some totals are
+ * equal. Every other node is merged into a child named BR_FLAME_OTHER. That child belongs to the
+ * node's nearest remaining ancestor, so sums stay exact. `*ret_map` receives the new number of each
+ * node; the caller frees the map with br_free. Returns 0 or BR_ENOMEM; after BR_ENOMEM the tree is
  * unchanged. */
 #define BR_FLAME_OTHER "other"
 int br_flame_prune(struct br_flame *flame, uint32_t keep, uint32_t **ret_map);

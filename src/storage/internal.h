@@ -11,7 +11,8 @@
 #include "storage/store.h"
 
 /* Limits on open connections that are idle between queries, and on the bytes of stacks that
- * these connections cache. Above either limit, connections to the oldest partitions are closed. */
+ * these connections cache. If either limit is exceeded, connections to the oldest partitions are
+ * closed. */
 #define BR_STORE_IDLE_MAX 32
 #define BR_STORE_IDLE_BYTES (64u << 20)
 
@@ -23,9 +24,10 @@
 /* Prefix of the temporary files in which a slice is made (slice.h). */
 #define BR_SLICE_SCRATCH "slice"
 
-/* Totals that a partition stores about itself. `span_from` and `sample_from` are the earliest
- * times of its spans and samples, `span_until` and `sample_until` the latest, in Unix
- * nanoseconds. If the earliest time exceeds the latest, the partition has no spans or samples. */
+/* Totals of a partition, which the partition itself stores. `span_from` and `sample_from` are the
+ * earliest times of the partition's spans and samples, `span_until` and `sample_until` the latest,
+ * in Unix nanoseconds. If the earliest time exceeds the latest, the partition has no spans or
+ * samples. */
 struct br_store_totals {
     int64_t created_ns, written_ns;
     uint64_t secret[2]; /* secret key of the hashes of traces and attributes in the partition */
@@ -41,7 +43,8 @@ static inline void br_store_totals_init(struct br_store_totals *totals)
                                        .sample_until = INT64_MIN};
 }
 
-/* Sets the totals of a partition that could not be read: it may contain data of any time. */
+/* Sets the totals of a partition that could not be read: the partition may contain data of any
+ * time. */
 static inline void br_store_totals_any(struct br_store_totals *totals)
 {
     *totals = (struct br_store_totals){.n_spans = 1,
@@ -91,8 +94,8 @@ struct br_store_partition {
      * been checked */
     int64_t checked_ns;
     struct br_store_totals totals; /* totals of the committed data */
-    /* time of the last write, in nanoseconds of CLOCK_BOOTTIME; the age of the partition is
-     * counted from it, because the wall clock may jump */
+    /* time of the last write, in nanoseconds of CLOCK_BOOTTIME; the age of the partition is counted
+     * from this time, because the wall clock may jump */
     int64_t aged_from_ns;
     uint64_t bytes;
     /* list of struct br_store_reader, each an idle connection to the partition */
@@ -138,7 +141,7 @@ struct br_store {
     unsigned n_readers, readers_max;
     /* number of items that lost data because of the limits in storage/chunks.h */
     uint64_t n_shortened;
-    size_t idle_bytes;    /* bytes of the stacks that idle readers cache */
+    size_t idle_bytes;    /* number of bytes of the stacks that idle readers cache */
     struct br_list spare; /* readers that are closed as soon as the lock is released */
     uint32_t last_number;
     struct br_store_writer *writer; /* state of the writing thread; protected by `writing` */
@@ -148,10 +151,10 @@ uint64_t br_store_now_ns(void); /* Returns the wall clock time in Unix nanosecon
 
 /* --- The directory --------------------------------------------------------------------------- */
 
-/* Creates the directory if needed, and locks the directory and its file `lock`. Later calls
- * check that the locked directory and file are still at their paths, and lock the new ones if
- * not. Returns 0; BR_EINVAL if another process holds the lock or the path is too long; BR_EFULL
- * or BR_EIO. */
+/* Creates the directory if needed, and locks the directory and its file `lock`. Later calls check
+ * that the locked directory and file are still at their paths, and otherwise lock the directory and
+ * file that are there now. Returns 0; BR_EINVAL if another process holds the lock or the path is
+ * too long; BR_EFULL or BR_EIO. */
 int br_store_lock_directory(struct br_store *store, struct br_err *err);
 
 /* Releases the locks of the directory and of its file `lock`. */
@@ -187,8 +190,8 @@ int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct
 int br_store_partition_new(struct br_store *store, struct br_sql *sql,
                            struct br_store_partition **ret, struct br_err *err);
 
-/* Adds a partition file of an earlier process to the store's list, even if the file is damaged
- * or unreadable. Deletes the file instead if nothing was committed to it. Returns 0 or
+/* Adds a partition file of an earlier process to the store's list, even if the file is damaged or
+ * unreadable. If nothing was committed to the file, deletes the file instead. Returns 0 or
  * BR_ENOMEM. */
 int br_store_partition_load(struct br_store *store, const struct br_store_file_name *name,
                             struct br_err *err);
@@ -206,9 +209,10 @@ bool br_store_partition_check_damage(struct br_store *store, struct br_store_par
 /* Removes a partition from the list if its file was deleted or replaced by another program. */
 void br_store_partition_drop_lost(struct br_store *store, struct br_store_partition *partition);
 
-/* Sets the ages of the loaded partitions by the wall clock. The clock may be wrong if its time
- * is before the last write to the newest partition, or later by more than the retention. Ages
- * are then counted from the earlier of the clock's time and that write, and a warning is logged. */
+/* Computes the ages of the loaded partitions from the wall clock. The clock may be wrong if its
+ * time is before the last write to the newest partition, or more than the retention after that
+ * write. Ages are then counted from the clock's time or from the time of that write, whichever is
+ * earlier, and a warning is logged. */
 void br_store_partitions_date(struct br_store *store);
 
 /* Removes all partitions from the list. Must be called when no thread reads or writes any more. */
@@ -233,19 +237,20 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
 /* Returns true if the files of the partition were deleted or renamed. */
 bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition);
 
-/* Returns true if the files of the partition were deleted because it exceeded the retention. */
+/* Returns true if the files of the partition were deleted because the partition exceeded the
+ * retention. */
 bool br_store_partition_is_expired(struct br_store *store,
                                    const struct br_store_partition *partition);
 
 /* Releases a reference to a partition. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 
-/* Returns how many connections queries may have open at most. The number follows from the
+/* Returns the maximum number of connections that queries may have open. The number follows from the
  * process's limit on file descriptors. */
 unsigned br_store_readers_max(void);
 
-/* Returns true if the number of readers in use has reached its limit, so that a query must close
- * one before it opens another. */
+/* Returns true if the number of readers in use has reached its limit, so that a query must close a
+ * reader before it opens another. */
 bool br_store_readers_full(struct br_store *store);
 
 /* Takes an idle connection to the partition, or opens a new one. The caller returns the

@@ -24,7 +24,7 @@ void br_pack_release(struct br_pack *pack);
 void br_pack_clear(struct br_pack *pack);
 
 /* br_pack_bytes appends `len` bytes to a pack, and br_pack_varint appends a number as a varint.
- * Both set `failed` if the pack is full or memory runs out. */
+ * Both functions set `failed` if the pack is full or memory runs out. */
 void br_pack_bytes(struct br_pack *pack, const void *data, size_t len);
 void br_pack_varint(struct br_pack *pack, uint64_t value);
 /* Appends a signed number in zigzag encoding. Sets `failed` if the pack is full or memory runs
@@ -39,7 +39,7 @@ struct br_unpack {
 };
 
 /* br_unpack_varint reads a varint, and br_unpack_signed a number that br_pack_signed wrote. Both
- * return 0 after a failure. */
+ * functions return 0 after a failure. */
 uint64_t br_unpack_varint(struct br_unpack *unpack);
 int64_t br_unpack_signed(struct br_unpack *unpack);
 

@@ -40,8 +40,8 @@ bool br_sample_rows_pack(struct br_sample_packer *packer, const struct br_sample
                          uint32_t count);
 
 /* br_sample_packer_add adds a value to the sum of a node; it is a br_sample_total_fn.
- * br_sample_packer_sum packs the sums into packer->totals and clears them. Both return false if
- * memory runs out. */
+ * br_sample_packer_sum packs the sums into packer->totals and clears them. Both functions return
+ * false if memory runs out. */
 bool br_sample_packer_add(void *packer, uint32_t node, int64_t value);
 bool br_sample_packer_sum(struct br_sample_packer *packer);
 

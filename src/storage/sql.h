@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections to the database of one partition, with their prepared statements.
+ * Manages connections to the database of one partition, with their prepared statements.
  * docs/decisions/store.md describes the tables and the reasons for them.
  *
- * SQLite allocates through br_malloc (br_sql_setup), so its memory is counted.
+ * SQLite allocates through br_malloc (br_sql_setup), so SQLite's memory is counted like the rest of
+ * Braid's memory.
  */
 #pragma once
 
@@ -76,14 +77,14 @@ struct br_sql {
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];
 };
 
-/* Makes SQLite use our allocator. Called before SQLite is first used in the process; later calls
- * do nothing. */
+/* Makes SQLite allocate memory with Braid's allocator. Must be called before SQLite is first used
+ * in the process; later calls do nothing. */
 void br_sql_setup(void);
 
 enum br_sql_open { BR_SQL_READ, BR_SQL_WRITE, BR_SQL_CREATE };
 
 /* Opens the database at `path`, for one thread at a time. BR_SQL_CREATE creates the tables in an
- * empty file. Failed reads are repeated. A database with tables other than ours is rejected
+ * empty file. Failed reads are repeated. A database with tables other than Braid's is rejected
  * before anything in it is evaluated. Returns 0 or, with a message:
  *
  * - BR_ENOTFOUND: the file does not exist, or has no tables yet
@@ -96,15 +97,15 @@ int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool
 /* Closes the database. Accepts a zeroed struct. */
 void br_sql_close(struct br_sql *sql);
 
-/* Extends the -shm file to its earlier size if another program truncated it. SQLite maps that
- * file, and reading beyond its end would kill the process; SQLite rebuilds the contents. Call
- * this before a transaction begins. */
+/* Extends the -shm file to its earlier size if another program truncated it. SQLite maps that file,
+ * and reading beyond its end would kill the process; SQLite rebuilds the contents of the -shm file.
+ * Must be called before a transaction begins. */
 void br_sql_restore_index(struct br_sql *sql);
 
 /* Checks, on new connections, whether the database at `path` is damaged: reads all of it, checks
- * its structure (PRAGMA integrity_check), and decompresses every blob. Takes as long as reading
- * the file. Returns BR_EPROTO if two checks found damage; 0 if the database is sound; another code
- * if the check failed. */
+ * its structure (PRAGMA integrity_check), and decompresses every blob. Takes as long as reading the
+ * whole file. Returns BR_EPROTO if two checks found damage; 0 if the database is sound; another
+ * code if the check failed. */
 int br_sql_check_damage(const char *path, struct br_err *err);
 
 /* Returns true if the database contains spans or samples, or cannot be read. */
@@ -118,9 +119,9 @@ sqlite3_stmt *br_sql_statement(struct br_sql *sql, enum br_sql_id id);
  * NULL. */
 int br_sql_run(struct br_sql *sql, sqlite3_stmt *statement, struct br_err *err);
 
-/* Advances a statement to its next row. Returns true if there is such a row. Otherwise resets
- * the statement, sets `*rc` and returns false: `*rc` is 0 at the end of the rows, or a code of
- * br_sql_fail. `statement` may be NULL. */
+/* Advances a statement to its next row. Returns true if there is a next row. If there is no next
+ * row, resets the statement, sets `*rc` and returns false: `*rc` is 0 at the end of the rows, or a
+ * code of br_sql_fail. `statement` may be NULL. */
 bool br_sql_row(struct br_sql *sql, sqlite3_stmt *statement, int *rc, struct br_err *err);
 
 /* Returns the code for the last error of SQLite, and writes the error's message to `err`:
@@ -128,7 +129,7 @@ bool br_sql_row(struct br_sql *sql, sqlite3_stmt *statement, int *rc, struct br_
  * BR_EIO. */
 int br_sql_fail(struct br_sql *sql, struct br_err *err);
 
-/* Converts Unix nanoseconds to an SQLite integer. Times beyond the year 2262 saturate. */
+/* Converts Unix nanoseconds to an SQLite integer. Times beyond the year 2262 become INT64_MAX. */
 static inline int64_t br_sql_time(uint64_t time_ns)
 {
     return time_ns > INT64_MAX ? INT64_MAX : (int64_t)time_ns;
@@ -138,11 +139,11 @@ static inline int64_t br_sql_time(uint64_t time_ns)
 
 #define SQL_VFS "braid"
 
-/* Registers the VFS named SQL_VFS, which repeats failed reads. Called once per process. */
+/* Registers the VFS named SQL_VFS, which repeats failed reads. Must be called once per process. */
 void br_sql_files_setup(void);
 
-/* Returns the number of reads in this process that failed even when they were repeated. SQLite
- * may report such a read as damage, or treat the file as empty. */
+/* Returns the number of reads in this process that failed even when they were repeated. SQLite may
+ * report a failed read as damage, or treat the file as empty. */
 unsigned br_sql_files_failures(void);
 
 /* Returns the statements that create the tables of a partition. */

@@ -10,8 +10,8 @@
 #include "storage/pack.h"
 #include "storage/sql.h"
 
-/* Limits of a partition. A partition that reaches half of a limit is sealed; a write that would
- * exceed a limit is rejected. */
+/* Limits on the stack nodes and functions of a partition. A partition that reaches half of a limit
+ * is sealed; a write that would exceed a limit is rejected. */
 #define BR_STACK_NODES_MAX (4u << 20)
 #define BR_FUNCTIONS_MAX (1u << 20)
 /* maximum number of bytes of all function names and files of a partition together */
@@ -19,8 +19,8 @@
 #define BR_FUNCTION_NAME_MAX                                                                       \
     4096u /* maximum number of bytes of a function name; longer names are cut */
 
-/* Number of entries (nodes or functions) in one pack. The first entry of a pack has a number
- * that is a multiple of this size. A query can therefore read only the packs it needs. */
+/* Number of entries (nodes or functions) in one pack. The number of the first entry of a pack is a
+ * multiple of BR_STACK_PACK_NODES. A query can therefore read only the packs it needs. */
 #define BR_STACK_PACK_NODES 1024u
 #define BR_STACK_PACK_FUNCTIONS 256u
 
@@ -77,9 +77,10 @@ int br_stack_tree_load(struct br_stack_tree *stacks, struct br_sql *sql,
 /* Returns true when the tree has so many nodes or functions that the partition must be sealed. */
 bool br_stack_tree_full(const struct br_stack_tree *stacks);
 
-/* br_stack_tree_read_functions decodes one pack of functions, and br_stack_tree_read_nodes one
- * pack of nodes. `back` is a node's number minus the number of its parent. `data` is borrowed
- * until return. Both return 0, BR_EPROTO, or the first code other than 0 that `fn` returns. */
+/* br_stack_tree_read_functions decodes one pack of functions, and br_stack_tree_read_nodes one pack
+ * of nodes. `back` is a node's number minus the number of its parent. `data` is borrowed until the
+ * function returns. Both functions return 0, BR_EPROTO, or the first code other than 0 that `fn`
+ * returns. */
 typedef int br_stack_tree_function_fn(void *arg, const void *name, size_t name_len,
                                       const void *file, size_t file_len);
 int br_stack_tree_read_functions(const uint8_t *data, size_t len, br_stack_tree_function_fn *fn,

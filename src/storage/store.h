@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The embedded store: the spans and samples of the last hours in a directory, with one SQLite
- * database for each partition (a range of arrival times). A partition that is full or old is
- * sealed; the oldest one is deleted when the directory exceeds its limits.
+ * Implements the embedded store, which keeps the spans and samples of the last hours in a
+ * directory. Each partition, a range of arrival times, has its own SQLite database. A partition
+ * that is full or old is sealed; the oldest partition is deleted when the directory exceeds its
+ * limits.
  *
  * One thread writes at a time. Any number of threads read, each with its own br_store_query.
  * Readers and the writer never wait for each other (SQLite's WAL).
  *
  * Spans and samples are stored independently and joined when they are read: a sample names its span
- * by trace id and span id (Sample.link_index). The `join` processor has set these ids to the
- * deepest span in which the sample was taken.
+ * by trace id and span id (Sample.link_index). The `join` processor has set these ids to those of
+ * the deepest span in which the sample was taken.
  *
  * Span ids are the eight bytes on the wire, read as in br_span_head; trace ids are 16 bytes. Times
  * are Unix nanoseconds.
@@ -59,10 +60,10 @@ bool br_store_default_directory(char *ret, size_t size);
  * NULL. */
 void br_store_put(struct br_host *host, struct br_store *store);
 
-/* Opens the directory for this process, and creates it if needed. A damaged partition is renamed
- * to `<name>.damaged` and reported in the log. Does nothing if the store is open already.
- * Returns 0; BR_EINVAL if the path is too long, or if another process uses the directory (the
- * message contains the pid of that process); BR_EFULL, BR_EIO or BR_ENOMEM. */
+/* Opens the directory of the store for this process, and creates it if needed. A damaged partition
+ * is renamed to `<name>.damaged` and reported in the log. Does nothing if the store is open
+ * already. Returns 0; BR_EINVAL if the path is too long, or if another process uses the directory
+ * (the message contains the pid of that process); BR_EFULL, BR_EIO or BR_ENOMEM. */
 int br_store_open(struct br_store *store, const struct br_store_config *config,
                   const struct br_log *log, struct br_err *err);
 
@@ -71,11 +72,11 @@ bool br_store_is_open(const struct br_store *store);
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Writes items of both signals (traces and profiles) in one transaction. The items must not
- * contain references (br_item_inline_references), and are not changed. If `n_items` is 0, only
- * checks for partitions that are too old. May be called in any thread; waits for other writers.
- * Returns 0 if everything is committed. Otherwise nothing is committed, and the code has a
- * message:
+/* Writes items of both signals (traces and profiles) in one transaction. The items must not contain
+ * references (br_item_inline_references), and are not changed. If `n_items` is 0, only checks for
+ * partitions that are too old. May be called in any thread; waits for other writers. Returns 0 if
+ * everything is committed. After an error nothing is committed, and the function returns one of
+ * these codes, with a message:
  *
  * - BR_EFULL: the disk is full; a retry may succeed
  * - BR_EINVAL: an item cannot be stored
@@ -114,9 +115,9 @@ uint64_t br_store_generation(const struct br_store *store);
 
 /* --- Reading --------------------------------------------------------------------------------- */
 
-/* One query, in one thread. The arguments of a callback are valid during the call. Returned
- * values, and the texts, labels and series of arguments, are in `arena` and stay valid until
- * br_store_query_end. */
+/* A query, which runs in one thread. The arguments of a callback are valid during the call.
+ * Returned values, and the texts, labels and series of arguments, are in `arena` and stay valid
+ * until br_store_query_end. */
 struct br_store_query {
     struct br_store *store;
     struct br_arena *arena;
@@ -218,9 +219,9 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
 typedef bool br_name_fn(const char *name, uint64_t count, void *arg);
 
 /* br_store_services calls `fn` for the services that have spans in [from, until).
- * br_store_operations calls `fn` for the operations (span names) of one service. `fn` receives
- * the number of spans of each name. Both functions return 0, BR_EIO or BR_ENOMEM; if the query
- * was cut (query->cut), the list is incomplete and they return 0. */
+ * br_store_operations calls `fn` for the operations (span names) of one service. `fn` receives the
+ * number of spans of each name. Both functions return 0, BR_EIO or BR_ENOMEM; if the query was cut
+ * (query->cut), the list is incomplete and the functions return 0. */
 int br_store_services(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
                       br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_operations(struct br_store_query *query, const char *service, uint64_t from_ns,
@@ -239,8 +240,8 @@ enum br_key_scope {
 
 /* br_store_span_keys calls `fn` for the attribute keys of one scope. br_store_span_values calls
  * `fn` for the values of one key of spans or resources. Both functions read all partitions that
- * overlap [from, until), and return 0, BR_EIO or BR_ENOMEM. If the query was cut (query->cut),
- * the list is incomplete and they return 0. */
+ * overlap [from, until), and return 0, BR_EIO or BR_ENOMEM. If the query was cut (query->cut), the
+ * list is incomplete and the functions return 0. */
 int br_store_span_keys(struct br_store_query *query, enum br_key_scope scope, uint64_t from_ns,
                        uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_span_values(struct br_store_query *query, const char *key, bool resource,
@@ -296,7 +297,7 @@ struct br_sample_filter {
     /* the sample belongs to one of these traces; ignored if the list is empty */
     const uint8_t (*trace_ids)[16];
     size_t n_trace_ids;
-    /* selects some of the series that fulfil the other conditions; NULL: all of them are
+    /* selects some of the series that fulfil the other conditions; NULL: all of these series are
      * selected */
     br_series_fn *select_series;
     void *select_arg;
@@ -317,7 +318,7 @@ struct br_stored_samples {
     uint64_t span_id;     /* span id of the samples; 0: the samples have no span */
     uint64_t time_ns;     /* time of the first sample, in Unix nanoseconds */
     /* Number of samples: the value divided by series->per_sample, rounded, and at least 1 unless
-     * the value is 0. If per_sample is unknown, this is the number of stored values */
+     * the value is 0. If per_sample is unknown, `count` is the number of stored values */
     uint64_t count;
     int64_t value;
 };

@@ -29,13 +29,13 @@ struct br_store_node_set {
 };
 
 /* Reads the paths from the root to the nodes of a set into view->reader->tree. Adds the nodes on
- * these paths, except the root, to the set. Sets `*ret` to true if all paths were read. Returns
- * 0, BR_ENOMEM, or a code of br_store_view_failed. */
+ * the paths, except the root, to the set of nodes. Sets `*ret` to true if all paths were read.
+ * Returns 0, BR_ENOMEM, or a code of br_store_view_failed. */
 int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
                        const struct br_store_node_set *set, bool *ret, struct br_err *err);
 
-/* Returns the parent of a node, which has a lower number than the node, and the node's function.
- * The node must have been read, and must not be the root. */
+/* Returns the parent and the function of a node. The parent has a lower number than the node. The
+ * node must have been read, and must not be the root. */
 void br_store_tree_node(const struct br_store_tree *tree, uint32_t node, uint32_t *ret_parent,
                         uint32_t *ret_function);
 

@@ -12,7 +12,8 @@
 struct br_store_view {
     struct br_store_partition *partition;
     struct br_store_totals totals;
-    /* connection to the partition; NULL: not open, or the partition cannot be read */
+    /* connection to the partition; NULL: the connection is not open, or the partition cannot be
+     * read */
     struct br_store_reader *reader;
     /* number of calls of br_store_view_open without a br_store_view_close yet; at 0, the reader
      * may be closed so that another can be opened */
@@ -20,7 +21,8 @@ struct br_store_view {
     bool failed;
     /* why the partition cannot be read, if this was known when the query began; otherwise NULL */
     const char *unread;
-    /* service and name of each operation, by operation number; NULL: not read yet */
+    /* service and name of each operation, by operation number; NULL: the operations have not been
+     * read yet */
     const char **services, **names;
     uint32_t n_operations;
 };
@@ -34,9 +36,11 @@ struct br_store_body {
     uint64_t used;
     struct br_pack plain;
     uint32_t n_spans, n_heads, cap_heads;
-    uint32_t spans[BR_BLOCK_SPANS]; /* offset of each span of the block in `plain` */
+    uint32_t spans[BR_BLOCK_SPANS]; /* offset in `plain` of each span of the block */
     struct {
-        const uint8_t *copy; /* copy of the resource or scope in the arena; NULL: not copied yet */
+        /* copy of the resource or scope in the arena; NULL: the resource or scope has not been
+         * copied yet */
+        const uint8_t *copy;
         size_t at, len;
     } * heads;
 };
@@ -49,7 +53,7 @@ struct br_store_query_state {
     struct br_columns columns;
     struct br_store_body bodies[BR_STORE_BODIES];
     uint64_t n_used;
-    size_t held_bytes; /* bytes of memory that the query holds outside the arena */
+    size_t held_bytes; /* number of bytes of memory that the query holds outside the arena */
 };
 
 static inline struct br_store_query_state *
@@ -66,8 +70,8 @@ bool br_store_query_may_continue(struct br_store_query *query);
 void br_store_query_count_bytes(struct br_store_query *query, int64_t bytes);
 
 /* Opens the reader of a view; each successful call is paired with br_store_view_close. Returns
- * false if the partition cannot be read or the query is cut. `*rc` is then an error code, or 0
- * if the query continues without the partition, which query->note mentions. */
+ * false if the partition cannot be read or the query is cut. After false is returned, `*rc` is an
+ * error code, or 0 if the query continues without the partition, which query->note mentions. */
 bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
                         struct br_err *err);
 void br_store_view_close(struct br_store_view *view);
@@ -96,9 +100,10 @@ bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from
 int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err);
 
-/* Returns true if a block of the partition can have this number: blocks are numbered
- * consecutively, and none is empty. Otherwise the partition is damaged, and the function returns
- * false. `*rc` is then an error code, or 0 if the query continues without the partition. */
+/* Returns true if a block of the partition can have this number: blocks are numbered consecutively,
+ * and none is empty. If the number is not possible, the partition is damaged, and the function
+ * returns false. After false is returned, `*rc` is an error code, or 0 if the query continues
+ * without the partition. */
 bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,
                          int *rc, struct br_err *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compresses and decompresses bodies (HTTP content codings). Every decoder stops at the caller's
- * limit and never writes more than that.
+ * limit for the decoded size, and never writes more bytes.
  *
  * | coding | format |
  * |---|---|
@@ -10,20 +10,21 @@
  * | zstd | RFC 8878; several frames; window of at most 16 MiB if the size is not stated |
  * | snappy | see br_snappy_size; decoded only |
  *
- * The decoded size that a sender states is a hint. The first output buffer has that size, or the
- * largest size to which the input can decode if that is less. A buffer that is too small is
- * doubled, up to the limit.
+ * The decoded size that a sender states is a hint. The first output buffer has the size that the
+ * sender states, or the largest size to which the input can decode if that is less. A buffer that
+ * is too small is doubled, up to the limit.
  *
  * Each gzip member, deflate stream and zstd frame is decoded in one call. libdeflate, three times
  * as fast as zlib, cannot continue after its buffer is full. zstd needs no window besides its
- * output if it decodes a frame in one call. After a full buffer, only the last member or frame is
- * decoded again, and the sizes tried add up to less than twice the limit. Decoding needs memory for
- * the result and the decoder's tables. A buffer with content below BR_MEM_MAPPED is copied when it
- * is enlarged.
+ * output if it decodes a frame in one call. When a buffer is full, only the last member or frame is
+ * decoded again into a larger buffer. The sizes tried add up to less than twice the limit. Decoding
+ * needs memory for the result and the decoder's tables. A buffer with less than BR_MEM_MAPPED bytes
+ * of content is copied when it is enlarged.
  *
  * The default level is 1. Level 1 of gzip and deflate uses ISA-L, other levels libdeflate. The
- * table shows MB/s of payload, and the compressed size as a fraction of it. The figures were
- * measured with export requests of 200 spans, ten per body, on one core of a 2-core machine:
+ * table shows MB/s of payload, and the compressed size as a fraction of the payload. The figures in
+ * the table were measured with export requests of 200 spans, ten per body, on one core of a 2-core
+ * machine:
  *
  *     gzip 1  3469 MB/s  9.2 %  (libdeflate: 760 MB/s, 8.6 %)
  *     gzip 2   480 MB/s  8.5 %
@@ -31,8 +32,9 @@
  *     gzip 6   321 MB/s  8.2 %
  *     zstd 1  1932 MB/s  6.9 %
  *
- * zlib's default level 6 would cost ten times the CPU time for 11 % fewer bytes. For profiles,
- * level 1 yields 22.0 % (libdeflate: 21.8 %) at 1363 MB/s, and gzip 6 yields 18.0 % at 173 MB/s.
+ * zlib's default level 6 would cost ten times the CPU time for 11 % fewer bytes. For profiles, gzip
+ * level 1 compresses to 22.0 % (libdeflate: 21.8 %) at 1363 MB/s, and gzip level 6 compresses to
+ * 18.0 % at 173 MB/s.
  */
 #pragma once
 
@@ -64,7 +66,8 @@ const char *br_encoding_name(enum br_encoding encoding);
 
 /* A codec has decoders and encoders with their tables, which one worker reuses. */
 struct br_codec;
-/* Makes a codec. Returns NULL if memory is short. The tables are made when they are first used. */
+/* Makes a codec. Returns NULL if memory is short. The tables of the codec are made when they are
+ * first used. */
 struct br_codec *br_codec_new(void);
 void br_codec_free(struct br_codec *codec);
 
@@ -93,10 +96,11 @@ int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
 /* --- Snappy (snappy.c) ------------------------------------------------------------------------ */
 
 /*
- * These functions decode Snappy like the Collector. A body that begins with the stream identifier
- * is a stream of chunks (framing_format.txt). Any other body is a block (format_description.txt).
- * The documents framing_format.txt and format_description.txt are in github.com/google/snappy.
- * Clients use Content-Encoding `snappy` for streams and for blocks.
+ * The functions below decode Snappy like the Collector. A body that begins with the stream
+ * identifier is a stream of chunks (framing_format.txt). A body that does not begin with the stream
+ * identifier is a block (format_description.txt). The documents framing_format.txt and
+ * format_description.txt are in github.com/google/snappy. Clients use Content-Encoding `snappy` for
+ * streams and for blocks.
  */
 
 /* Stores the decoded size that a body states in `*ret`; this size is at most 32 times `len`.

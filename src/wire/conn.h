@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The interface of a protocol (HTTP/1.1, HTTP/2) on one connection, without I/O. The owner of the
- * socket passes received bytes to `input` and fetches bytes to send from `output` whenever the
- * socket is writable. The protocol calls `wake` if it has output although nothing was received.
+ * Defines the interface of a protocol (HTTP/1.1, HTTP/2) on one connection, without I/O. The owner
+ * of the socket passes received bytes to `input` and fetches bytes to send from `output` whenever
+ * the socket is writable. The protocol calls `wake` if it has output although nothing was received.
  */
 #pragma once
 
@@ -163,17 +163,18 @@ struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *poo
 
 /* --- The peer's protocol (guess.c) ------------------------------------------------------------ */
 
-/* The server or client guesses which protocol its peer speaks. The guess lets an error explain
- * that another protocol was expected. */
+/* The server or client guesses which protocol its peer speaks. With the guess, an error message can
+ * explain that the peer speaks another protocol than expected. */
 
 enum br_guess {
     BR_GUESS_NOTHING, /* the peer has not sent a byte */
     BR_GUESS_OTHER,
-    /* text: a request line, the HTTP/2 preface, a status line, or an HTML page without a status
-     * line, which some servers send in response to the preface */
+    /* the peer sent text: a request line, the HTTP/2 preface, a status line, or an HTML page
+     * without a status line, which some servers send in response to the preface */
     BR_GUESS_HTTP1,
-    BR_GUESS_HTTP2, /* a SETTINGS frame, which is the first frame of a server */
-    BR_GUESS_TLS,   /* a TLS record, or the HTTP/1.1 response of a TLS port to plaintext */
+    BR_GUESS_HTTP2, /* the peer sent a SETTINGS frame, which is the first frame of a server */
+    /* the peer sent a TLS record, or the HTTP/1.1 response of a TLS port to plaintext */
+    BR_GUESS_TLS,
     BR_GUESSES,
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client side of a connection (conn.h), without I/O. An exchange is a request and its response.
+ * Defines the client side of a connection (conn.h), without I/O. An exchange is a request and its
+ * response.
  */
 #pragma once
 
@@ -46,7 +47,7 @@ struct br_exchange {
     void *user;
     /* state of a signed exchange (net/signing.h); NULL: the exchange is not signed */
     void *signing;
-    /* The result of the exchange, valid in on_done. */
+    /* The fields below are the result of the exchange, and are valid in on_done. */
     int error; /* 0: a response was received; otherwise a BR_E code */
     char error_text[192];
     unsigned http_status;
@@ -59,7 +60,8 @@ struct br_exchange {
     /* content-encoding or grpc-encoding of the response, "" if absent. A server may use an
      * encoding that the client did not offer: grpc-go uses the encoding of the request. */
     char response_encoding[32];
-    uint8_t *details; /* grpc-status-details-bin, decoded; NULL if absent; freed after on_done */
+    /* grpc-status-details-bin, decoded; NULL: the response has no details; freed after on_done */
+    uint8_t *details;
     size_t details_len;
     int64_t retry_after_s;          /* seconds from the Retry-After header; -1 if absent */
     char location[BR_LOCATION_MAX]; /* Location of a 3xx response; "" if absent */
@@ -151,16 +153,16 @@ struct br_buf *br_tunnel_take_rest(struct br_conn *conn);
 
 /* --- For src/wire only (exchange.c) ----------------------------------------------------------- */
 
-/* The HTTP/1.1 and HTTP/2 clients share these functions. */
+/* The HTTP/1.1 and HTTP/2 clients share the functions below. */
 
 #define BR_EXCHANGE_RESPONSE_MAX (4u << 20) /* default of max_response, in bytes */
 
 #define BR_EXCHANGE_DETAILS_MAX (8u << 10) /* largest decoded grpc-status-details-bin, in bytes */
 
-/* Returns the value of a header that may be in `headers` or in a field of the exchange. A value
- * in `headers` takes precedence; `own` is the field's value and may be NULL. `name` must be in
- * lower case; names in `headers` are compared without regard to case. The Collector's clients do
- * the same (Go's http.Header.Set, Request.Host). */
+/* Returns the value of a header that may be in `headers` or in a field of the exchange. A value in
+ * `headers` takes precedence; `own` is the field's value and may be NULL. `name` must be in lower
+ * case; names in `headers` are compared without regard to case. The Collector's clients treat these
+ * headers in the same way (Go's http.Header.Set, Request.Host). */
 const char *br_exchange_header(const struct br_exchange *exchange, const char *name,
                                const char *own);
 

@@ -16,7 +16,7 @@
 /* number of bytes before each message: compressed flag and big-endian length */
 #define BR_GRPC_PREFIX 5
 
-/* Returns true for a gRPC request: HTTP/2 and not gRPC-Web. */
+/* Returns true for a gRPC request: the request uses HTTP/2, and not gRPC-Web. */
 bool br_grpc_is(const struct br_request *request);
 
 /* Writes the prefix of a message of `len` bytes. */
@@ -39,8 +39,8 @@ void br_grpc_timeout(uint64_t timeout_ms, char *out);
 uint8_t *br_status_encode(int code, const char *message, uint32_t delay_ms, struct br_arena *arena,
                           size_t *ret_len);
 
-/* Decodes a google.rpc.Status. Copies the message, terminated, to `message` of `size` bytes,
- * which may be NULL. `*ret_delay_ms` is the delay of its RetryInfo in milliseconds, or -1 if it
- * has no RetryInfo. Returns false if the bytes are not a Status. */
+/* Decodes a google.rpc.Status. Copies the message, terminated, to `message`, which has `size` bytes
+ * and may be NULL. `*ret_delay_ms` is the delay of the Status's RetryInfo in milliseconds, or -1 if
+ * the Status has no RetryInfo. Returns false if the bytes are not a Status. */
 bool br_status_decode(const uint8_t *data, size_t len, int *ret_code, char *message, size_t size,
                       int64_t *ret_delay_ms);

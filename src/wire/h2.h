@@ -8,9 +8,9 @@
 
 #include "base/buf.h"
 
-/* Appends the session's output to `out`, up to about `max` bytes. Small frames are collected in
- * `*scratch`, which is NULL before and after the call. Returns 0, BR_ENOMEM, or BR_EPROTO if the
- * session cannot even send a GOAWAY. */
+/* Appends the output of the HTTP/2 session to `out`, up to about `max` bytes. Small frames are
+ * collected in `*scratch`, which is NULL before and after the call. Returns 0, BR_ENOMEM, or
+ * BR_EPROTO if the session cannot even send a GOAWAY. */
 int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
                struct br_rope *out, size_t max);
 

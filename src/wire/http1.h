@@ -3,10 +3,10 @@
  * Parses HTTP/1.1 messages (RFC 9112), requests or responses, without I/O. The parser is strict:
  * input that two parsers could interpret differently is rejected with 400, and the connection must
  * be closed. Examples:
- * - Content-Length together with Transfer-Encoding, or twice
- * - unknown transfer codings, and chunk sizes of 2^63 and above
- * - obs-fold, bare CR or LF, a space before the colon, NUL
- * - no Host header, or two
+ * - Content-Length together with Transfer-Encoding, or Content-Length twice, is rejected
+ * - unknown transfer codings, and chunk sizes of 2^63 and above, are rejected
+ * - obs-fold, a bare CR or LF, a space before the colon, and NUL are rejected
+ * - a request without a Host header, or with two of them, is rejected
  *
  * The result does not depend on how the input is split. A head has at most BR_HTTP1_HEAD_MAX bytes,
  * including interim responses before it. Trailers have at most BR_HTTP1_HEAD_MAX bytes too. A chunk
@@ -43,7 +43,7 @@ struct br_http1_header {
 struct br_http1 {
     /* The following fields are valid from BR_HTTP1_HEAD until the call after BR_HTTP1_DONE. */
     const char *method; /* requests: the method, such as "POST" */
-    /* requests: the target as sent (origin-form), or the path of an absolute-form */
+    /* requests: the target as sent (origin-form), or the path of an absolute-form target */
     const char *target;
     unsigned status; /* responses: the status code */
     unsigned minor;  /* minor version of the message: x in HTTP/1.x */
@@ -76,15 +76,15 @@ void br_http1_release(struct br_http1 *parser);
 size_t br_http1_held(const struct br_http1 *parser);
 
 /* Parses the `*len` bytes at `*data`, advances both past the input that was used, and returns an
- * event. The caller must call the function again with the rest until it returns BR_HTTP1_MORE.
- * After BR_HTTP1_ERROR, all later calls return BR_HTTP1_ERROR too. Interim responses are
- * skipped, except that 101 is an error. A response without a length ends at br_http1_eof. If
+ * event. The caller must call the function again with the rest of the input until it returns
+ * BR_HTTP1_MORE. After BR_HTTP1_ERROR, all later calls return BR_HTTP1_ERROR too. Interim responses
+ * are skipped, except that 101 is an error. A response without a length ends at br_http1_eof. If
  * `keep_alive` is false for a message, all input after the message is ignored. */
 enum br_http1_event br_http1_next(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                   const uint8_t **body, size_t *body_len);
 
-/* Reports that the peer has closed its side of the connection. Returns BR_HTTP1_DONE if this
- * completes a message, BR_HTTP1_MORE if no message was in progress, and BR_HTTP1_ERROR
+/* Reports that the peer has closed its side of the connection. Returns BR_HTTP1_DONE if the end of
+ * the input completes a message, BR_HTTP1_MORE if no message was in progress, and BR_HTTP1_ERROR
  * otherwise. */
 enum br_http1_event br_http1_eof(struct br_http1 *parser);
 
@@ -98,14 +98,14 @@ const char *br_http1_header(const struct br_http1 *parser, const char *name);
  * determines the framing of the body. */
 
 enum br_http1_state {
-    BR_HTTP1_START,      /* before a message, or in its start line */
-    BR_HTTP1_FIELDS,     /* in the header lines */
-    BR_HTTP1_LENGTH,     /* in a body of known length; `left` bytes remain */
-    BR_HTTP1_UNTIL_EOF,  /* in a response body that ends with the connection */
-    BR_HTTP1_CHUNK_SIZE, /* before or in a chunk size line */
-    BR_HTTP1_CHUNK_DATA, /* in a chunk; `left` bytes remain */
-    BR_HTTP1_CHUNK_END,  /* in the CRLF after a chunk */
-    BR_HTTP1_TRAILERS,   /* in the trailers */
+    BR_HTTP1_START,      /* the parser is before a message, or in its start line */
+    BR_HTTP1_FIELDS,     /* the parser is in the header lines */
+    BR_HTTP1_LENGTH,     /* the parser is in a body of known length; `left` bytes remain */
+    BR_HTTP1_UNTIL_EOF,  /* the parser is in a response body that ends with the connection */
+    BR_HTTP1_CHUNK_SIZE, /* the parser is before or in a chunk size line */
+    BR_HTTP1_CHUNK_DATA, /* the parser is in a chunk; `left` bytes remain */
+    BR_HTTP1_CHUNK_END,  /* the parser is in the CRLF after a chunk */
+    BR_HTTP1_TRAILERS,   /* the parser is in the trailers */
     BR_HTTP1_COMPLETE,   /* BR_HTTP1_DONE must be returned */
     BR_HTTP1_REPORTED,   /* BR_HTTP1_DONE was returned; the next call starts the next message */
     BR_HTTP1_CLOSED,     /* all further input is ignored */
@@ -124,9 +124,9 @@ struct br_http1_impl {
     bool blank;
     unsigned seen;     /* SEEN_ bits of the headers that occurred in the head */
     uint32_t n_fields; /* number of header lines of the head, or of the trailers */
-    /* bytes left for the head, or for the trailers, within BR_HTTP1_HEAD_MAX */
+    /* number of bytes left for the head, or for the trailers, within BR_HTTP1_HEAD_MAX */
     size_t budget;
-    /* bytes left for the chunk extensions of this message, within their limit */
+    /* number of bytes left for the chunk extensions of this message, within their limit */
     size_t ext_budget;
     uint64_t left;             /* number of bytes until the end of the body or chunk */
     struct br_http1_text line; /* the received bytes of a line that is still incomplete */
@@ -156,6 +156,6 @@ bool br_http1_is_tchar(char letter);
 /* Returns true for a space or a tab (RFC 9110 section 5.6.3). */
 bool br_http1_is_space(char letter);
 
-/* Returns true if a field value may contain the character (RFC 9110 section 5.5). It may contain
- * bytes above 0x7f. */
+/* Returns true if a field value may contain the character (RFC 9110 section 5.5). A field value may
+ * contain bytes above 0x7f. */
 bool br_http1_is_text(char letter);

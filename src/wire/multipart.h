@@ -53,16 +53,16 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
 /* A parameter that a query may contain. */
 struct br_query_param {
     const char *name;
-    /* decoded and terminated value of the parameter, allocated in the arena; NULL if it is
-     * absent */
+    /* decoded and terminated value of the parameter, allocated in the arena; NULL if the parameter
+     * is absent */
     const char *value;
     size_t len;
 };
 
 /* Parses a query that may only contain `params`, whose values must be NULL before the call. Each
- * parameter may occur once, with a nonempty UTF-8 value without control characters. Intended for
- * requests where ignoring an unknown parameter, such as a filter, would be harmful. Returns 0,
- * BR_ENOMEM, or BR_EINVAL with a message in `err`. If the error concerns one of `params`,
- * `err->path` is its name. */
+ * parameter may occur once, with a nonempty UTF-8 value without control characters. This function
+ * is intended for requests where ignoring an unknown parameter, such as a filter, would be harmful.
+ * Returns 0, BR_ENOMEM, or BR_EINVAL with a message in `err`. If the error concerns one of
+ * `params`, `err->path` is the name of that parameter. */
 int br_query_read(const char *query, struct br_query_param *params, size_t count,
                   struct br_arena *arena, struct br_err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request to a server, over HTTP/1.1, HTTP/2 or gRPC, and the handler that answers it.
+ * Defines a request to a server, over HTTP/1.1, HTTP/2 or gRPC, and the handler that answers it.
  *
  * A request goes through these calls:
  * - `begin`: called when the headers have been received. The handler may reply already, for
@@ -8,13 +8,14 @@
  * - `body`: called when the whole body has been received, or has failed.
  * - br_request_reply: called by the handler once, at any later time.
  *
- * If the client disconnects before the reply, `gone` is called instead. The handler must not reply
- * then, and the request is freed when `gone` returns.
+ * If the client disconnects before the reply, `gone` is called instead. After `gone` is called, the
+ * handler must not reply, and the request is freed when `gone` returns.
  *
  * A reply can be streamed (response->stream, HTTP only). br_request_reply then sends the head, each
  * br_request_write sends a part of the body, and br_request_end ends the body. br_request_break
- * ends an incomplete body. Until the body ends, `gone` may be called. Over HTTP/1.1 a client that
- * only closes its side also counts as gone, because readers of a stream do not do that.
+ * ends an incomplete body. Until the body of a streamed reply ends, `gone` may be called. Over
+ * HTTP/1.1 a client that only closes its side also counts as gone, because clients that read a
+ * stream do not close their side.
  */
 #pragma once
 
@@ -60,9 +61,9 @@ struct br_handler {
     void (*begin)(struct br_handler *self, struct br_request *request);
     void (*body)(struct br_handler *self, struct br_request *request);
     void (*gone)(struct br_handler *self, struct br_request *request);
-    /* HTTP/1.1: text of a 400 response to a request whose target is above BR_REQUEST_HEAD_MAX.
-     * Set by handlers whose targets contain queries. NULL: respond with 414 (RFC 9110 section
-     * 15.5.15). The text is not copied. */
+    /* HTTP/1.1: text of a 400 response to a request whose target is larger than
+     * BR_REQUEST_HEAD_MAX. Set by handlers whose targets contain queries. NULL: the server responds
+     * with 414 (RFC 9110 section 15.5.15). The text is not copied. */
     const char *long_target;
 };
 
@@ -126,15 +127,15 @@ void br_request_body_fail(struct br_request *request, enum br_body_error error);
 /* Returns the value of a header, or NULL. `name` must be in lower case. */
 const char *br_request_header(const struct br_request *request, const char *name);
 
-/* Sends the reply. Must be called exactly once; the request may be freed before the return.
- * Everything in `response` except `body` is copied. */
+/* Sends the reply. Must be called exactly once; the request may be freed before br_request_reply
+ * returns. Everything in `response` except `body` is copied. */
 void br_request_reply(struct br_request *request, const struct br_response *response);
 
 /* Appends bytes, which are copied, to a streamed reply. Returns false, and appends nothing, if
  * more than `max` bytes would be unsent or memory is short. */
 bool br_request_write(struct br_request *request, const void *data, size_t len, size_t max);
 
-/* Ends a streamed reply. The request may be freed before the return. */
+/* Ends a streamed reply. The request may be freed before br_request_end returns. */
 void br_request_end(struct br_request *request);
 
 /* Ends an incomplete streamed reply after the bytes already written. HTTP/1.1 connections are
@@ -161,6 +162,7 @@ const char *br_http_reason(unsigned status);
  * representations. */
 
 /* Returns the weight of `name` in an Accept or Accept-Encoding header: the largest q, from 0 to 1,
- * of the elements that equal `name`. Wildcards do not count. `name` is a media type or a coding in
- * lower case, without parameters. Returns -1 if no element equals `name` or `header` is NULL. */
+ * of the elements that equal `name`. Elements with wildcards are ignored. `name` is a media type or
+ * a coding in lower case, without parameters. Returns -1 if no element equals `name` or `header` is
+ * NULL. */
 double br_accept_quality(const char *header, const char *name);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds a profiles request. All other profile formats are converted to OTLP with this builder.
- * Source: opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10.
+ * Builds a profiles request. Every profile format other than OTLP is converted to OTLP with this
+ * builder. The format is that of opentelemetry/proto/profiles/v1development/profiles.proto, with
+ * the field numbers of version 1.10.
  *
- * Dictionary entries are interned: equal entries get the same index. Index 0 is the empty entry of
- * its table and means "none". Messages are opened from the outside in (resource, scope, profile,
- * samples). Opening a message closes the open messages at its level and below. The result is always
- * valid: strings become UTF-8 (invalid sequences are replaced by U+FFFD), indices come from the
- * builder, and ids have the right lengths.
+ * Dictionary entries are interned: equal entries get the same index. Index 0 of each table is the
+ * empty entry, which means "none". Messages are opened from the outside in (resource, scope,
+ * profile, samples). Opening a message closes the open messages at the same level and inside it.
+ * The result is always valid: strings become UTF-8 (invalid sequences are replaced by U+FFFD),
+ * indices come from the builder, and ids have the right lengths.
  *
  * The first error is kept: BR_EFULL if max_bytes would be exceeded, BR_ENOMEM, or BR_EINVAL for a
  * wrong call. A wrong call uses an index that the builder did not return, or opens a message
- * outside its parent. After an error nothing is added, indices are 0, and br_build_take returns the
- * error. A reader therefore need not check each call, but must check br_build_rc in its outer
- * loops.
+ * outside its parent. After an error nothing more is added, returned indices are 0, and
+ * br_build_take returns the error. A converter therefore need not check each call, but must check
+ * br_build_rc in its outer loops.
  */
 #pragma once
 
@@ -53,9 +54,9 @@ void br_build_undo(struct br_build *build);
 size_t br_build_memory(const struct br_build *build);
 
 /* Sets the limit of the builder's memory to `max_bytes`, but at most to the limit given to
- * br_build_new. Memory that is already allocated is kept. If the limit is below that of
- * br_build_new, the old and the new block of a table that is being moved both count. Returns the
- * previous limit. */
+ * br_build_new. Memory that is already allocated is kept. If `max_bytes` is below the limit of
+ * br_build_new, a table that grows is counted with both its old and its new memory block. Returns
+ * the previous limit. */
 size_t br_build_limit(struct br_build *build, size_t max_bytes);
 
 /* Returns the size in bytes of the request built so far. */
@@ -76,8 +77,9 @@ int br_build_rc(const struct br_build *build);
 
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len);
 
-/* Adds attributes to the attribute table: a text, a list of texts, integers with a unit (string
- * index; 0: none), or a boolean. `key` is a string index. Returns the index of the attribute. */
+/* The functions br_build_attribute_text to br_build_attribute_bool each add an attribute to the
+ * attribute table. Its value is a text, a list of texts, integers with a unit (string index; 0:
+ * none), or a boolean. `key` is a string index. Returns the index of the attribute. */
 uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data,
                                  size_t len);
 uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
@@ -120,9 +122,9 @@ uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_
 
 /* Adds a stack of locations. The stack is a packed list of varints that contains the caller's
  * numbers of the locations. One byte before the list and 16 bytes after it must be readable.
- * `index_of[number]` is the location's index + 1, or 0 if the number has no location. If
- * `index_of` is NULL, the numbers from 1 to n_numbers - 1 are the indices themselves, which is
- * the fastest form.
+ * `index_of[number]` is the location's index + 1, or 0 if the number has no location. If `index_of`
+ * is NULL, each number from 1 up to, but not including, n_numbers is the index itself, which is the
+ * fastest form.
  *
  * Returns false and adds nothing if a number has no index or takes more than two bytes; the
  * caller then converts the numbers one by one. */

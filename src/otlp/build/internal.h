@@ -8,7 +8,7 @@
 #define BR_BUILD_LEVELS 3 /* levels of messages: ResourceProfiles, ScopeProfiles, Profile */
 
 struct br_build {
-    struct br_merge merge; /* tables and output of the request; the merger's source stays empty */
+    struct br_merge merge; /* tables and output of the request; the merger's source is not used */
     struct br_open open[BR_BUILD_LEVELS];
     unsigned depth; /* number of open messages, at most BR_BUILD_LEVELS */
     struct br_merger_mark mark;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collects new entries for the dictionary of an item, to which rewritten messages refer. Equal
- * entries are stored once. The new entries of a table are numbered after its existing entries.
- * br_item_rewrite_dictionary or br_additions_write adds them to the item.
+ * Collects new entries for the dictionary of an item. Rewritten messages of the item refer to these
+ * entries. Equal entries are stored once. The new entries of a table are numbered after its
+ * existing entries. br_item_rewrite_dictionary or br_additions_write adds the new entries to the
+ * item.
  */
 #pragma once
 
@@ -18,7 +19,7 @@ struct br_additions {
     struct br_added *added;    /* position of each new entry in `bytes` */
     uint32_t cap, n_added, cap_added;
     uint32_t count[BR_TABLES]; /* number of entries of each table, existing and new */
-    struct br_index index;     /* index that finds an entry of `added` by table and content */
+    struct br_index index;     /* hash index that finds an entry of `added` by table and content */
     /* BR_ENOMEM or BR_EFULL once an entry could not be added: the additions are then unusable */
     int rc;
 };

@@ -9,8 +9,9 @@
  * in entry 0.
  *
  * A merged or split dictionary is built from the samples: a sample refers to its stack, the stack
- * to its locations, and so on down to the strings. Each entry is copied when it is first reached,
- * unless the result contains an equal entry. The result contains no unused entries.
+ * to its locations, and so on down to the strings. Each dictionary entry is copied to the result
+ * when it is first reached, unless the result contains an equal entry. The merged or split
+ * dictionary contains no unused entries.
  *
  * Profiles keep their fields and the order of their samples. Entries are decoded and written in one
  * canonical form, so that equal entries have equal bytes. Most senders repeat the same tables:
@@ -63,8 +64,8 @@ struct br_dictionary_view {
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
-/* Indexes only some tables: `tables` has a bit 1 << BR_TABLE_... for each. The other tables of
- * `ret` are empty. Returns the same errors as br_dictionary_index. */
+/* Indexes only some tables: `tables` has a bit 1 << BR_TABLE_... for each table to index. The other
+ * tables of `ret` are empty. Returns the same errors as br_dictionary_index. */
 int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
@@ -82,9 +83,9 @@ struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint
 /* A dictionary under construction, with the profiles that refer to it. */
 struct br_merge;
 
-/* Returns a merger whose tables and output use at most `max_bytes` bytes, limited by BR_BUF_MAX.
- * The index of the request being merged may use the same amount again. Returns NULL if memory
- * runs out. */
+/* Returns a merger whose tables and output use at most `max_bytes` bytes, and never more than
+ * BR_BUF_MAX. The index of the request being merged may use another `max_bytes` bytes. Returns NULL
+ * if memory runs out. */
 struct br_merge *br_merge_new(struct br_host *host, size_t max_bytes);
 void br_merge_free(struct br_merge *merge);
 
@@ -93,9 +94,9 @@ void br_merge_free(struct br_merge *merge);
  * appended with the new indices; original_payload and unknown fields are kept.
  *
  * Attribute references (key_strindex, string_value_strindex) in resources, scopes and attribute
- * values are replaced by the strings. Unknown fields of the request are kept; unknown fields of
- * the dictionary are not. The item is unchanged, and the caller still owns it. The merger may
- * keep a reference to the dictionary's buffer until br_merge_take.
+ * values are replaced by the strings. Unknown fields of the request are kept; unknown fields of the
+ * dictionary are dropped. The item is unchanged, and the caller still owns it. The merger may keep
+ * a reference to the dictionary's buffer until br_merge_take.
  *
  * Returns 0, BR_EFULL if the limit would be exceeded, BR_ENOMEM, or BR_EINVAL if the item is
  * malformed. On failure the merger is unchanged. */
@@ -135,20 +136,20 @@ typedef int br_split_fn(struct br_item *piece, void *arg);
 int br_profiles_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                       br_split_fn *fn, void *arg);
 
-/* Splits a traces item like br_profiles_split, at ResourceSpans, ScopeSpans and spans. The
- * pieces have no list of spans (`spans` is NULL). */
+/* Splits a traces item as br_profiles_split splits a profiles item. A piece may begin at any
+ * ResourceSpans, ScopeSpans or span. The pieces have no list of spans (`spans` is NULL). */
 int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                     br_split_fn *fn, void *arg);
 
 /* --- References ----------------------------------------------------------------------------- */
 
-/* Returns true if a Resource, an InstrumentationScope or a value in the attribute table of the
- * item uses key_strindex or string_value_strindex, at any depth. Always false for traces. */
+/* Returns true if a Resource, an InstrumentationScope or a value in the attribute table of the item
+ * uses key_strindex or string_value_strindex, at any depth. Returns false for traces. */
 bool br_item_has_references(const struct br_item *item);
 
-/* Replaces the references that br_item_has_references finds by the strings, in the item's parts.
- * Does nothing if the item has no references. Exporters use this function for backends that may
- * not resolve references. The dictionary keeps its entries and their indices.
+/* Replaces the references that br_item_has_references finds in the item's parts by the strings.
+ * Does nothing if the item has no references. Exporters use this function for backends that may not
+ * resolve references. The dictionary keeps its entries and their indices.
  *
  * Returns 0, BR_ENOMEM, BR_EFULL if a part would exceed BR_BUF_MAX, or BR_EINVAL if the item is
  * malformed. On failure the item is valid, with some of the references replaced. */
@@ -158,19 +159,19 @@ int br_item_inline_references(struct br_item *item);
 
 /*
  * Resolves references to the string table inside attributes: KeyValue.key_strindex and
- * AnyValue.string_value_strindex, at any depth. Source: opentelemetry/proto/common/v1/common.proto,
- * 1.10 and later.
+ * AnyValue.string_value_strindex, at any depth. The fields are defined in
+ * opentelemetry/proto/common/v1/common.proto, version 1.10 and later.
  */
 
-/* Returns true if one of the attributes of a message uses a reference. The attributes are the
- * KeyValues in field `field` of the message. */
+/* Returns true if one of the attributes of a message uses a reference to the string table. The
+ * attributes are the KeyValues in field `field` of the message. */
 bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field);
 
-/* Returns true if an AnyValue uses a reference. */
+/* Returns true if an AnyValue uses a reference to the string table. */
 bool br_value_has_references(const uint8_t *body, size_t len);
 
-/* Replaces references by strings. The output is appended to `*out`, up to `max` bytes. `string`
- * is called with `arg` and returns string number `i`. */
+/* Replaces references to the string table by the strings. The output is appended to `*out`, up to
+ * `max` bytes. `string` is called with `arg` and returns string number `i`. */
 struct br_inliner {
     struct br_buf **out;
     size_t max;
@@ -179,9 +180,9 @@ struct br_inliner {
 };
 
 /* Appends a message with references in its attributes replaced by strings, and everything else
- * unchanged. The attributes are field `field` of the message. A key as text has priority over a
- * reference, unless the text is empty. Returns 0, BR_EINVAL if the message is malformed,
- * BR_EFULL or BR_ENOMEM. */
+ * unchanged. The attributes are field `field` of the message. If an attribute has both a key as
+ * text and a reference to its key, the text is used unless it is empty. Returns 0, BR_EINVAL if the
+ * message is malformed, BR_EFULL or BR_ENOMEM. */
 int br_attributes_inline(const struct br_inliner *in, const uint8_t *body, size_t len,
                          uint32_t field);
 

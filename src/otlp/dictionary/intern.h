@@ -5,8 +5,8 @@
  *
  * Entries are stored as on the wire (tag, length, body, one after the other), so that a finished
  * table is copied as a whole. The body of a new entry is written directly after the last entry, and
- * is added only if it differs from all entries. The hash has a random seed, so that a client cannot
- * choose input that collides. Entry 0 is the empty entry.
+ * is added only if it differs from all existing entries. The hash has a random seed, so that a
+ * client cannot choose entries whose hashes collide. Entry 0 of each table is the empty entry.
  */
 #pragma once
 
@@ -21,18 +21,18 @@
 /* A memory limit shared by several arrays, in bytes. */
 struct br_budget {
     size_t used, max;
-    /* while an array is moved to a larger block, the old and the new block both count */
+    /* if true, the old and the new block both count while an array is moved to a larger block */
     bool moves;
 };
 
-/* Returns the size in bytes to which an array that has `had` bytes may grow. */
+/* Returns the size in bytes to which an array that has `had` bytes may grow within the budget. */
 static inline size_t br_budget_most(const struct br_budget *budget, size_t had)
 {
     return budget->max - budget->used + (budget->moves ? 0 : had);
 }
 
-/* Returns the size in bytes to which an array that has `had` bytes may grow with br_realloc,
- * which remaps a large array instead of copying it. */
+/* Returns the size in bytes to which an array that has `had` bytes may grow within the budget with
+ * br_realloc. That function remaps a large array instead of copying it. */
 static inline size_t br_budget_resized(const struct br_budget *budget, size_t had)
 {
     return had >= BR_MEM_MAPPED ? budget->max - budget->used + had : br_budget_most(budget, had);
@@ -56,7 +56,7 @@ struct br_interned {
 
 struct br_intern_slot {
     uint32_t hash;
-    uint32_t index; /* index of the entry + 1; 0: empty slot */
+    uint32_t index; /* index, plus 1, of the entry; 0: the slot is empty */
 };
 
 struct br_intern {
@@ -77,16 +77,17 @@ struct br_intern {
        */
 #define BR_INTERN_NONE UINT32_MAX
 
-/* Initialises a zeroed table with its entry 0. `field` is the field number of the table, below
- * 16. Returns 0, BR_EFULL or BR_ENOMEM; the table must be released even after a failure. */
+/* Initialises a zeroed table, which then contains only entry 0. `field` is the field number of the
+ * table and is less than 16. Returns 0, BR_EFULL or BR_ENOMEM; the table must be released even
+ * after a failure. */
 int br_intern_init(struct br_intern *intern, struct br_budget *budget, uint32_t field);
 void br_intern_release(struct br_intern *intern, struct br_budget *budget);
 
 /* Removes all entries of a table except entry 0. Keeps the memory for reuse. */
 void br_intern_clear(struct br_intern *intern);
 
-/* Frees the memory of a table except the bytes of its entries, which can still be copied.
- * Afterwards only br_intern_release may be called. */
+/* Frees the memory of a table except the bytes of its entries, which can still be copied. After
+ * br_intern_strip, only br_intern_release may be called. */
 void br_intern_strip(struct br_intern *intern, struct br_budget *budget);
 
 /* Returns the number of bytes that br_intern_strip frees. */
@@ -177,7 +178,7 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
  * br_intern_reserve. The table must not contain an equal entry. */
 uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash);
 
-/* Returns the index of the entry that equals the `len` bytes at br_intern_body. Adds these bytes
- * as a new entry if no entry is equal. Requires br_intern_reserve. Entry `guess`, which may be
- * out of range, is compared first. */
+/* Returns the index of the entry that equals the `len` bytes at br_intern_body. Adds the bytes at
+ * br_intern_body as a new entry if no entry is equal. Requires br_intern_reserve. Entry `guess`,
+ * which may be out of range, is compared first. */
 uint32_t br_intern_enter(struct br_intern *intern, size_t len, uint32_t guess);

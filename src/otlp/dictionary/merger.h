@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Implements br_merge_add and the splits: a dictionary under construction, the source whose entries
- * are copied into it, and the output that refers to it. This header is private to src/otlp.
+ * Implements br_merge_add and the split functions. A merger consists of a dictionary under
+ * construction, the source whose entries are copied into it, and the output that refers to it. This
+ * header is private to src/otlp.
  *
- * The first error is kept in `rc`. After an error the functions may still be called but have no
- * useful effect. The caller checks `rc` at the end and restores the previous state with
+ * The first error is kept in `rc`. After an error the merger's functions may still be called but
+ * have no useful effect. The caller checks `rc` at the end and restores the previous state with
  * br_merger_restore.
  */
 #pragma once
@@ -21,8 +22,8 @@
  *
  * Senders often repeat their tables unchanged or with more entries at the end. A new dictionary is
  * therefore first compared with the previous one. Leading entries with equal bytes need not be
- * indexed again. If all entries that they refer to are unchanged as well, they also keep their
- * merged index.
+ * indexed again. Unchanged entries also keep their merged index if all entries to which they refer
+ * are unchanged.
  */
 
 struct br_source_entry {
@@ -33,10 +34,11 @@ struct br_source_entry {
 struct br_source_table {
     const uint8_t *base; /* points to the tag of the table's first entry */
     struct br_source_entry *entries;
-    uint32_t *map; /* for each entry: merged index + 1; 0: not looked up yet, or not found */
+    /* for each entry: its merged index, plus 1; 0: not looked up yet, or not found */
+    uint32_t *map;
     uint32_t count, cap_entries, cap_map;
     uint32_t
-        /* number of leading entries that keep the merged index, if any, recorded for the
+        /* number of leading entries whose merged index, if one was recorded, is kept from the
          * previous dictionary */
         n_kept;
     /* number of leading entries that are contiguous from `base` on, and their total length in
@@ -50,8 +52,8 @@ struct br_source {
     struct br_source_table tables[BR_TABLES];
 };
 
-/* Loads the dictionary of `item`; several dictionary parts count as one. Returns 0, BR_EINVAL,
- * BR_EFULL or BR_ENOMEM. On failure nothing is loaded. */
+/* Loads the dictionary of `item`; several dictionary parts are treated as one dictionary. Returns
+ * 0, BR_EINVAL, BR_EFULL or BR_ENOMEM. On failure nothing is loaded. */
 int br_source_load(struct br_source *source, const struct br_item *item);
 
 /* Discards the merged indices, after the merged dictionary was emptied or truncated. */
@@ -88,8 +90,8 @@ struct br_merge {
     struct br_budget budget; /* memory limit for the tables, the parts and the output */
     struct br_intern tables[BR_TABLES];
     struct br_source source;
-    struct br_buf *out; /* bytes of the parts; NULL before the first part */
-    uint32_t out_cap;   /* bytes of `out` that count against the budget */
+    struct br_buf *out; /* buffer with the bytes of the parts; NULL before the first part */
+    uint32_t out_cap;   /* number of bytes of `out` that count against the budget */
     /* expected size of the output in bytes, estimated from the previous output */
     uint32_t out_hint;
     struct br_buf *scratch;  /* buffer for messages whose references are replaced by strings */
@@ -98,7 +100,7 @@ struct br_merge {
     uint32_t n_parts, cap_parts;
     uint32_t n_records;
     int rc;
-    bool recalling; /* entries are looked up but not added; see br_merger_recall */
+    bool recalling; /* true: entries are looked up but not added; see br_merger_recall */
     /* while recalling: the current entry refers to an entry that the merged dictionary does not
      * contain */
     bool unknown;
@@ -113,7 +115,7 @@ struct br_merger_mark {
 /* A length-delimited field whose body is being written. */
 struct br_open {
     uint32_t at;       /* offset of the field's tag in `out` */
-    uint32_t reserved; /* bytes reserved for the field's length */
+    uint32_t reserved; /* number of bytes reserved for the field's length */
 };
 
 /* Initialises a zeroed merger; allocates nothing. */
@@ -126,8 +128,8 @@ int br_merger_begin(struct br_merge *merge);
 
 void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret);
 
-/* Restores the state at the mark and clears `rc`. Afterwards the maps of the source are invalid:
- * the caller must call br_source_reset_maps or br_source_forget. */
+/* Restores the state at the mark and clears `rc`. After br_merger_restore, the maps of the source
+ * are invalid: the caller must call br_source_reset_maps or br_source_forget. */
 void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark);
 
 /* Empties the merger, also after an error. Keeps the memory for reuse, unless it is large. */
@@ -146,7 +148,7 @@ static inline void br_merger_fail(struct br_merge *merge, int code)
 
 /* --- Entries (entries.c) ------------------------------------------------------------------- */
 
-/* Most bytes that all fields of an entry take together, except repeated fields. */
+/* Maximum size, in bytes, of all fields of an entry together, except repeated fields. */
 #define BR_ENTRY_FIXED 64
 
 /* Begins an entry of at most `len` + BR_ENTRY_FIXED bytes. Returns the position where the caller
@@ -161,8 +163,8 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
     return br_intern_body(&merge->tables[table]);
 }
 
-/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an
- * existing equal entry. While recalling, adds nothing and returns BR_INTERN_NONE if there is no
+/* Completes the entry whose body ends at `end`. Returns the index of the entry, or of an existing
+ * equal entry. While `recalling` is set, adds nothing and returns BR_INTERN_NONE if there is no
  * equal entry. `guess`: see br_intern_find. */
 static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
@@ -190,17 +192,17 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
  * an equal entry. Returns the merged index of the entry. */
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Looks up the source's entries table by table, and records the merged index of each entry that
- * the merged dictionary contains. Entries that the merged dictionary does not contain, or that
- * refer to such entries, are left to br_merger_index.
+/* Looks up the source's entries table by table, and records the merged index of each entry that the
+ * merged dictionary contains. Entries that the merged dictionary does not contain, or that refer to
+ * such entries, are looked up later by br_merger_index.
  *
  * br_merger_index alone would be correct, but it follows the references of the samples, and each
  * lookup depends on the previous one. br_merger_recall reads a table from start to end, with
  * several lookups in parallel. */
 void br_merger_recall(struct br_merge *merge);
 
-/* Looks up entry `index` while recalling. Returns the merged index of the entry, or
- * BR_INTERN_NONE. */
+/* Looks up entry `index` of `table` of the source for br_merger_recall. Returns the merged index of
+ * the entry, or BR_INTERN_NONE. */
 uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index);
 
 /* Returns the merged index of entry `index` of the source. Copies the entry into the merged
@@ -228,7 +230,7 @@ int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len);
 
-/* Makes room for `len` more bytes of output. Returns the position where the caller writes these
+/* Makes room for `len` more bytes of output. Returns the position where the caller writes the `len`
  * bytes. Returns NULL and sets `rc` on failure. */
 static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
 {
@@ -248,13 +250,14 @@ void br_merger_put(struct br_merge *merge, const void *data, size_t len);
 /* Appends a length-delimited field to the output. */
 void br_merger_put_field(struct br_merge *merge, uint32_t field, const uint8_t *data, size_t len);
 
-/* Appends a Resource or InstrumentationScope as field `field`. References in its attributes,
- * which are its field `attributes`, are replaced by strings. */
+/* Appends a Resource or InstrumentationScope as field `field`. References in the attributes of this
+ * message, which are its fields with the number `attributes`, are replaced by strings. */
 void br_merger_put_attributes(struct br_merge *merge, uint32_t field, const uint8_t *body,
                               size_t len, uint32_t attributes);
 
-/* Begin and end a field (number below 16). `len` is the expected length of the body in bytes. If
- * the actual length needs a prefix of another size, the body is moved at the end. */
+/* br_merger_open begins a field (number below 16), and br_merger_close ends it. `len` is the
+ * expected length of the body in bytes. If the actual length needs a length prefix of another size,
+ * br_merger_close moves the body. */
 struct br_open br_merger_open(struct br_merge *merge, uint32_t field, size_t len);
 void br_merger_close(struct br_merge *merge, struct br_open open);
 
@@ -287,8 +290,8 @@ void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_par
 
 /*
  * The outline of a dictionary that Braid has written: position and size of each table. The outline
- * is stored after the dictionary's bytes, in the same buffer, but not sent. A reader that needs
- * only one table uses the outline to skip the other tables.
+ * is stored after the dictionary's bytes, in the same buffer, but not sent. Code that needs only
+ * one table uses the outline to skip the other tables.
  */
 
 struct br_outline {

@@ -3,8 +3,9 @@
  * Adds fields to the innermost messages of a part: attributes to spans (ResourceSpans > ScopeSpans
  * > Span), attributes and links to samples (ResourceProfiles > ScopeProfiles > Profile > Sample).
  *
- * An addition at the end of a protobuf message is enough: repeated fields grow, and the last value
- * of a scalar wins. Only the additions and the length prefixes above them are encoded anew.
+ * It is enough to append the additions to a protobuf message: repeated fields grow, and the last
+ * value of a scalar field counts. Only the additions and the length prefixes of the enclosing
+ * messages are encoded anew.
  */
 #pragma once
 
@@ -28,20 +29,22 @@ struct br_addition {
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions);
 
 /* Replaces the bytes of `part` with `buf` and takes ownership of `buf`. `buf` must contain one
- * field of the part's kind that a walk would accept. Finds the position of the Resource in the
- * new bytes; part->new_resource is kept. The caller updates `n_records` of the part and the
+ * valid field of the part's kind, which br_walk would accept. Finds the position of the Resource in
+ * the new bytes; part->new_resource is kept. The caller updates `n_records` of the part and the
  * item. Discards the item's list of spans. */
 void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf *buf);
 
-/* Encodes a KeyValue with a string or an int64 as field `field` of its parent and appends it to
- * `addition`, whose bytes are in `arena`. Returns 0 or BR_ENOMEM. */
+/* br_add_string encodes a KeyValue with a string, and br_add_int with an int64, as field `field` of
+ * its parent. The KeyValue is appended to `addition`, whose bytes are in `arena`. Returns 0 or
+ * BR_ENOMEM. */
 int br_add_string(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                   const char *key, const void *value, size_t len);
 int br_add_int(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                const char *key, int64_t value);
 
 /* Appends an attribute whose value is a list of `count` elements: br_add_ints of integers,
- * br_add_texts of texts. The bytes of each text are in one br_addition. Returns 0 or BR_ENOMEM. */
+ * br_add_texts of texts. Each text is passed as the bytes of one br_addition. Returns 0 or
+ * BR_ENOMEM. */
 int br_add_ints(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                 const char *key, const int64_t *values, size_t count);
 int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t field,
@@ -58,10 +61,10 @@ int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t 
 #define BR_TIME_MIN_NS (UINT64_C(365) * 86400 * 1000000000)
 
 /* Corrects the values of Profile.time_unix_nano and Sample.timestamps_unix_nano below
- * BR_TIME_MIN_NS in a profiles item. A value is converted if, read as seconds, milliseconds or
- * microseconds, it is between 31 days ago and one day ahead. Any other value becomes `now_ns`. A
- * profile without a time gets the earliest timestamp of its samples, or `now_ns` if the samples
- * have no timestamps.
+ * BR_TIME_MIN_NS in a profiles item. A value is converted if, interpreted as seconds, milliseconds
+ * or microseconds, it is a time between 31 days ago and one day ahead. Any other value becomes
+ * `now_ns`. A profile without a time gets the earliest timestamp of its samples, or `now_ns` if the
+ * samples have no timestamps.
  *
  * `*ret_corrected` is the number of profiles that changed. Returns 0 or an error of
  * br_item_rewrite; on failure the item is unchanged. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rewrites the contents of an item's parts. Spans, samples and the messages above them are kept,
- * dropped or replaced one by one. New bytes are written only for the parts that change. Also
+ * Rewrites the contents of an item's parts. Spans, samples and the messages that contain them are
+ * kept, dropped or replaced one by one. New bytes are written only for the parts that change. Also
  * rewrites the dictionary of an item: entries are replaced in place, so that indices stay valid,
  * and new entries are appended.
  */
@@ -16,9 +16,11 @@
 #include "otlp/edit/edit.h"
 
 enum br_level {
-    BR_LEVEL_SCOPE,   /* InstrumentationScope, field 1 of ScopeSpans and ScopeProfiles */
-    BR_LEVEL_PROFILE, /* Profile without its samples; visited after all samples of the profile */
-    BR_LEVEL_RECORD,  /* Span or Sample */
+    /* the level of InstrumentationScope, which is field 1 of ScopeSpans and ScopeProfiles */
+    BR_LEVEL_SCOPE,
+    /* the level of Profile without its samples; a Profile is visited after all of its samples */
+    BR_LEVEL_PROFILE,
+    BR_LEVEL_RECORD, /* Span or Sample */
 };
 
 enum br_change {

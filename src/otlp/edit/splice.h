@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies a message with changes deep inside it. A walk over the message reports the messages that
- * it enters and leaves, and its changes, in the order of the bytes. The bytes between changes are
- * copied in runs, and the length prefixes above the changes are corrected. Nothing is copied before
- * the first change.
+ * Copies a message and applies changes to parts that are nested deep inside it. A walk over the
+ * message reports the messages that it enters and leaves, and its changes, in the order of the
+ * bytes. The bytes between changes are copied in runs, and the length prefixes of the messages that
+ * contain changes are corrected. Nothing is copied before the first change.
  */
 #pragma once
 
@@ -21,13 +21,13 @@ struct br_frame {
     const uint8_t *at, *data, *end; /* tag, start of the body, and end of the body in the source */
     uint32_t field;
     uint32_t out_at;   /* offset of the message's tag in the output */
-    uint32_t reserved; /* bytes reserved for the message's length in the output */
+    uint32_t reserved; /* number of bytes reserved for the message's length in the output */
     bool open;         /* the message's tag and length have been written to the output */
 };
 
 struct br_splice {
     struct br_pool *pool;
-    struct br_buf *out;                /* output; NULL: nothing changed so far */
+    struct br_buf *out;                /* output; NULL: nothing has changed so far */
     const uint8_t *src, *copied, *end; /* start, next byte to copy, and end of the source */
     struct br_frame *frames;
     uint32_t depth, cap;
@@ -45,13 +45,13 @@ void br_splice_begin(struct br_splice *splice, const uint8_t *src, size_t len);
  * there are more than BR_SPLICE_DEPTH_MAX frames). After a failure only br_splice_begin and
  * br_splice_release may be called. */
 
-/* Follows the walk into the message `field`, which ends at `next`. */
+/* Records that the walk enters the message `field`, which ends at `next`. */
 int br_splice_enter(struct br_splice *splice, const struct br_field *field, const uint8_t *next);
 
-/* Follows the walk out of the innermost message. */
+/* Records that the walk leaves the innermost message. */
 int br_splice_leave(struct br_splice *splice);
 
-/* Follows the walk out of the innermost message and omits that message from the output. */
+/* Records that the walk leaves the innermost message, and omits that message from the output. */
 int br_splice_leave_out(struct br_splice *splice);
 
 /* Omits the source bytes from `at` to `next` from the output. */

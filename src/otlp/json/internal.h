@@ -24,7 +24,7 @@
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
 
 /* Returns true if `name` is the name of the field: in lowerCamelCase, or as in the schema
- * ("raw_profile"). ProtoJSON parsers must accept both, and the Collector does. */
+ * ("raw_profile"). ProtoJSON parsers must accept both names, and the Collector does. */
 bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len);
 
 /* Returns the size in bytes of an id field that OTLP writes in hex: 16 for traceId and
@@ -35,8 +35,8 @@ size_t br_json_id_size(const ProtobufCFieldDescriptor *field);
  * type google.rpc.RetryInfo is known; returns NULL for other types. */
 const ProtobufCMessageDescriptor *br_json_any(const char *type_url, size_t len);
 
-/* Returns the descriptor of the message in a field: its type, or google.rpc.RetryInfo for the
- * value of an Any. Returns NULL for other fields. */
+/* Returns the descriptor of the message that a field contains. For the value of an Any, this is the
+ * descriptor of google.rpc.RetryInfo. Returns NULL if the field does not contain a message. */
 const ProtobufCMessageDescriptor *br_json_inner(const ProtobufCFieldDescriptor *field);
 
 /* Returns the wire type of one value of the field, for the types that OTLP and pprof use. */
@@ -66,10 +66,10 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  * in JSON the fields come in any order. The first pass reads the text and writes notes in the order
  * of the text. The second pass reads the notes from end to start and writes the message from end to
  * start. Each length is thus known when it is written, and no written byte is moved. Both passes
- * are linear at any depth.
+ * take linear time at any nesting depth.
  *
- * Because a note is read from its end, it ends with its length. A number is a varint with its bytes
- * reversed.
+ * A note ends with its length, because it is read from its end. A number in a note is a varint with
+ * its bytes reversed.
  *
  *     scalar      its bits, folded so that small values are short
  *     string      up to BR_JSON_NOTE_SHORT bytes: the bytes, then their number * 4
@@ -87,7 +87,8 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  */
 
 #define BR_JSON_NOTE_SHORT 4u
-/* added to the index of a field in a member's note: earlier members with the field do not count */
+/* added to the index of a field in a member's note if earlier members with this field do not
+ * count */
 #define BR_JSON_NOTE_ABSENT 128u
 
 struct br_json_notes {
@@ -95,7 +96,8 @@ struct br_json_notes {
     size_t max;         /* maximum number of bytes of notes in `buf` */
 };
 
-/* Append a part of a note. Return 0, BR_EFULL (more than `max` bytes) or BR_ENOMEM. */
+/* The functions br_json_note_number to br_json_note_string append a part of a note. These functions
+ * return 0, BR_EFULL (more than `max` bytes) or BR_ENOMEM. */
 int br_json_note_number(struct br_json_notes *notes, uint64_t value);
 int br_json_note_byte(struct br_json_notes *notes, unsigned value);
 int br_json_note_bytes(struct br_json_notes *notes, const void *data, size_t len);
@@ -106,8 +108,8 @@ int br_json_note_string(struct br_json_notes *notes, const char *text,
  * 0, BR_EFULL or BR_ENOMEM. */
 int br_json_note_room(struct br_json_notes *notes, size_t len);
 
-/* Convert the bits of a scalar (as for br_put_varint or a fixed field) to the form in a note,
- * and back. */
+/* br_json_fold converts the bits of a scalar (as for br_put_varint or a fixed field) to the form in
+ * a note. br_json_unfold converts them back. */
 uint64_t br_json_fold(const ProtobufCFieldDescriptor *field, uint64_t bits);
 uint64_t br_json_unfold(const ProtobufCFieldDescriptor *field, uint64_t folded);
 

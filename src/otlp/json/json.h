@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Converts between OTLP's JSON and protobuf, in both directions, without an intermediate struct.
- * The fields are described by protobuf-c's descriptors. Source: opentelemetry-proto
- * docs/specification.md, "JSON Protobuf Encoding".
+ * The fields are described by protobuf-c's descriptors. The format is defined by
+ * opentelemetry-proto docs/specification.md, "JSON Protobuf Encoding".
  *
- * - Ids are hex (either case when read); other bytes are base64.
- * - Enums are numbers (names are accepted when read).
- * - 64-bit integers are strings (numbers are accepted when read).
- * - Names are lowerCamelCase (names as in the schema are accepted when read, like in the
- *   Collector).
- * - Unknown names are ignored; null means absent.
+ * - Ids are written in hex (upper or lower case is accepted when read); other bytes are written in
+ *   base64.
+ * - Enums are written as numbers (names are accepted when read).
+ * - 64-bit integers are written as strings (numbers are accepted when read).
+ * - Field names are written in lowerCamelCase (names as in the schema are accepted when read, as in
+ *   the Collector).
+ * - When JSON is read, unknown field names are ignored, and null means that the field is absent.
  */
 #pragma once
 
@@ -43,7 +44,7 @@ const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
  * ...". The first error is reported, but a syntax error has priority.
  *
  * Decoding makes one pass over the text and one over its notes (otlp/json/internal.h), so the time
- * is linear in `len` for any input. It uses at most 2 * `len` + 1 MiB of memory including the
+ * is linear in `len` for any input. Decoding uses at most 2 * `len` + 1 MiB of memory including the
  * result, all from `pool`.
  *
  * The result is smaller than the text, except for numbers that are shorter as digits: "0" as a

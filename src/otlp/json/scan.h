@@ -37,7 +37,8 @@ struct br_json_scan {
 };
 
 struct br_json_token {
-    const char *text;   /* NUMBER: its first byte; STRING: the byte after the opening quote */
+    /* NUMBER: the first byte of the number; STRING: the byte after the opening quote */
+    const char *text;
     uint32_t len;       /* NUMBER, STRING: number of bytes in the text, without quotes */
     uint32_t plain_len; /* STRING: number of bytes after escapes are replaced, at most `len` */
     uint8_t type;
@@ -56,14 +57,16 @@ int br_json_scan_init(struct br_json_scan *scan, const char *text, size_t len, u
 void br_json_scan_rewind(struct br_json_scan *scan);
 
 /* Reads the next value. A scalar is read completely; of an object or array only the type is
- * read. The byte after a number inside brackets is readable. */
+ * read. The byte after a number that is inside brackets is always readable, as br_number_double
+ * requires. */
 int br_json_scan_value(struct br_json_scan *scan, struct br_json_token *ret);
 
 /* Enters an object or array: moves past its opening bracket. */
 int br_json_scan_enter(struct br_json_scan *scan);
 
-/* Sets `*ret` and skips the comma if another element of the object or array follows. Otherwise
- * clears `*ret` and skips the closing bracket `close`. `first` is true before the first element. */
+/* Sets `*ret` and skips the comma if another element of the object or array follows. If no element
+ * follows, clears `*ret` and skips the closing bracket `close`. `first` is true before the first
+ * element. */
 int br_json_scan_more(struct br_json_scan *scan, char close, bool first, bool *ret);
 
 /* Reads the name of an object's member and the colon after the name. */

@@ -3,14 +3,14 @@
  * Parses JSON text (RFC 8259) into a flat tree that refers to the text. Each value, key and pair of
  * brackets needs 16 bytes, which is at most eight bytes per byte of text.
  *
- * Reasons for not using jansson (2.14): its tree needs up to 77 bytes per byte of hostile text.
- * jansson rejects integers above 2^63 - 1 and rounds numbers that are not int64 to double. If
- * memory runs out, jansson may lose characters of a string and report success, or report a syntax
- * error, after which a client discards valid data.
+ * jansson (2.14) is not used: its tree needs up to 77 bytes per byte of hostile text. jansson also
+ * rejects integers of 2^63 and more, and rounds numbers that are not int64 to double. If memory
+ * runs out, jansson may lose characters of a string and report success, or report a syntax error,
+ * after which a client discards valid data.
  *
  * The tree is for small texts and for texts that are not read in order. OTLP's JSON is decoded
- * without a tree (otlp/json/json.h). Links lead backwards, from the last child to the first. The
- * children of an object are its keys and values, alternately.
+ * without a tree (otlp/json/json.h). The children of a node are linked backwards, from the last
+ * child to the first. The children of an object are its keys and values, alternately.
  */
 #pragma once
 
@@ -22,12 +22,13 @@
 
 struct br_json_node {
     /* NUMBER: offset of the first byte in the text; STRING: offset of the byte after the opening
-     * quote; ARRAY, OBJECT: index of the last child, 0: none */
+     * quote; ARRAY, OBJECT: index of the last child; 0: there are no children */
     uint32_t at;
     /* NUMBER, STRING: number of bytes in the text; ARRAY: number of elements; OBJECT: number of
      * members */
     uint32_t len;
-    uint32_t prev; /* index of the previous child of the same parent; 0: none */
+    /* index of the previous child of the same parent; 0: there is no previous child */
+    uint32_t prev;
     uint8_t type;
     bool escaped; /* STRING: the text contains escapes */
 };

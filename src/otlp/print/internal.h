@@ -23,7 +23,8 @@ struct br_printer {
     /* offset in `out` of the start of the current line */
     size_t line;
     size_t item_size;
-    size_t n_read; /* bytes of the dictionary entries that were read, counted at each lookup */
+    /* number of bytes of the dictionary entries that were read so far, counted at each lookup */
+    size_t n_read;
     bool full;
 };
 
@@ -80,7 +81,7 @@ int br_print_parts(struct br_printer *printer, const struct br_item *item, br_pr
 
 /* --- Lines ----------------------------------------------------------------------------------- */
 
-/* Print a line. br_print_line prints a whole line. Alternatively, the caller calls
+/* Functions that print a line. br_print_line prints a whole line. Alternatively, the caller calls
  * br_print_begin, appends text to printer->out, and calls br_print_end. br_print_begin returns
  * false once the output is full. */
 bool br_print_begin(struct br_printer *printer);

@@ -14,14 +14,15 @@
 #define BR_PRINT_INDEX 2u
 #define BR_PRINT_INDEX_FREE (64u << 10)
 
-/* Append the text of an item that a walk has accepted. A text that exceeds the limit of `out`
- * (at least 256 bytes) is cut at the end of a line, and a last line reports that. For profiles,
- * the positions of the dictionary's entries are allocated as well. Return 0, BR_EFULL if the
- * positions would need too much memory, or BR_ENOMEM. */
+/* br_print_traces and br_print_profiles append the text of an item that br_walk has accepted. A
+ * text that exceeds the limit of `out` (at least 256 bytes) is cut at the end of a line, and a last
+ * line reports that. For profiles, the positions of the dictionary's entries are allocated as well.
+ * Both functions return 0, BR_EFULL if the positions would need too much memory, or BR_ENOMEM. */
 int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 
 /* Appends one line for each resource, scope, and span or profile, like the Collector's debug
- * exporter with `verbosity: normal`. A line contains name, ids, duration and attributes; for
- * profiles also their type and number of samples. Returns the same errors as br_print_traces. */
+ * exporter with `verbosity: normal`. A line contains the name, ids, duration and attributes. The
+ * line of a profile also contains its type and number of samples. Returns the same errors as
+ * br_print_traces. */
 int br_print_brief(const struct br_item *item, struct br_str *out);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types and functions shared by the walks over both signals. This header is private to src/otlp. */
+/* Types and functions shared by the walks over traces and over profiles. This header is private to
+ * src/otlp. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -18,7 +19,7 @@ struct br_walker {
     const char *what;
     /* the error code BR_EINVAL, BR_ETOOBIG or BR_ENOMEM; 0: no error */
     int code;
-    /* position in the request: indices of the current messages; -1: before the first one */
+    /* position in the request: indices of the current messages; -1: before the first message */
     long resource, scope, item, inner;
     bool several_resources; /* the current part has more than one Resource field */
     struct br_buf *merged;  /* buffer of the parts whose Resources were merged; NULL: none */
@@ -39,16 +40,16 @@ struct br_walker {
     uint64_t most_spans;
     /* profiles: number of entries of each table, by its field number */
     uint32_t n_tables[8];
-    /* False in the first walk over profiles, which only records the largest index into each
-     * table. When all entries have been counted, these indices are compared with the sizes of
-     * the tables. If an index is too large, a second walk with `exact` set finds the position of
-     * the error. */
+    /* False in the first walk over profiles, which only records the largest index into each table.
+     * When all entries have been counted, the largest indices are compared with the sizes of the
+     * tables. If an index is too large, a second walk with `exact` set finds the position of the
+     * error. */
     bool exact;
     uint64_t largest[8];
 };
 
-/* The walk functions read the bytes of one message, from `p` up to and excluding `end`. They
- * return true, or false after recording an error in walker->what and walker->code. */
+/* The walk functions read the bytes of one message, from `p` up to and excluding `end`. The walk
+ * functions return true, or false after recording an error in walker->what and walker->code. */
 
 static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 {
@@ -122,15 +123,15 @@ BR_HOT const uint8_t *br_walk_len(const uint8_t *p, const uint8_t *end, size_t *
     return p;
 }
 
-/* Skips a varint. Returns the position after it, or NULL if the varint is malformed. */
+/* Skips a varint. Returns the position after the varint, or NULL if it is malformed. */
 BR_HOT const uint8_t *br_walk_varint(const uint8_t *p, const uint8_t *end)
 {
     uint64_t ignored;
     return br_varint(p, end, &ignored);
 }
 
-/* Walk the messages that traces and profiles have in common. `depth` is the level of the message
- * in the request. */
+/* Functions that walk the messages that traces and profiles have in common. `depth` is the level of
+ * the message in the request. */
 bool br_walk_resource(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                       unsigned depth);
 bool br_walk_scope(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth);
@@ -150,7 +151,7 @@ BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
 }
 
 /* Returns true if the `count` bytes at `p`, at most 64, are all ASCII. May read up to 15 bytes
- * after these bytes (BR_BUF_SLACK). */
+ * after the `count` bytes (BR_BUF_SLACK). */
 BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
 {
     typedef uint64_t wide __attribute__((vector_size(16)));
@@ -187,9 +188,9 @@ BR_HOT bool br_walk_is_varint(const uint8_t *p, size_t count)
 }
 
 /* Checks an attribute of the usual shape: a key and a string, integer, bool or double, in either
- * order. Key and value are shorter than 128 bytes, and text is ASCII. `*ret_key` and
- * `*ret_value` are the key and the AnyValue; the byte before each is its length. BR_WALK_BAD
- * means that the attribute has another shape, which may be valid. */
+ * order. Key and value are shorter than 128 bytes, and the key and a string value are ASCII.
+ * `*ret_key` and `*ret_value` are the key and the AnyValue; the byte before each is its length.
+ * BR_WALK_BAD means that the attribute has another shape, which may be valid. */
 BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t len,
                                                       const uint8_t **ret_key,
                                                       const uint8_t **ret_value)
@@ -289,13 +290,13 @@ BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64
     return br_varint(p, end, ret);
 }
 
-/* Walk one ResourceSpans or ResourceProfiles and fill in its part. */
+/* Each of these functions walks one ResourceSpans or ResourceProfiles and fills in its part. */
 bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, struct br_part *part);
 bool br_walk_resource_profiles(struct br_walker *walker, struct br_item *item,
                                struct br_part *part);
 
-/* Walk a dictionary: br_walk_dictionary_count only counts the entries, br_walk_dictionary also
- * checks them. */
+/* br_walk_dictionary_count only counts the entries of a dictionary; br_walk_dictionary also checks
+ * them. */
 bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const uint8_t *end);
 bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end);
@@ -313,11 +314,11 @@ BR_HOT bool br_walk_reference(struct br_walker *walker, uint64_t index)
 }
 
 /* Checks that replacing all references by strings would not exceed the limits for a request of
- * `len` bytes. Requires a walk in which all indices were valid. */
+ * `len` bytes. Must be called after a walk in which all indices were valid. */
 bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len);
 
-/* Returns true if every index that the walk recorded is inside its table. Index 0 is always
- * inside. */
+/* Returns true if every index that the walk recorded is inside its table. Index 0 is accepted even
+ * if the table is empty. */
 bool br_walk_indices_fit(const struct br_walker *walker);
 
 /* Copies a message and repairs invalid strings, into a buffer of exactly the resulting size.

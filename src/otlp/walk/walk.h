@@ -5,7 +5,8 @@
  * decoded.
  *
  * A request is valid if:
- * - every length is inside its parent, and known fields have their wire type;
+ * - every field ends inside the message that contains it, and known fields have the wire type of
+ *   the schema;
  * - trace ids and profile ids have 16 bytes, and span ids have 8 bytes; any id may also be empty;
  * - strings are UTF-8;
  * - messages nest at most max_depth deep;
@@ -32,9 +33,9 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 
 /* Limits for the parts, dictionary entries and listed spans of a request. A request may have
  * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size. The limits for
- * entries and spans have the same form. The limits ensure that the memory for a request is at
- * most a few times its size. A request above a limit is rejected; useful data does not reach the
- * limits. */
+ * entries and spans are computed in the same way. The limits ensure that the memory for a request
+ * is at most a few times its size. A request above a limit is rejected; useful data does not reach
+ * the limits. */
 #define BR_WALK_PARTS 4096
 #define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
@@ -50,10 +51,10 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_INLINE_BYTES (1u << 20)
 
 /* A memo of dictionary tables that a walk has found valid. If the table of the next dictionary
- * begins with the same bytes, these bytes are not checked again. Requests of senders that repeat
- * their tables are walked several times faster. For each table, the memo keeps a reference to at
- * most one buffer, which has at most BR_WALK_MEMO_MAX bytes. The caller initialises a memo with
- * zeros, and uses it only with one set of options. */
+ * begins with the same bytes as the table in the memo, these bytes are not checked again. With a
+ * memo, requests of senders that repeat their tables are walked several times faster. For each
+ * table, the memo keeps a reference to at most one buffer, which has at most BR_WALK_MEMO_MAX
+ * bytes. The caller initialises a memo with zeros, and uses it only with one set of options. */
 #define BR_WALK_MEMO_MAX (256u << 10)
 struct br_walk_memo {
     struct {
@@ -61,7 +62,8 @@ struct br_walk_memo {
         const uint8_t *data;
         size_t len;
         uint32_t count; /* number of entries of the table */
-        /* for each table, by its field number: largest index from this table into that table */
+        /* indexed by the field number of another table: largest index into that table that this
+         * table contains */
         uint64_t largest[8];
         /* number of references in attributes; upper bound of the bytes of the longest string */
         uint64_t n_references, longest;
@@ -81,7 +83,8 @@ struct br_walk_options {
     uint32_t n_spans;
     /* profiles: receives the number of samples by type; NULL: not needed */
     struct br_sample_types *types;
-    /* profiles: memo that only one worker uses, and only with these options; NULL: none */
+    /* profiles: memo that is used by only one worker, and only with the options in this struct;
+     * NULL: none */
     struct br_walk_memo *memo;
 };
 
@@ -96,7 +99,7 @@ struct br_walk_options {
  *
  * Returns 0 or:
  * - BR_EINVAL: the request is not valid; the error message contains the position and the problem.
- * - BR_ETOOBIG: the request nests too deep or exceeds one of the limits above.
+ * - BR_ETOOBIG: the request nests too deep or exceeds a limit such as BR_WALK_PARTS.
  * - BR_ENOMEM.
  *
  * After a failure the item may have parts, and only br_item_free may be called. */

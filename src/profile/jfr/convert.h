@@ -2,23 +2,26 @@
 /*
  * Converts a JFR recording to profiles. This header is private to src/profile/jfr.
  *
- * Each event becomes a sample in the table of its kind. Tables are written at the end, for two
- * reasons: the series label `jfr_event` may be anywhere in the recording, and an event may belong
- * to two profiles. Dictionary entries are passed to the builder immediately.
+ * Each event of a recording becomes a sample, which is added to the table of the event's kind (enum
+ * br_jfr_kind). Tables are written at the end, for two reasons: the series label `jfr_event` may be
+ * anywhere in the recording, and an event may belong to two profiles. Dictionary entries are passed
+ * to the builder immediately.
  *
  * There are three modes:
- * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. Samples with
- *   equal stack and labels are folded into one sample with the sum of their values. Threads and
- *   times are left out, and so are samples whose stack is missing from the recording.
- * - With keeps_times, recordings of Pyroscope clients also keep threads and times for the
- *   processor join, which removes them later. Samples with equal stack, labels and thread become
- *   one sample with lists of times and values.
- * - All other recordings keep everything. Each event becomes a sample with its time and the
- *   attributes `thread.name` and `thread.id`, so that a join can find the span that was open at
- *   that time. `thread.id` is Java's thread number, which OpenTelemetry's Java agent writes to
- *   spans as well.
+ * - Recordings of Pyroscope clients must produce the same result as in Pyroscope. In this first
+ *   mode, samples with equal stack and labels are folded into one sample with the sum of their
+ *   values. The first mode omits threads, times, and samples whose stack is missing from the
+ *   recording.
+ * - If keeps_times is set, recordings of Pyroscope clients also keep threads and times for the
+ *   processor join, which removes them later. In this second mode, samples with equal stack, labels
+ *   and thread become one sample with lists of times and values.
+ * - All other recordings keep all samples, threads and times. In this third mode, each event
+ *   becomes a sample with its time and the attributes `thread.name` and `thread.id`. A join can
+ *   then find the span that was open at that time. `thread.id` is Java's thread number, which
+ *   OpenTelemetry's Java agent writes to spans as well.
  *
- * Source: jfr-parser 0.18, pprof/. This code differs where jfr-parser misinterprets recordings:
+ * Source: jfr-parser 0.18, pprof/. This code differs from jfr-parser where jfr-parser misinterprets
+ * recordings:
  * - The number of samples in a profiler.WallClockSample applies only to that event.
  * - IDs of stack traces are valid only within their chunk.
  * - Durations are in the ticks of the chunk header.
@@ -51,11 +54,12 @@ struct br_jfr_context {
 struct br_jfr_string {
     const uint8_t *text; /* text of the string; NULL: the recording lacks the string */
     uint32_t len;
-    /* index of the string in the builder, if the text is used as a key; 0: not used as a key yet */
+    /* index of the string in the builder, if the text is used as a key; 0: the text has not been
+     * used as a key yet */
     uint32_t key;
 };
 
-/* A label: a key with a value. Many contexts may share one pair. */
+/* A label: a key with a value. Many contexts of labels may share one pair. */
 struct br_jfr_pair {
     uint32_t attribute; /* index of the attribute in the builder */
     enum br_jfr_means {
@@ -78,9 +82,10 @@ struct br_jfr_labels {
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
-    /* map IDs of the snapshot to the index of the string, and to the index of the context + 1 */
+    /* `context_of` maps IDs of the snapshot to the index, plus 1, of the context, and `string_of`
+     * maps IDs to the index of the string */
     struct br_jfr_ids context_of, string_of;
-    /* maps key << 32 | string to the index in `pairs` + 1 */
+    /* maps `key << 32 | string` to the index, plus 1, in `pairs` */
     struct br_jfr_ids pair_of;
 };
 
@@ -106,14 +111,14 @@ uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
 
-/* Returns the index in `labels->contexts` + 1 of the context with this ID; 0 if the ID is
+/* Returns the index, plus 1, in `labels->contexts` of the context with this ID; 0 if the ID is
  * unknown. */
 uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* Kinds of profiles, in the order in which they are written. All but BR_JFR_CPU_TIME are known
- * to jfr-parser. */
+/* Kinds of profiles, in the order in which they are written. jfr-parser knows all of these kinds
+ * except BR_JFR_CPU_TIME. */
 enum br_jfr_kind {
     BR_JFR_CPU,
     BR_JFR_CPU_TIME, /* CPU time from events of the type jdk.CPUTimeSample */
@@ -128,12 +133,12 @@ enum br_jfr_kind {
     BR_JFR_N_KINDS
 };
 
-/* Properties of a sample by which samples are grouped or folded. Samples with equal properties
- * belong together. */
+/* Properties of a sample by which samples are grouped or folded. Samples with equal properties form
+ * one group, or are folded into one sample. */
 struct br_jfr_key {
     uint32_t stack;  /* index of the stack in the builder */
-    uint32_t tags;   /* index into br_jfr_samples.tags; 0: none */
-    uint32_t thread; /* index into br_jfr_samples.threads; 0: none */
+    uint32_t tags;   /* index into br_jfr_samples.tags; 0: the sample has no tags */
+    uint32_t thread; /* index into br_jfr_samples.threads; 0: the sample has no thread */
 };
 
 struct br_jfr_sample {
@@ -159,7 +164,8 @@ struct br_jfr_folded {
 struct br_jfr_tags {
     uint64_t span_id, trace_hi, trace_lo;
     uint32_t span_name; /* index of the span's name in br_jfr_labels.strings */
-    uint32_t context;   /* index into br_jfr_labels.contexts + 1; 0: none */
+    /* index, plus 1, into br_jfr_labels.contexts; 0: the sample has no context */
+    uint32_t context;
 };
 
 struct br_jfr_thread {
@@ -169,14 +175,15 @@ struct br_jfr_thread {
 
 struct br_jfr_table {
     uint32_t count;
-    struct br_jfr_block *first, *last; /* blocks of the samples, if they are not folded */
-    uint64_t time_ns;                  /* time of the sample added last, in ns since 1970 */
+    /* first and last block of the samples, if they are not folded */
+    struct br_jfr_block *first, *last;
+    uint64_t time_ns; /* time of the sample added last, in ns since 1970 */
     struct br_jfr_folded *folded;
     uint32_t folded_cap;
     struct br_index index; /* hash index of `folded` */
 };
 
-/* Position in the samples of a table. Begins as `{.table = ...}`. */
+/* Position in the samples of a table. The caller initialises the cursor as `{.table = ...}`. */
 struct br_jfr_cursor {
     const struct br_jfr_table *table;
     uint32_t count;
@@ -200,11 +207,11 @@ int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold);
 void br_jfr_samples_release(struct br_jfr_samples *samples);
 
 /* Returns in `ret` the index of `tags` in `samples->tags`; 0 if all fields of `tags` are 0. Adds
- * the tags if necessary. Returns 0 or BR_ENOMEM. */
+ * the tags if `samples->tags` does not contain them. Returns 0 or BR_ENOMEM. */
 int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret);
 
 /* Adds a sample. If samples are folded, adds the sample's values to those of an equal sample.
- * Returns 0, BR_ENOMEM or BR_EFULL (2^32 samples). */
+ * Returns 0, BR_ENOMEM or BR_EFULL (the table cannot have more samples). */
 int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
@@ -212,7 +219,8 @@ int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
  * Returns false at the end. */
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
-/* Frees memory that is needed only for adding samples. No samples may be added afterwards. */
+/* Frees memory that is needed only for adding samples. After br_jfr_samples_finish, no samples may
+ * be added. */
 void br_jfr_samples_finish(struct br_jfr_samples *samples);
 
 /* Returns the memory used by the samples, in bytes. */
@@ -239,9 +247,9 @@ struct br_jfr_groups {
     struct br_index index; /* hash index of `groups`, used during br_jfr_groups_make */
 };
 
-/* Groups the samples of a table. `which` selects the value of each sample that is copied:
- * values[0] or values[1]. Returns 0 or BR_ENOMEM. The caller must call br_jfr_groups_release in
- * both cases. */
+/* Groups the samples of a table. `which` selects the value of each sample that is copied: values[0]
+ * or values[1]. Returns 0 or BR_ENOMEM. The caller must call br_jfr_groups_release even after
+ * BR_ENOMEM. */
 int br_jfr_groups_make(struct br_jfr_groups *groups, const struct br_jfr_table *table, int which);
 void br_jfr_groups_release(struct br_jfr_groups *groups);
 
@@ -259,7 +267,8 @@ struct br_jfr_stacks {
     struct br_build *build;
     /* Line numbers above 2^31 become 0 (unknown), because the JVM writes -1 for an unknown line. */
     bool lines_signed;
-    /* index of the builder's mapping that all locations share; 0: not added yet */
+    /* index of the builder's mapping that all locations share; 0: the mapping has not been added
+     * yet */
     uint32_t mapping;
     /* maximum number of bytes that the names of functions added later may have in total; only
      * malicious input reaches this limit */

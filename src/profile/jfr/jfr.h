@@ -4,25 +4,26 @@
  * src/profile/jfr.
  *
  * A file is a sequence of independent chunks. A chunk consists of a header and events. The header
- * points to two special events: the metadata, which lists the fields of each type, and the last
- * checkpoint. A checkpoint holds constant pools (stack traces, methods, symbols ...) and points to
- * the previous checkpoint. The layout of an event or a pool entry is known only from the metadata.
- * So a reader has to parse all preceding fields to find one field, and all entries of a pool to
- * find the next pool.
+ * of a chunk points to two special events: the metadata, which lists the fields of each type, and
+ * the last checkpoint. A checkpoint holds constant pools (stack traces, methods, symbols ...) and
+ * points to the previous checkpoint. The layout of an event or a pool entry is known only from the
+ * metadata. To find one field, a reader therefore has to parse all preceding fields. To find the
+ * next pool, it has to parse all entries of a pool.
  *
  * The reader assigns a slot (enum br_jfr_slot) to every field it needs, and slot 0 to all others.
- * One loop (br_jfr_value) reads values of any type. Pools are indexed, not decoded. The index
- * stores the offset of each entry, and the result of resolving the entry (`note`).
+ * One loop (br_jfr_value) reads values of any type. Constant pools are indexed, but their entries
+ * are not decoded in advance. The index of a pool stores the offset of each entry, and the result
+ * of resolving the entry (`note`).
  *
  * Input may be malicious. Every read is bounded by the chunk. After the first read beyond the end
- * the reader is `bad`, returns zeros and does not advance. So callers may check once after a loop.
- * Memory is in proportion to the input, at most:
- * - 43 bytes for a pool entry (at least two bytes)
- * - 79 bytes for a class and 36 for a field (at least seven bytes each)
- * - 16 bytes for a string of the metadata (at least one byte)
+ * the reader sets its field `bad`, returns zeros and does not advance. Callers may therefore check
+ * `bad` once after a loop. The memory for a recording is proportional to the input. The limits are:
+ * - 43 bytes of memory for a pool entry, which takes at least two bytes of the input
+ * - 79 bytes of memory for a class and 36 for a field, which take at least seven bytes each
+ * - 16 bytes of memory for a string of the metadata, which takes at least one byte
  *
- * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
- * RecordingInput), async-profiler's flightRecorder.cpp.
+ * The format is derived from JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader,
+ * ChunkParser, RecordingInput) and async-profiler's flightRecorder.cpp.
  */
 #pragma once
 
@@ -240,7 +241,8 @@ struct br_jfr_chunk {
     uint32_t size;
     bool packed;
     uint32_t pools_at, metadata_at;
-    uint32_t middle; /* offset of a checkpoint in the second half of the chunk; 0: none */
+    /* offset of a checkpoint in the second half of the chunk; 0: no such checkpoint was found */
+    uint32_t middle;
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
     const uint8_t *known; /* encoded metadata from which the fields below were read */
@@ -255,11 +257,14 @@ struct br_jfr_chunk {
     uint32_t class_of[BR_JFR_N_TYPES];
     /* class ID for each type of event; valid unless class_of of that type is BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT];
-    bool wanted[BR_JFR_WANTED]; /* true for each ID in event_ids modulo BR_JFR_WANTED */
-    /* true for each value that the first encoded byte of an ID in event_ids may have */
+    /* indexed by the ID of an event's class modulo BR_JFR_WANTED; true if event_ids contains such
+     * an ID */
+    bool wanted[BR_JFR_WANTED];
+    /* indexed by the first encoded byte of an ID; true if an ID in event_ids may begin with this
+     * byte */
     bool wanted_first[256];
-    /* constant pool for each enum br_jfr_type; only those for THREAD to SYMBOL, and STRING, are
-     * filled */
+    /* constant pool for each enum br_jfr_type; only the pools of the types THREAD to SYMBOL, and of
+     * STRING, are filled */
     struct br_jfr_ids pools[BR_JFR_N_TYPES];
 };
 
@@ -296,8 +301,8 @@ static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint6
 /* Returns the class with this ID, or NULL if the metadata does not define it. */
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *chunk, int64_t id);
 
-/* Clears all values. Small blocks compile to a few stores each, which is faster than one long
- * memset. */
+/* Clears all values. The array is cleared in small blocks, which compile to a few stores each and
+ * are faster than one long memset. */
 static inline void br_jfr_no_values(uint64_t values[BR_JFR_N_SLOTS])
 {
     for (unsigned i = 0; i < BR_JFR_N_SLOTS; i += 8)
@@ -328,10 +333,10 @@ void br_jfr_text(const struct br_jfr_chunk *chunk, uint64_t at, struct br_str *o
 
 #define BR_JFR_AHEAD 4096
 
-/* Iterates over the events of a chunk. The position of an event depends on the size of the
- * previous one, and most events are not wanted. To overlap these dependent loads, a second scan
- * runs ahead from a checkpoint in the middle of the chunk and records the events it finds. If
- * the first scan does not arrive exactly at that checkpoint, the recorded events are discarded. */
+/* Iterates over the events of a chunk. The position of an event depends on the size of the previous
+ * event, and most events are not wanted. To overlap these dependent loads, a second scan runs ahead
+ * from a checkpoint in the middle of the chunk and records the events it finds. If the first scan
+ * does not arrive exactly at that checkpoint, the recorded events are discarded. */
 struct br_jfr_events {
     uint32_t at; /* offset in the chunk of the next event */
     /* offset of the checkpoint where the second scan began; 0: there is no second scan */

@@ -3,12 +3,12 @@
  * State of the pprof reader and functions shared by its files. This header is private to
  * src/profile/pprof. Source: github.com/google/pprof/proto/profile.proto.
  *
- * Fields may be in any order. So the reader first scans the top level for the number and the
- * position of each field, and reads their contents afterwards.
+ * The fields of a pprof may be in any order. The reader of a pprof therefore first scans the top
+ * level to count and locate all fields, and reads their contents afterwards.
  *
- * Many references may point to one long string. So attributes whose values are strings are built
- * once and looked up by the indices of the strings. The composed text and the memory of all tables
- * are limited in proportion to the size of the body.
+ * Many references may point to one long string. Attributes whose values are strings are therefore
+ * built only once, and looked up by the indices of the strings. The text composed from several
+ * strings, and the memory of all tables, are limited in proportion to the size of the body.
  */
 #pragma once
 
@@ -39,12 +39,12 @@ struct br_pprof_range {
 /* Maps the IDs of pprof entries, which are arbitrary numbers, to indices in the builder. An
  * array contains the IDs up to about the number of entries, and a hash table the larger IDs. */
 struct br_pprof_ids {
-    uint32_t *dense; /* for each ID: index of the entry + 1; 0: no entry has the ID */
+    uint32_t *dense; /* for each ID: index, plus 1, of the entry; 0: no entry has the ID */
     uint32_t n_dense;
     /* hash table of the larger IDs, at most two thirds full; 0 marks an empty slot; NULL: there
      * are no larger IDs */
     uint64_t *sparse;
-    uint32_t *places; /* for each slot of `sparse`: index of the entry with that ID + 1 */
+    uint32_t *places; /* for each slot of `sparse`: the index, plus 1, of the entry with that ID */
     uint32_t n_entries, n_sparse;
     uint64_t factor;
 };
@@ -52,7 +52,7 @@ struct br_pprof_ids {
 struct br_pprof_string {
     /* offset of the string from the beginning of the pprof, and its length, in bytes */
     uint32_t at, len;
-    uint32_t index; /* index of the string in the builder + 1; 0: not added yet */
+    uint32_t index; /* index, plus 1, of the string in the builder; 0: not added yet */
 };
 
 struct br_pprof_label {
@@ -73,7 +73,7 @@ struct br_pprof_text_attributes {
 /* Encoded samples. Each sample is written once for each sample type. */
 struct br_pprof_records {
     struct br_pprof_record_block *first, *last;
-    /* bytes of OTLP that the samples take when they are written for all sample types */
+    /* number of bytes of OTLP that the samples take when they are written for all sample types */
     size_t size;
 };
 
@@ -90,21 +90,22 @@ struct br_pprof {
      * requires it to be empty; else 0. A label without any value refers to this copy. */
     uint32_t first_string;
     struct br_pprof_ids mappings, functions, locations;
-    /* The IDs of locations 1 to n_same - 1 equal the builder's indices; 0: some ID differs from
-     * its index. */
+    /* If not 0, the ID of every location equals the location's index in the builder, and all IDs
+     * are below n_same. 0: some ID differs from its index. */
     uint32_t n_same;
     bool dotnet;  /* the profile is from Pyroscope's .NET agent and needs corrections */
     bool datadog; /* the sample types are those of a Datadog profiler */
     /* Datadog: bit k is set if at least one sample has a value other than 0 for sample type k */
     uint64_t nonzero;
-    uint32_t is_folded; /* builder's attribute that marks a location as folded; 0: not built yet */
+    /* index of the builder's attribute that marks a location as folded; 0: not built yet */
+    uint32_t is_folded;
     struct br_build_line *lines;
     uint32_t cap_lines;
 
     size_t max_bytes;    /* limit of the memory that reading the pprof may take, in bytes */
-    size_t built;        /* bytes of memory that the builder used before reading */
+    size_t built;        /* number of bytes of memory that the builder used before reading */
     size_t build_limit;  /* memory limit that the builder had before reading, in bytes */
-    size_t arena_before; /* bytes of the arena that were used before reading */
+    size_t arena_before; /* number of bytes of the arena that were used before reading */
     size_t compose;      /* maximum number of bytes of text that may still be composed */
     bool full;           /* A limit was reached: `max_bytes` or `compose`. */
 
@@ -130,15 +131,15 @@ struct br_pprof {
     uint32_t cap_composed;
 };
 
-/* Finds the next length-delimited field with this tag and moves `*p` past it. Returns false at
- * the end of the range. The bounds were checked by the scan of the top level. The fast path
- * handles a field whose length takes one byte. */
+/* Finds the next length-delimited field with this tag and moves `*p` past it. Returns false at the
+ * end of the range. The bounds of the field have already been checked by the scan of the pprof's
+ * top level. The fast path handles a field whose length takes one byte. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
                                  struct br_field *field)
 {
     while (*p < end) {
         const uint8_t *at = *p;
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a range with bytes. */
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the range is not empty. */
         if (__builtin_expect(at[0] == tag && at[1] < 0x80, 1)) {
             *field = (struct br_field){tag >> 3, BR_WIRE_LEN, at[1], at + 2, at};
             *p = at + 2 + at[1];
@@ -166,9 +167,9 @@ static inline bool br_pprof_short(const uint8_t **p, const uint8_t *end, uint64_
     return true;
 }
 
-/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. If a
- * field is repeated, the last one counts. Fields with larger numbers are skipped. Returns false
- * if the message is malformed. */
+/* Reads a message of varints: stores fields 1 to `count` in values[1] to values[count]. If a field
+ * is repeated, its last value counts. Fields with larger numbers are skipped. Returns false if the
+ * message is malformed. */
 bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count);
 
 /* Grows an array in the arena to at least `need` elements. Returns false if there is not enough
@@ -193,8 +194,8 @@ static inline size_t br_pprof_available(const struct br_pprof *pprof)
     return used < pprof->max_bytes ? pprof->max_bytes - used : 0;
 }
 
-/* Returns true if more than `more` bytes of memory are available. Otherwise sets `pprof->full`
- * and returns false. */
+/* Returns true if more than `more` bytes of memory are available. If fewer are available, sets
+ * `pprof->full` and returns false. */
 static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 {
     if (__builtin_expect(more < br_pprof_available(pprof), 1))
@@ -244,7 +245,7 @@ uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const 
 const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, const char *what,
                                       size_t *ret_len);
 
-/* Returns the index of the entry with this ID + 1, or 0 if the ID is unknown. */
+/* Returns the index, plus 1, of the entry with this ID, or 0 if the ID is unknown. */
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id);
 static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t id)
 {

@@ -3,17 +3,18 @@
  * Writes OTLP profiles as pprofs (proto/pprof/profile.proto), one at a time.
  *
  * Consecutive Profiles of a scope whose samples have the same stacks, attributes and links in the
- * same order form one pprof, with one sample type for each Profile. All other Profiles become
- * separate pprofs. Table entries are written only if a sample refers to them. Attributes that
- * br_profile_read created for pprof fields become those fields again. A link becomes the labels
- * span_id and trace_id and replaces labels of these names with other values.
+ * same order form one pprof, with one sample type for each Profile. A Profile whose samples differ
+ * from those of its neighbours becomes a separate pprof. Table entries are written only if a sample
+ * refers to them. Attributes that br_profile_read created for pprof fields become those fields
+ * again. A link becomes the labels span_id and trace_id, which replace other labels with these
+ * names.
  *
- * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. All other profiles are
- * written as if a Pyroscope SDK had sent pprof:
- * - The name is determined by br_pyroscope_name.
- * - "samples/count" with a CPU period becomes "cpu/nanoseconds".
+ * Profiles in a scope with BR_SCOPE_PYROSCOPE_NAME are restored unchanged. Profiles that did not
+ * come from a Pyroscope client are written as if a Pyroscope SDK had sent them as pprof:
+ * - The name of the profile type (`__name__`) is determined by br_pyroscope_name.
+ * - The sample type "samples/count" with a CPU period becomes "cpu/nanoseconds".
  * - A missing period type is derived from the sample types.
- * - Characters that a query cannot contain are replaced in types.
+ * - In sample types, characters that a query cannot contain are replaced.
  *
  * A sample with timestamps and no value counts once per timestamp, multiplied by the period if the
  * period has the type of the sample. If a sample has several values, their sum is written.
@@ -25,8 +26,8 @@
 
 #define BR_PPROF_TYPES_MAX 16
 
-/* A finished pprof. It is valid until the callback returns; the callback may keep a reference to
- * `buf`. */
+/* A finished pprof. The struct is valid until the callback returns; the callback may keep a
+ * reference to `buf`. */
 struct br_pprof_out {
     struct br_buf *buf;                    /* the encoded pprof, uncompressed */
     struct br_entry resource;              /* encoded Resource message */
@@ -37,10 +38,10 @@ struct br_pprof_out {
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
     uint32_t n_types;
     uint32_t n_samples; /* number of samples in the pprof */
-    uint32_t n_records; /* number of OTLP samples from which these samples were made */
+    uint32_t n_records; /* number of OTLP samples from which the samples of the pprof were made */
     uint64_t time_ns;   /* time of the profile, in ns since 1970; 0: unknown */
-    /* time written in the pprof, in ns since 1970; 0: none. In all pieces of a profile but the
-     * first, this time is later than time_ns */
+    /* time written in the pprof, in ns since 1970; 0: no time was written. In all pieces of a
+     * profile but the first, this time is later than time_ns */
     uint64_t written_ns;
     uint32_t time_at;    /* offset in `buf`, in bytes, at which written_ns is encoded */
     uint32_t n_left_out; /* number of sample labels that `keep_label` rejected */
@@ -54,8 +55,9 @@ typedef int br_pprof_fn(const struct br_pprof_out *result, void *arg);
 struct br_pprof_options {
     uint32_t max_samples; /* largest number of samples of a pprof; 0: no limit */
     size_t max_bytes;     /* largest size of a pprof in bytes; 0: BR_BUF_MAX / 2 */
-    /* Most bytes of work for an item: the sizes of all its pprofs plus the sizes of the
-     * dictionary entries that are read. Each pprof reads its entries again. 0: no limit. */
+    /* Maximum work for one item, in bytes: the sizes of all its pprofs plus the sizes of the
+     * dictionary entries that are read. An entry counts again for each pprof that uses it. 0: no
+     * limit. */
     size_t max_work;
     /* Returns true if a sample attribute becomes a label. Called once per attribute in an item.
      * Not called for profiles of Pyroscope clients unless `filters_clients` is set. NULL: all
@@ -76,13 +78,13 @@ struct br_pprof_writer;
 struct br_pprof_writer *br_pprof_writer_new(struct br_host *host);
 void br_pprof_writer_free(struct br_pprof_writer *writer);
 
-/* Calls `fn` with every pprof of an item. br_walk must have accepted the item, and it must not
- * contain references to the string table (br_item_inline_references). Profiles without samples
+/* Calls `fn` with every pprof of an item. br_walk must have accepted the item, and the item must
+ * not contain references to the string table (br_item_inline_references). Profiles without samples
  * are skipped.
  *
  * A profile over a limit is written in pieces. The first piece has the time of the profile, and
- * each further piece is a millisecond later. Pyroscope would treat profiles with equal series
- * and time as one.
+ * each further piece is a millisecond later. With equal times, Pyroscope would treat these pieces
+ * of a series as one profile.
  *
  * Returns 0, BR_ENOMEM, or the error of `fn`, which ends the writing. Returns BR_ETOOBIG in
  * these cases:

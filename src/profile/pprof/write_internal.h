@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables of the current pprof. Entries of the OTLP dictionary are added at their first use. A pprof
- * consists of sections, which are concatenated at the end. A mark records the ID that a dictionary
- * entry has in a pprof, and the number of that pprof. Marks of earlier pprofs are thus ignored and
- * need not be cleared.
+ * The tables of the pprof that is being written. Entries of the OTLP dictionary are added to the
+ * pprof at their first use. A pprof consists of sections, which are concatenated at the end. A mark
+ * records the ID that a dictionary entry has in a pprof, and the number of that pprof. Marks of
+ * earlier pprofs are thus ignored and need not be cleared.
  *
  * After the first failure (BR_ENOMEM, BR_EFULL) nothing more is written. This header is private to
  * src/profile/pprof/write*.c.
@@ -53,7 +53,8 @@ struct br_pprof_label_fields {
     int8_t wanted; /* result of keep_label: 1: true, -1: false, 0: not called yet */
     /* whether the attribute marks a location as folded: 1: yes, -1: no, 0: not checked yet */
     int8_t folded;
-    /* The attribute must be equal in all Profiles of a pprof. Set when the attribute is read. */
+    /* The attribute must be equal in all Profiles of a pprof. This field is set when the attribute
+     * is read. */
     bool compared;
     /* The value is a string that is not an ID, so Pyroscope makes it a label of the series. */
     bool makes_series;
@@ -87,7 +88,8 @@ struct br_pprof_tables {
     uint32_t last_trace;        /* index of the link whose trace ID was written last */
     uint32_t last_trace_string; /* string index of the trace ID of `last_trace`; 0: none */
     uint32_t id_keys[2];        /* string indices of "span_id" and "trace_id"; 0: not written yet */
-    size_t work, max_work; /* bytes written and read for all pprofs of the item, and their limit */
+    /* number of bytes written and read for all pprofs of the item, and the limit for this number */
+    size_t work, max_work;
     int rc;
 };
 
@@ -105,7 +107,7 @@ int br_pprof_tables_load(struct br_pprof_tables *tables, const struct br_item *i
 void br_pprof_tables_unload(struct br_pprof_tables *tables);
 void br_pprof_tables_release(struct br_pprof_tables *tables);
 
-/* Begins a pprof that contains only the empty string. */
+/* Begins a pprof whose string table contains only the empty string. */
 void br_pprof_tables_begin(struct br_pprof_tables *tables);
 
 /* Ends the pprof: nothing may be added until the next pprof begins. Frees the hash table of the
@@ -153,8 +155,8 @@ static inline uint8_t *br_pprof_put_number(uint8_t *out, uint32_t field, uint64_
     return br_put_varint(out, value);
 }
 
-/* Begins a message of up to `most` bytes; br_put_length_before ends it. Returns the position of
- * the message's body, or NULL with `tables->rc` set. */
+/* Begins a message of up to `most` bytes; br_put_length_before ends the message. Returns the
+ * position of the message's body, or NULL with `tables->rc` set. */
 static inline uint8_t *br_pprof_tables_open(struct br_pprof_tables *tables, unsigned buffer,
                                             uint32_t field, size_t most)
 {
@@ -180,8 +182,8 @@ static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t l
     return true;
 }
 
-/* Sets BR_EFULL in `tables->rc` if the work would exceed max_work after a pprof of `size` bytes.
- * These bytes are counted later, when the pprof is passed to the callback. */
+/* Sets BR_EFULL in `tables->rc` if the work, after adding a pprof of `size` bytes, would exceed
+ * max_work. The bytes of the pprof are counted later, when the pprof is passed to the callback. */
 static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t size)
 {
     if (__builtin_expect(size > tables->max_work - tables->work && !tables->rc, 0))
@@ -219,8 +221,8 @@ static inline uint32_t br_pprof_tables_string(struct br_pprof_tables *tables, ui
 /* Returns the encoded location_id field of a stack, which is in PPROF_CACHE. */
 const struct br_pprof_piece *br_pprof_tables_stack(struct br_pprof_tables *tables, uint64_t index);
 
-/* Returns the encoded label of an attribute. Its length is 0 if the attribute is not a label or
- * not wanted. */
+/* Returns the encoded label of an attribute. Its length is 0 if the attribute does not become a
+ * label or `keep_label` rejects it. */
 const struct br_pprof_label_fields *br_pprof_tables_label(struct br_pprof_tables *tables,
                                                           uint32_t index);
 
@@ -229,9 +231,9 @@ const struct br_pprof_link_fields *br_pprof_tables_link(struct br_pprof_tables *
                                                         uint64_t index);
 
 /* Iterates over the packed or unpacked indices in field `field` of a message, such as
- * attribute_indices. To start, set only p and end; or, if the field is known to occur once and
- * packed, only `packed` and packed_end. After it has returned false, br_pprof_index_next must
- * not be called again. */
+ * attribute_indices. The caller initially sets only `p` and `end`. If the field is known to occur
+ * once and packed, the caller sets only `packed` and `packed_end`. After br_pprof_index_next has
+ * returned false, it must not be called again. */
 struct br_pprof_indices {
     const uint8_t *p, *end; /* the encoded message */
     const uint8_t *packed, *packed_end;
@@ -273,9 +275,11 @@ struct br_pprof_scope {
     bool ordered;
     bool has_cpu;         /* some Profile of the scope has the type cpu/nanoseconds */
     struct br_entry name; /* value of `__name__` if from_pyroscope is true */
-    /* value of `__name__` if from_pyroscope is false; len 0: derived from the types */
+    /* value of `__name__` if from_pyroscope is false; if its length is 0, the name is derived from
+     * the types */
     struct br_entry metric;
-    struct br_entry preferred; /* name of the default sample type; len 0: none */
+    /* name of the default sample type; if its length is 0, the scope has no default */
+    struct br_entry preferred;
 };
 
 struct br_pprof_type {
@@ -321,6 +325,7 @@ void br_pprof_head_make(struct br_pprof_head *head, const struct br_pprof_tables
                         const struct br_pprof_scope *scope, const struct br_pprof_profile *profile,
                         uint32_t count);
 
-/* Writes the head, with the time moved by `later_ns`. Stores the time and its offset in `out`. */
+/* Writes the head of a pprof, with the time moved by `later_ns` nanoseconds. Stores the time and
+ * its offset in `out`. */
 void br_pprof_head_write(const struct br_pprof_head *head, struct br_pprof_tables *tables,
                          uint64_t later_ns, struct br_pprof_out *out);

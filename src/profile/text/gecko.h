@@ -2,9 +2,9 @@
 /*
  * Reads the tables for the stacks of a Firefox profile: strings, resources, functions, frames, and
  * stacks. Each stack refers to its prefix, the stack of its caller. In the Gecko format and the
- * processed format up to version 55 each thread has its own tables. Later versions share the
- * strings between all threads, and since version 60 the other tables as well. Source:
- * docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts of
+ * processed format up to version 55 each thread has its own tables. Later versions of the processed
+ * format share the strings between all threads, and since version 60 the other tables as well.
+ * Source: docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts of
  * firefox-devtools/profiler. This header is private to src/profile.
  */
 #pragma once
@@ -32,8 +32,9 @@ struct br_gecko_strings {
 
 struct br_gecko_stacks {
     struct br_gecko_reading *reading;
-    struct br_gecko_strings strings; /* strings of these tables; empty if the strings are shared */
-    /* tables whose strings and sources are used: these tables or the shared tables */
+    /* strings of this set of tables; empty if the strings are shared */
+    struct br_gecko_strings strings;
+    /* tables whose strings and sources are used: this set of tables or the shared tables */
     const struct br_gecko_stacks *string_source;
     uint32_t *sources; /* for each source: index of the string with its name */
     /* for each resource: index of the mapping in the builder; 0: the resource is not a library */
@@ -50,13 +51,14 @@ struct br_gecko_parts {
     struct br_json_part strings, sources, resources, functions, frames, stacks;
 };
 
-/* Records a member of a thread or of `shared`, if it is one of the tables. */
+/* Records the position of a member of a thread or of `shared`, if the member is one of the
+ * tables. */
 void br_gecko_on_part(struct br_gecko_parts *parts, const struct br_json_scan *scan,
                       const struct br_json_token *name, const struct br_json_token *value);
 
 /* Reads the tables. If `parts` has no strings, the strings and sources of `shared` are used;
  * `shared` may be NULL and must outlive `stacks`. Returns 0, or BR_EINVAL or BR_ENOMEM with a
- * message. `stacks` may be released in all cases. */
+ * message. `stacks` may be released even after a failure. */
 int br_gecko_stacks_read(struct br_gecko_stacks *stacks, struct br_gecko_reading *reading,
                          const struct br_gecko_parts *parts, struct br_gecko_stacks *shared);
 void br_gecko_stacks_release(struct br_gecko_stacks *stacks);
@@ -67,13 +69,13 @@ void br_gecko_reading_release(struct br_gecko_reading *reading);
 int br_gecko_stack(struct br_gecko_stacks *stacks, const struct br_json_token *number,
                    uint32_t *ret);
 
-/* Returns the text of a string without a terminating NUL. It is valid until the next call.
- * Returns false if there is not enough memory. */
+/* Returns the text of a string without a terminating NUL. The text is valid until the next call of
+ * br_gecko_text. Returns false if there is not enough memory. */
 bool br_gecko_text(struct br_gecko_reading *reading, const struct br_json_token *token,
                    const char **ret, size_t *ret_len);
 
-/* Set the message "not a Firefox profile: <what>" or the message of BR_ENOMEM, and return the
- * error code. */
+/* br_gecko_fail sets the message "not a Firefox profile: <what>", and br_gecko_no_memory sets the
+ * message of BR_ENOMEM. Both functions return the error code. */
 int br_gecko_fail(struct br_gecko_reading *reading, const char *what);
 int br_gecko_no_memory(struct br_gecko_reading *reading);
 
@@ -92,7 +94,7 @@ struct br_gecko_table {
     bool by_rows;
     struct br_json_list columns[BR_GECKO_COLUMNS_MAX];
     struct br_json_list rows;
-    /* for each wanted column: position in a row + 1; 0: the table has no such column */
+    /* for each wanted column: position in a row, plus 1; 0: the table has no such column */
     uint32_t places[BR_GECKO_COLUMNS_MAX];
 };
 
@@ -102,7 +104,7 @@ struct br_gecko_table {
 int br_gecko_table_open(struct br_gecko_table *table, const struct br_json_scan *whole,
                         struct br_json_part part, const char *const *names, unsigned n_names);
 
-/* Reads the next row into `ret`, one token for each name. The token is a JSON null if the column
- * is missing or has ended. `*ret_more` is false after the last row. Returns 0 or an error of the
- * scan. */
+/* Reads the next row into `ret`, one token for each name. The token is a JSON null if the column is
+ * missing or has no more values. `*ret_more` is false after the last row. Returns 0 or an error of
+ * the scan. */
 int br_gecko_table_next(struct br_gecko_table *table, struct br_json_token *ret, bool *ret_more);

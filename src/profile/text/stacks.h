@@ -2,8 +2,8 @@
 /*
  * Collects the stacks of a text format in a tree, with the outermost frames below the root, and
  * writes one OTLP Profile from it. Equal stacks share a node, which has the sum of their values, as
- * in Pyroscope. So the work is in proportion to the size of the input and the output. This header
- * is private to src/profile.
+ * in Pyroscope. The work is therefore in proportion to the size of the input and the output. This
+ * header is private to src/profile.
  */
 #pragma once
 
@@ -14,7 +14,8 @@
 
 #define BR_STACKS_ROOT 0u
 #define BR_STACKS_NODES_MAX (1u << 21)
-#define BR_STACKS_NODE_BYTES 40 /* memory of a node: 24 bytes, and 6 to 12 in the hash table */
+/* upper bound of the memory of a node in bytes: 24 for the node, and 6 to 12 in the hash table */
+#define BR_STACKS_NODE_BYTES 40
 
 struct br_stack_node {
     uint32_t parent;
@@ -39,25 +40,27 @@ struct br_stacks {
     /* number of nodes that were copied from the previous part and do not count for the size of
      * this part */
     uint32_t n_kept;
-    /* bytes of OTLP that were copied from the previous part and do not count for the size of
-     * this part */
+    /* number of bytes of OTLP that were copied from the previous part and do not count for the size
+     * of this part */
     size_t bytes_kept;
-    int rc; /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM; nothing is added after it */
+    /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM; after an error, nothing more is added */
+    int rc;
 };
 
-/* Initialises an empty tree for the profile in `source`. Its frames are added to the dictionary
- * of `build`, which is borrowed until br_stacks_release. Returns 0 or BR_ENOMEM. The tree may be
- * released in both cases. */
+/* Initialises an empty tree for the profile in `source`. The frames of the tree are added to the
+ * dictionary of `build`, which is borrowed until br_stacks_release. Returns 0 or BR_ENOMEM. The
+ * tree may be released even after BR_ENOMEM. */
 int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
                    const struct br_profile_source *source, struct br_err *err);
 void br_stacks_release(struct br_stacks *stacks);
 
-/* Returns the child of `parent` for a frame with this location, which is added if necessary.
- * Returns the root after a failure. A tree may use either this function, or br_stacks_frame and
- * br_stacks_path, but not both. */
+/* Returns the child of `parent` for a frame with this location; adds the child if it does not
+ * exist. Returns the root after a failure. A tree may use either br_stacks_child, or
+ * br_stacks_frame and br_stacks_path, but not both. */
 uint32_t br_stacks_child(struct br_stacks *stacks, uint32_t parent, uint32_t location);
 
-/* Returns the child of `parent` for a function with this name, which is added if necessary. */
+/* Returns the child of `parent` for a function with this name; adds the child if it does not
+ * exist. */
 uint32_t br_stacks_frame(struct br_stacks *stacks, uint32_t parent, const char *name, size_t len);
 
 /* Returns the node for the path `a;b;c`, outermost frame first. As in Pyroscope a `;` ends a
@@ -68,7 +71,7 @@ uint32_t br_stacks_path(struct br_stacks *stacks, uint32_t parent, const char *t
  * overflows. */
 int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct br_err *err);
 
-/* Returns false after a failure of the tree or the builder. The caller should stop reading. */
+/* Returns false after a failure of the tree or the builder. The caller should then stop reading. */
 static inline bool br_stacks_ok(const struct br_stacks *stacks)
 {
     return stacks->rc == 0 && br_build_rc(stacks->build) == 0;
@@ -98,12 +101,12 @@ int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *sou
                    const struct br_text_type *type, struct br_arena *scratch, struct br_err *err);
 
 /* If `source` is read in parts and the tree is large enough: writes the tree, completes the part
- * and sets `*ret_divided`. Afterwards the tree is empty, locations obtained before are invalid,
- * and the next part has no profile ID. Returns the same codes as br_profile_read. */
+ * and sets `*ret_divided`. After a part is completed, the tree is empty, locations obtained before
+ * are invalid, and the next part has no profile ID. Returns the same codes as br_profile_read. */
 int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
                      const struct br_text_type *type, struct br_arena *scratch, bool *ret_divided,
                      struct br_err *err);
 
-/* Excludes everything in the tree now from the size of this part, because it was copied from the
- * previous part. */
+/* Excludes everything that the tree contains now from the size of this part, because it was copied
+ * from the previous part. */
 void br_stacks_keep(struct br_stacks *stacks);
