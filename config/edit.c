@@ -24,11 +24,11 @@ void br_edits_release(struct br_edits *edits)
     *edits = (struct br_edits){0};
 }
 
-/* A change of the text: replaces the bytes from offset `from` to `to` by `with`. `order` keeps
- * changes at the same offset in the order of the edits. */
+/* A change of the text: replaces the bytes from offset `from` to `to` by `with`. Changes at the
+ * same offset are applied in the order of `order`, which is the order of the edits. */
 struct change {
     size_t from, to, order;
-    char *with; /* the new text, owned; NULL: the bytes are removed */
+    char *with; /* the new text, owned by the change; NULL: the bytes are removed */
 };
 
 struct editor {
@@ -44,7 +44,8 @@ struct editor {
 
 /* --- Places ---------------------------------------------------------------------------------- */
 
-/* Returns the length of the line break at `at` as in YAML 1.1, or 0 for other characters. */
+/* Returns the length in bytes of the line break at offset `at` (as in YAML 1.1), or 0 if another
+ * character is there. */
 static size_t edit_break(const struct editor *editor, size_t at)
 {
     const unsigned char *p = (const unsigned char *)editor->text + at;
@@ -248,7 +249,7 @@ static void edit_cut_flow(struct editor *editor, const struct br_yaml *parent, s
 }
 
 /* Returns true if only blanks precede the offset `start` in its line. If `dash` is set, a dash
- * may precede it, too. */
+ * may also precede `start`. */
 static bool edit_is_first(const struct editor *editor, size_t start, bool dash)
 {
     size_t at = edit_line_start(editor, start);

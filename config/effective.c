@@ -133,7 +133,8 @@ struct br_yaml *br_options_effective(const struct br_option *table, const void *
 {
     struct br_yaml *map = br_yaml_new(arena, BR_YAML_MAP, NULL);
     for (const struct br_option *option = table; map && option && option->name; option++) {
-        if (option->now) /* the row is an older spelling of a key that is in the table, too */
+        /* the row defines an older spelling of a key that has another row in the table */
+        if (option->now)
             continue;
         const struct br_yaml *given = br_yaml_get(node, option->name);
         if (!given && option->alias)

@@ -302,7 +302,7 @@ static int option_read_header(struct reader *reader, const struct br_yaml *name,
     return option_read_secret(reader, value, path, &out->values[out->count++]);
 }
 
-/* Reads an element of the list form, {name, value}. */
+/* Reads one header of the list form: a map {name, value}. */
 static int option_read_header_pair(struct reader *reader, const struct br_yaml *node,
                                    const char *path, struct br_headers *out)
 {
@@ -345,7 +345,7 @@ static int option_read_headers(struct reader *reader, const struct br_yaml *node
     return rc;
 }
 
-/* Returns the row of the table with that name or alias, or NULL. */
+/* Returns the row of the table whose name or alias is `key`, or NULL. */
 static const struct br_option *option_find_row(const struct br_option *table, const char *key)
 {
     while (table && table->name && strcmp(table->name, key) != 0 &&
@@ -354,7 +354,7 @@ static const struct br_option *option_find_row(const struct br_option *table, co
     return table && table->name ? table : NULL;
 }
 
-/* Returns a copy of the map without one of its keys, or NULL if memory runs out. */
+/* Returns a copy of the map without the key at the index `key`, or NULL if memory runs out. */
 static struct br_yaml *option_without(struct reader *reader, const struct br_yaml *map, size_t key)
 {
     struct br_yaml *rest = br_yaml_new(reader->arena, BR_YAML_MAP, map);
@@ -552,7 +552,7 @@ static int option_check_required(struct reader *reader, const struct br_option *
                        option->name, choices[0] ? ": " : "", choices);
 }
 
-/* Returns the value at a path of keys, such as "a::b", below a map, or NULL. */
+/* Returns the value at a path of keys below a map, such as "a::b", or NULL. */
 static const struct br_yaml *option_at(const struct br_yaml *map, const char *path)
 {
     char key[64];
@@ -680,7 +680,7 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
 }
 
 /* Returns true if an unknown key is a key of the Collector without a value or with an empty
- * list. In the Collector this is equivalent to the absence of the key. */
+ * list. In the Collector, such a key has the same effect as a missing key. */
 static bool option_says_nothing(const struct br_yaml *key, const struct br_yaml *value,
                                 const char *path)
 {

@@ -28,10 +28,10 @@ struct builder {
     struct br_errs *errs;
     const char *text, *file;
     size_t len, n_nodes, n_documents, depth;
-    /* list of anchors, newest first, so that the last of several with the same name is found */
+    /* list of anchors, newest first, so that a search finds the last anchor with a name */
     struct anchor *anchors;
     struct br_yaml *root;
-    bool plain; /* merge keys ("<<") are kept */
+    bool plain; /* true: merge keys ("<<") are not merged but kept */
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 
@@ -141,7 +141,8 @@ static bool yaml_explain_slip(struct builder *builder)
     return false;
 }
 
-/* Returns the first typographic quote of a text, or NULL. `*ret_len` is its length. */
+/* Returns the first typographic quote of a text, or NULL. `*ret_len` is the length of the quote
+ * in bytes. */
 static const char *yaml_find_quote(const char *text, size_t len, size_t *ret_len)
 {
     static const char *const quotes[] = {"\xe2\x80\x9c", "\xe2\x80\x9d", "\xe2\x80\x9e",
@@ -350,8 +351,8 @@ static int yaml_remember(struct builder *builder, const yaml_char_t *name, struc
     return 0;
 }
 
-/* Adds a node to the innermost map or list that is not complete. The content of the node may
- * follow. */
+/* Adds a node to the innermost map or list that is not complete. The node may still be empty:
+ * its content may be added later. */
 static int yaml_attach(struct builder *builder, struct br_yaml *node)
 {
     if (builder->depth == 0) {

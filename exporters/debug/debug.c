@@ -90,8 +90,8 @@ static int debug_output_open(struct br_host *host, const char *path, struct debu
     return 0;
 }
 
-/* Waits up to STUCK_MS for the reader of an output. After a timeout, later writes do not wait
- * until the output has room again. */
+/* Waits up to STUCK_MS for the reader of an output. After a timeout, and until the output has
+ * room again, later writes do not wait. */
 static int debug_output_wait_writable(struct debug_output *output)
 {
     struct pollfd p = {.fd = output->fd, .events = POLLOUT};
@@ -143,7 +143,8 @@ struct config {
     struct br_exporter_config common;
 };
 
-/* Text that a thread writes. The task's `done` frees it, possibly after the node is destroyed. */
+/* Text that a thread writes. The task's `done` callback frees the struct, possibly after the
+ * node is destroyed. */
 struct writing {
     struct br_task task;
     struct state *state; /* state of the node, which may be freed if the task was cancelled */
@@ -268,7 +269,7 @@ static bool debug_sampled(struct br_node *node, enum br_signal signal)
 }
 
 /* Counts the nested messages that are `depth` levels below the message at `p`. On each level,
- * they are field 2 of the message that contains them. */
+ * the counted messages are field 2 of the message that contains them. */
 static uint32_t debug_count(const uint8_t *p, const uint8_t *end, unsigned depth)
 {
     struct br_field field;

@@ -61,10 +61,11 @@ enum format { JSON, PROTO };
 enum { NONE, ZSTD };
 
 /* The part of an item that is written to one file. Without group_by this is the whole item; with
- * group_by, the records that have one attribute value. */
+ * group_by, it is the spans or samples that share one attribute value. */
 struct record {
     struct br_item *item;
-    struct br_rope payload; /* the data as protobuf; the thread only reads its bytes */
+    /* the data as protobuf; the writing thread reads the bytes but does not change the rope */
+    struct br_rope payload;
     /* value of the group_by attribute, in the item's memory; NULL without group_by */
     const uint8_t *value;
     size_t value_len;
@@ -77,8 +78,8 @@ struct record {
     bool nameless; /* `value` is not a valid file name */
 };
 
-/* One write of several records in a thread. The task's `done` frees it, possibly after the node
- * is destroyed. */
+/* A write of several records, which runs in a thread. The task's `done` callback frees the
+ * struct, possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
     struct state *state; /* state of the node, which may be freed if the task was cancelled */
@@ -86,7 +87,7 @@ struct writing {
     uint32_t n_records, cap_records;
     uint32_t at;      /* index of the record to write next */
     uint64_t unix_ns; /* Unix time at which the write started */
-    bool runs;        /* the task was started, and its `done` was not called yet */
+    bool runs;        /* the task was started, and its `done` callback has not been called yet */
     /* a FIFO has accepted only a part of the record at `at`; the write continues later */
     bool unfinished;
     /* a file had been deleted or replaced while Braid wrote to it, and was opened again */
@@ -173,7 +174,7 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-/* Parses an octal mode up to 0777. Returns -1 if it is invalid. */
+/* Parses an octal mode up to 0777. Returns -1 if the mode is invalid. */
 static int file_exporter_parse_mode(const char *text)
 {
     char *end;
@@ -184,7 +185,7 @@ static int file_exporter_parse_mode(const char *text)
 }
 
 /* Checks the same conditions as the Collector's Config.Validate. Rotation together with group_by
- * is only a warning, because the Collector ignores rotation then. */
+ * only causes a warning, because the Collector ignores rotation then. */
 static void file_exporter_check_groups(const struct config *settings, const struct br_yaml *node,
                                        const char *path, struct br_errs *errs)
 {
@@ -457,7 +458,7 @@ static bool file_exporter_value_of(const struct br_part *part, const char *name,
     return false;
 }
 
-/* Makes an item that contains the parts grouped[0] to grouped[count - 1], and the dictionary. */
+/* Makes an item that contains the first `count` parts of `grouped`, and the dictionary. */
 static struct br_item *file_exporter_piece(const struct br_item *item,
                                            const struct grouped *grouped, size_t count)
 {
@@ -534,7 +535,7 @@ static void file_exporter_fail(struct state *state, struct br_item *item, int rc
     br_item_finish(item, &outcome);
 }
 
-/* Finishes the item to which records[0] to records[count - 1] belong. */
+/* Finishes the item to which the first `count` records belong. */
 static void file_exporter_finish_item(struct state *state, const struct record *records,
                                       uint32_t count)
 {

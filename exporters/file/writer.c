@@ -240,8 +240,8 @@ static int file_writer_unwritten(const struct file_record *record, struct iovec 
     return n;
 }
 
-/* Waits up to READER_MS for the reader of a FIFO. After a timeout, later writes do not wait
- * until the FIFO has room again. */
+/* Waits up to READER_MS for the reader of a FIFO. After a timeout, and until the FIFO has room
+ * again, later writes do not wait. */
 static bool file_writer_has_room(struct file_writer *writer)
 {
     struct pollfd room = {.fd = writer->fd, .events = POLLOUT};

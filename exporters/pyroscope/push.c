@@ -206,8 +206,8 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
     return br_retry_input(push->retry);
 }
 
-/* Frees the calls, then the retries, then the client. After the calls and after the retries, a
- * loop iteration of the host lets their owners process the results. */
+/* Frees the calls, then the retries, then the client. After the calls are freed, and again after
+ * the retries are freed, one loop iteration lets the owners of requests process the results. */
 void pyroscope_push_free(struct pyroscope_push *push)
 {
     if (!push)

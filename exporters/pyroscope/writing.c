@@ -8,8 +8,7 @@
 #include "base/memory.h"
 #include "core/task.h"
 
-/* for an item that needs more than the memory limit divided by this, unused memory is freed
- * first */
+/* if an item needs more than 1/WRITING_LARGE of the memory limit, unused memory is freed first */
 #define WRITING_LARGE 16
 #define NS_PER_MS 1000000u
 
@@ -122,8 +121,8 @@ static bool writing_hand_on(struct writing *writing)
                                                         writing->pprofs, writing->count);
 }
 
-/* Writes the item in the worker. Returns false if the writing exceeds the limit of work or
- * memory. */
+/* Writes the pprofs of a small item in the worker itself, not in a thread. Returns false if the
+ * writing exceeds the limit of work or memory. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     if (writing->item->size > PYROSCOPE_WRITING_NOW)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The adaptive extension: sheds load according to the CPU usage of the process (core/shed.h). Each
- * check at or above cpu_percentage raises the step of load shedding by one. When the usage has been
- * below resume_percentage for the time `recovery`, the step is lowered by one. Between the two
- * percentages the step does not change, so that the CPU saved by a step does not undo the step.
+ * check that finds a CPU usage of at least cpu_percentage raises the step of load shedding by one.
+ * When the usage has been below resume_percentage for the time `recovery`, the step is lowered by
+ * one. Between the two percentages the step does not change, so that the CPU saved by a step does
+ * not undo the step.
  */
 #include <stdio.h>
 

@@ -3,9 +3,9 @@
  * The extension basicauth: HTTP Basic authentication (RFC 7617). With `htpasswd`, servers check
  * user names and passwords. With `client_auth`, clients send them.
  *
- * A password hash takes milliseconds, during which the worker does nothing else. Therefore
- * credentials that were valid once are kept as a keyed digest, and failed checks of hashes have a
- * limit in addition to that of the server's gate, which counts by address.
+ * A password hash takes milliseconds, during which the worker does nothing else. Therefore a keyed
+ * digest of valid credentials is kept. The server's gate limits failures by address; in addition,
+ * failed checks of hashes are limited.
  */
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

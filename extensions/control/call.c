@@ -150,7 +150,9 @@ static void control_call_withdraw(struct control *control, uint64_t id)
 {
     struct call *call = call_new(control, NULL);
     if (!call)
-        return; /* if the request to end it cannot be sent, the override remains until it expires */
+        /* if the request to end the override cannot be sent, the override remains until it
+         * expires */
+        return;
     call->broadcast.visit = control_call_visit_end;
     call->broadcast.done = control_call_done_end;
     call->ids[call->n_ids++] = id;

@@ -75,7 +75,7 @@ struct state {
     double *fetched, *failed; /* metrics: number of tokens received, and number of failed fetches */
     /* `fetching`: a fetch is in progress; `used`: a request was sent with this token */
     bool fetching, used;
-    bool in_body; /* the server wants client_id and client_secret in the body */
+    bool in_body; /* the token server requires client_id and client_secret in the body */
 };
 
 static const struct br_option options[] = {
@@ -345,7 +345,8 @@ static void oauth2client_read_error(struct state *state, unsigned status, const 
     char why[128];
     (void)snprintf(why, sizeof why, "status %u%s%.60s", status, code ? ", " : "",
                    oauth2client_is_visible(code) ? code : "");
-    /* RFC 6749 section 2.3.1 requires the header, but some servers only read the body. */
+    /* RFC 6749 section 2.3.1 requires servers to accept the header, but some servers only read
+     * the body. */
     if (status == 400 || status == 401)
         state->in_body = !state->in_body;
     oauth2client_fail(state, why);

@@ -94,8 +94,8 @@ static int64_t figures_cpu(const struct query_braid_types *types,
     return sum;
 }
 
-/* Returns the number of samples of one profile type. Other types are not added, because each
- * sample has a value for every type of its profile. */
+/* Returns the number of samples of one profile type. The counts of other types are not added,
+ * because each sample has a value for every type of its profile. */
 static uint64_t figures_samples(const struct query_braid_types *types,
                                 const struct query_braid_figures *figures)
 {

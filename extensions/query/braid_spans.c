@@ -22,8 +22,7 @@
  */
 #define TEXTS_MAX (1u << 20)
 #define ARENA_BYTES_MAX (64u << 20)
-/* bytes of a query's memory per span whose CPU time is added up; limits the number of these
- * spans */
+/* one span per this many bytes of the query's memory may have its CPU time added up */
 #define CPU_SHARE 32u
 #define CPU_BEFORE_NS (600 * BRAID_SECOND_NS)
 #define CPU_AFTER_NS (3600 * BRAID_SECOND_NS)
@@ -180,7 +179,8 @@ static bool spans_on_span(const struct br_stored_span *span, void *arg)
     if (request->has_status && span->status != request->status)
         return query_job_may_continue(request->rows->job);
     if (request->rows->count == request->rows->max)
-        return false; /* this is not a cut, because the request limits the number of rows */
+        /* this does not truncate the result: the request itself limits the number of rows */
+        return false;
     return query_braid_rows_add(span, request->rows);
 }
 

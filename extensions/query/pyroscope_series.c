@@ -52,7 +52,7 @@ struct pyroscope_sets {
 
 /* An exemplar: a span with the sum of its samples in one step, or a profile. */
 struct pyroscope_exemplar {
-    /* labels of the exemplar's series; of several series, the labels that they share; NULL: no
+    /* labels of the exemplar's series, or the labels that its several series share; NULL: no
      * exemplar */
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
@@ -511,7 +511,7 @@ static void pyroscope_respond_series(struct pyroscope_sets *sets, int64_t start_
 }
 
 /* Sets the time steps. The timestamp of a step is its end, and the first step ends at the start
- * of the range. Returns false after query_job_fail (400). */
+ * of the range. After an error, calls query_job_fail (400) and returns false. */
 static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64_t start,
                                  int64_t end, struct query_selection *selection)
 {

@@ -367,8 +367,8 @@ static void render_label_values(struct query_job *job)
 
 /* --- Applications ---------------------------------------------------------------------------- */
 
-/* Parses `topk(10, <query>)`. Returns the inner query, "" after query_job_fail, or NULL if the
- * text is not a topk(). */
+/* Parses `topk(10, <query>)`. Returns the inner query, or NULL if the text is not a topk().
+ * After an error, calls query_job_fail and returns "". */
 static const char *render_topk(struct query_job *job, const char *text, uint64_t *ret_limit)
 {
     text += strspn(text, " \t\r\n");

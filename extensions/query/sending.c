@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Responses that are being sent. A client that reads slowly occupies memory and a place at no cost
- * to itself. Therefore a response counts for max_concurrent until it is sent, and all responses
+ * to itself. Therefore a response counts towards max_concurrent until it is sent, and all responses
  * together may hold only a part of the memory limit. If a new response needs memory, the client of
  * the oldest response is cut off.
  */

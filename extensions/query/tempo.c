@@ -143,7 +143,7 @@ static bool tempo_is_scope(const struct query_job *job, const char *scope)
            strcmp(scope_param, scope) == 0;
 }
 
-/* Checks the parameter `scope`. Returns false after query_job_fail. */
+/* Checks the parameter `scope`. After an error, calls query_job_fail and returns false. */
 static bool tempo_check_scope(struct query_job *job)
 {
     static const char *const scopes[] = {"none",  "resource", "span",           "intrinsic",

@@ -359,7 +359,8 @@ static int filter_create(struct br_node *node, struct br_err *err)
 /* The argument of filter_on_item. */
 struct filtering {
     struct br_matcher *matcher;
-    struct br_conditions *conditions; /* OTTL conditions; NULL if the config contains none */
+    /* OTTL conditions; NULL if the config contains no OTTL conditions */
+    struct br_conditions *conditions;
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)

@@ -216,9 +216,11 @@ struct marking {
     struct join_service service; /* service to which the spans of the current part belong */
     struct join_locals locals;
     struct join_infer infer; /* finds spans by thread; used only if the option `infer` is set */
-    /* where the resource of the current part ran; used only if the option `infer` is set */
+    /* process in which the resource of the current part ran; used only if the option `infer` is
+     * set */
     struct join_identity where;
-    /* number of spans whose marks do not include their descendants, because steps were short */
+    /* number of spans whose marks do not include their descendants, because too few steps were
+     * left */
     uint64_t n_cut;
     unsigned has;  /* bit set of the keys that the current span already has */
     bool exact;    /* true if marks are removed from spans without samples */
@@ -312,8 +314,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Computes where a span of the current part ran. Returns false if the span's thread or process
- * is unknown, or if the option `infer` is not set. */
+/* Determines the process and thread in which a span of the current part ran. Returns false if
+ * the span's thread or process is unknown, or if the option `infer` is not set. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -592,8 +594,8 @@ static bool annotations_mark_parent_is_remote(const struct br_span *span)
 }
 
 /* Returns true if an SDK bridge would label samples with the span. Bridges use the span that has
- * no parent in its process. Whether the table contains the parent proves nothing, because spans
- * arrive before their parents. */
+ * no parent in its process. The absence of the parent from the table proves nothing, because
+ * spans often arrive before their parents. */
 static bool annotations_mark_is_entry(const struct br_span *span)
 {
     return !span->head.parent_id || br_span_kind_is_entry(span->kind) ||

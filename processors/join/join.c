@@ -20,7 +20,7 @@ struct held {
      * is BR_SENDER_WAITS */
     struct br_item *item;
     uint64_t came_ms, until_ms;
-    uint8_t *memo; /* the memo of join_samples; used for profiles only */
+    uint8_t *memo; /* results of join_samples, one byte per sample; used for profiles only */
 };
 
 static const struct br_option label_options[] = {
@@ -289,9 +289,9 @@ static void join_on_release(struct br_timer *timer)
     join_rearm(join);
 }
 
-/* Returns true if the item may be held. The limit covers held items, and released items that are
- * not delivered yet. Items above the limit are forwarded at once, and their senders get the
- * outcome. */
+/* Returns true if the item may be held. The limit covers held items, and released items that
+ * have not been delivered yet. Items above the limit are forwarded at once, and their senders
+ * get the outcome. */
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
     size_t ours = join->held_bytes,

@@ -32,7 +32,7 @@ struct run_dictionary {
 /* The resource and the profile to which the current sample belongs. */
 struct run_scope {
     struct join_service service;
-    /* where the samples of the resource were taken; used only with the option `infer` */
+    /* process in which the samples of the resource were taken; used only with the option `infer` */
     struct join_identity where;
     /* the best measure among the profiles of the resource; used only with the option
      * span_metrics */
@@ -68,7 +68,9 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo; /* element of the memo for the next sample; NULL with JOIN_PASS_ONLY */
+    /* element of the memo (results of an earlier pass) for the next sample; NULL with
+     * JOIN_PASS_ONLY */
+    uint8_t *memo;
     /* memo of all samples after splitting, owned by the run; NULL if no sample was split */
     uint8_t *memos;
     /* by sample index: true if the sample is a further piece of the same original sample as the
@@ -165,7 +167,8 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
 
 /* Returns true if the timestamps of a sample must be deferred, because the span that the sample
  * names has not arrived, or is the root of a local tree as far as is known. If the sample names
- * a span below a root, notes that the samples of the service name exactly their spans. */
+ * a span below a root, notes that the samples of the service name exactly the spans in which
+ * they were taken. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {
@@ -316,8 +319,8 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
     return start;
 }
 
-/* Returns the trace id that the sample names. If it names none, returns the trace id of its
- * span. Returns NULL if both are unknown. */
+/* Returns the trace id that the sample names. If the sample names no trace id, returns the trace
+ * id of its span. Returns NULL if both are unknown. */
 static const uint8_t *join_run_trace_of(const struct run *run, const struct join_sample_view *view,
                                         bool found)
 {
@@ -511,8 +514,8 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
     run->link = NULL;
 }
 
-/* Returns where the sample was taken. Attributes of the sample take precedence over those of its
- * resource. */
+/* Determines the process and thread in which the sample was taken. Attributes of the sample take
+ * precedence over those of its resource. */
 static struct join_identity join_run_where(const struct run *run,
                                            const struct join_sample_view *view)
 {
@@ -588,8 +591,8 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     return true;
 }
 
-/* Handles a sample that names several spans. The sample was taken in one of them, but it is
- * unknown in which: a thread that serves several requests gets the labels of all of them.
+/* Handles a sample that names several spans. The sample was taken in one of these spans, but it
+ * is unknown in which: a thread that serves several requests gets the labels of all of them.
  * Inference by thread would only guess. */
 static void run_ambiguous_sample(struct run *run, const struct join_sample_view *view,
                                  struct br_addition *addition)
@@ -835,9 +838,10 @@ static void join_run_note_counts(struct run *run)
 
 struct splitting {
     struct run *run;
-    const uint8_t *memo; /* memo of the samples before splitting (with JOIN_PASS_ONLY: NULL) */
-    uint8_t *memos;      /* memo of the samples after splitting */
-    bool *continues;     /* run.continues for the samples after splitting */
+    /* results of an earlier pass, for the samples before splitting (with JOIN_PASS_ONLY: NULL) */
+    const uint8_t *memo;
+    uint8_t *memos;  /* results of an earlier pass, for the samples after splitting */
+    bool *continues; /* run.continues for the samples after splitting */
     uint32_t count, cap, cap_continues;
     uint32_t part; /* index of the current part */
     uint64_t *spans;

@@ -123,7 +123,7 @@ struct entering {
     size_t count;
     uint32_t first_part;
     struct join_origin origins[ORIGINS];
-    /* where the spans of each origin ran; used only with the option `infer` */
+    /* process in which the spans of each origin ran; used only with the option `infer` */
     struct join_identity where[ORIGINS];
     /* Used only with the option sample_attributes: values of the current resource, values of the
      * current span, and the encoded attributes of up to CHUNK spans. */

@@ -16,7 +16,7 @@
 /* field numbers of original_payload_format and original_payload in the message Profile */
 enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 };
 
-/* --- Is it too large? ------------------------------------------------------------------------ */
+/* --- Checks for requests that are too large -------------------------------------------------- */
 
 struct most {
     /* number of samples in the current profile, and in the largest profile so far */

@@ -171,7 +171,8 @@ static const uint8_t *db_comment_end(const struct scan *scan)
     return at ? at + len : scan->end;
 }
 
-/* Returns true if a number begins here. A sign belongs to the number if it follows an operator. */
+/* Returns true if a number begins at the current position. A sign belongs to the number if it
+ * follows an operator. */
 static bool db_is_number(const struct scan *scan, const uint8_t *start)
 {
     bool sign = (*scan->p == '-' || *scan->p == '+') &&

@@ -554,9 +554,9 @@ static bool delta_was_restarted(const struct reading *reading)
     return false;
 }
 
-/* Replaces the values of sample `index` by the differences. Returns false if all are 0. If
- * several samples have the same stack, the first one gets the difference of their sums. Values
- * that are not totals are unchanged. */
+/* Replaces the values of sample `index` by the differences. Returns false if all differences are
+ * 0. If several samples have the same stack, the first one gets the difference of their sums.
+ * Values that are not totals are unchanged. */
 static bool delta_subtract(const struct reading *reading, const struct sums *before, uint32_t index,
                            struct values *values)
 {

@@ -4,7 +4,7 @@
  * file system. A file is complete when it has not changed between two scans.
  *
  * All disk access runs in a thread, one task at a time, so a disk that does not respond blocks at
- * most one thread. A task is a part of a scan (struct scan_part) or reads one file. A scan pauses
+ * most one thread. A task runs a part of a scan (struct scan_part) or reads one file. A scan pauses
  * when enough files are ready, and continues after they were read. The running task owns the tables
  * of files; the worker owns the items in the pipeline.
  */
@@ -109,7 +109,8 @@ struct pprof_directory {
     /* The following fields are owned by the running task: */
     uint64_t scan; /* number of the current scan */
     DIR *dir;      /* the open directory; NULL between scans */
-    /* name of the file at which the scan paused, because it is ready but has to wait; "": none */
+    /* name of the file at which the scan paused, because the file is ready but has to wait; "":
+     * the scan did not pause */
     char paused_at[NAME_MAX + 1];
     /* files that are BUSY until their result is recorded; NULL for unused places */
     struct file *busy[BUSY_MAX];
@@ -177,7 +178,7 @@ static bool directory_is_same(const struct pprof_identity *file, const struct pp
            file->changed_ns == other->changed_ns;
 }
 
-/* Builds "path/name". Returns false if it is too long. */
+/* Builds "path/name". Returns false if the path is too long. */
 static bool directory_join(char *out, size_t size, const char *directory, const char *name)
 {
     int n = snprintf(out, size, "%s/%s", directory, name);
@@ -939,7 +940,7 @@ static void directory_free_file(void *arg)
     br_free(file);
 }
 
-/* Waits for the thread, and records the results that are not recorded yet. */
+/* Waits for the thread, and records the results that have not been recorded yet. */
 static void directory_end_part(struct pprof_directory *directory)
 {
     struct scan_part *part = directory->part;

@@ -72,8 +72,8 @@ static void scrape_fail(struct pprof_job *job, const char *why)
     job->failing = true;
 }
 
-/* Counts the samples that were left out of a profile. Logs a message if there are some and the
- * previous profile of the job had none. */
+/* Counts the samples that were left out of a profile. Logs a message if samples were left out
+ * and the previous profile of the job was complete. */
 static void scrape_count_flaws(struct pprof_job *job, const struct br_reading *reading)
 {
     struct pprof_scraper *scraper = job->target->scraper;

@@ -103,7 +103,7 @@ static int push_series_make_labels(struct pyroscope_upload *upload,
 
 /* --- Profiles --------------------------------------------------------------------------------- */
 
-/* Parses a UUID with or without hyphens. Returns false if it is invalid. */
+/* Parses a UUID with or without hyphens. Returns false if the text is not a UUID. */
 static bool push_series_read_uuid(const char *text, uint8_t ret[16])
 {
     char digits[32];

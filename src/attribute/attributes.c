@@ -183,7 +183,8 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *ou
 
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
-#define SHORT 64 /* bytes of an entry; a longer entry is read once per item */
+/* largest entry, in bytes, that is read each time; a longer entry is read once per item */
+#define SHORT 64
 
 static struct br_attribute attributes_read_entry(const struct br_dictionary_view *view,
                                                  uint32_t index)

@@ -14,8 +14,8 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define SHORT 64 /* bytes of a value; results of longer values are kept */
-/* in keys of the memo, stands in place of the length of a value */
+#define SHORT 64 /* largest value, in bytes, whose results are not kept */
+/* takes the place of a value's length in keys of the memo if the value is a number */
 #define OF_NUMBER ((uintptr_t)-1)
 
 enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
@@ -564,7 +564,7 @@ int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *
     return conditions->rc ? conditions->rc : holds;
 }
 
-/* --- One item after another ------------------------------------------------------------------ */
+/* --- Preparation for an item, and its groups ------------------------------------------------- */
 
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time)
 {

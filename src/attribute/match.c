@@ -419,7 +419,7 @@ int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit)
     return matcher->rc ? matcher->rc : passes;
 }
 
-/* --- One item after another ------------------------------------------------------------------ */
+/* --- Preparation for an item, and its groups ------------------------------------------------- */
 
 static bool match_make_memo(struct br_matcher *matcher, uint8_t **memo, size_t count)
 {

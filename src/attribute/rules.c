@@ -336,11 +336,12 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
-/* bytes of a key or value; results of longer keys and values are kept */
+/* largest key or value, in bytes, whose results are not kept */
 #define SHORT 64
 /* number of kept results above which no results of short values are kept */
 #define SHORT_MAX (1u << 13)
-#define OF_KEY ((uintptr_t)-1) /* in keys of the memo, stands in place of the length of a value */
+/* takes the place of a value's length in keys of the memo for results of attribute keys */
+#define OF_KEY ((uintptr_t)-1)
 
 /* Returns true if the pattern matches. If the match takes too long, the result is `in_doubt`. */
 static bool attribute_rules_matches(const struct br_rules *rules, const struct br_rule *rule,

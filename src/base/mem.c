@@ -39,8 +39,8 @@ void br_mem_set_hooks(const struct br_mem_hooks *mem_hooks)
     hooks = mem_hooks ? mem_hooks : &libc_hooks;
 }
 
-/* Setting the thresholds also prevents the library from raising them when blocks are freed. With
- * higher thresholds, large blocks would stay in the heaps of their threads. */
+/* Setting the thresholds also prevents the C library from raising them when blocks are freed.
+ * With higher thresholds, large blocks would stay in the heaps of their threads. */
 void br_mem_tune(size_t limit)
 {
     size_t keep = limit / TRIM_SHARE;

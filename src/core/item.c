@@ -199,7 +199,7 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     from->n_parts = from->n_records = 0;
     from->size = 0;
     /* The spans listed for `into` and `from` no longer match the parts. `from` may live until
-     * `into` is delivered, which is too long to keep the memory of its list. */
+     * `into` is delivered, which is too long to keep the memory of its list of spans. */
     br_item_forget_spans(into);
     br_item_forget_spans(from);
     return 0;

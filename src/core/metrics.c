@@ -16,7 +16,7 @@ struct metric {
     enum br_metric_type type;
     const char *name;
     const char *labels;
-    /* counts of the histogram's buckets; `name` and `labels` are stored after them */
+    /* counts of the histogram's buckets; `name` and `labels` are stored after the counts */
     double counts[];
 };
 
@@ -48,8 +48,8 @@ void br_metrics_free(struct br_metrics *metrics)
     br_free(metrics);
 }
 
-/* Returns the metric of that name and labels. Creates the metric if it does not exist. Returns
- * NULL if there are already BR_METRICS_MAX metrics or if memory is short. */
+/* Returns the metric with that name and these labels. Creates the metric if it does not exist.
+ * Returns NULL if there are already BR_METRICS_MAX metrics or if memory is short. */
 static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_type type,
                                    const char *name, const char *labels, size_t n_counts)
 {

@@ -14,7 +14,8 @@
 #define CUT_GROWTH 4u
 #define SMALL_GROWTH 3u /* CUT_GROWTH for pieces below SMALL_BYTES */
 #define SMALL_BYTES (1u << 20)
-/* limit, like CUT_GROWTH, for pieces of traces; one more if the pieces have lists of spans */
+/* value of CUT_GROWTH for pieces of traces; the value is higher by 1 if the pieces have lists of
+ * spans */
 #define SPANS_GROWTH 2u
 /* factor by which record_bytes grows when pieces first become larger than SMALL_BYTES */
 #define SPREAD 8u

@@ -172,7 +172,7 @@ const char *br_reading_why(const struct br_reading *reading, int rc)
     return reading->err.text[0] ? reading->err.text : br_strerror(rc);
 }
 
-/* --- At once, or in a thread ------------------------------------------------------------------ */
+/* --- Reading at once, or in a thread ---------------------------------------------------------- */
 
 static const char *reading_copy_text(char **at, const char *text)
 {

@@ -209,8 +209,8 @@ static void upload_on_stopped(void *arg)
         br_node_drained(ingest->node);
 }
 
-/* Ends the wait for the transfers of pieces if all have ended. They may go on after the last
- * request has ended. */
+/* Ends the wait for the transfers of pieces if all have ended. The transfers may go on after the
+ * last request has ended. */
 static void upload_check_sendings(struct br_ingest *ingest)
 {
     if (!ingest->awaits_sendings || !br_list_empty(&ingest->sendings))
@@ -376,7 +376,7 @@ static int upload_apply(struct br_overridable *overridable, const struct br_over
     (void)overridable;
     (void) override;
     (void)err;
-    /* no override is applied, because a receiver cannot request more from clients that push */
+    /* no override is applied, because a receiver cannot request more data from clients that push */
     return 0;
 }
 

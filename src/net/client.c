@@ -489,7 +489,7 @@ static bool client_connect_to(struct client *client, const struct br_address *ad
 }
 
 /* Returns true if an address has the maximum number of connections. Connections that are being
- * made count. */
+ * made are counted, too. */
 static bool client_address_is_used(void *arg, unsigned index)
 {
     const struct client *client = arg;

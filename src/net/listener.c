@@ -337,7 +337,7 @@ int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_ord
     if (rc)
         return br_err_set(err, BR_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
     /* Like Go's listener: prefer IPv4 if a name has IPv4 and IPv6 addresses; listen on IPv6 and
-     * IPv4 if all interfaces are meant. */
+     * IPv4 if the host means all interfaces. */
     bool every = !host[0] || strcmp(host, "::") == 0;
     ret_order[0] = every ? AF_INET6 : AF_INET;
     ret_order[1] = every ? AF_INET : AF_INET6;

@@ -40,7 +40,7 @@
 #define BUSY_PER_MS 8
 /* number of slices; a longer array of slices is freed when no output is left */
 #define IDLE_SLICES 16
-/* number of streams with put-off reads above which their sockets are removed from the poller */
+/* if more streams than this have to wait for a read, their sockets are removed from the poller */
 #define UNREAD_POLLED 256
 /* number of buffered bytes of a stream above which its reads are limited to READ_LARGE_SIZE */
 #define READ_LARGE_FROM (1u << 20)
@@ -656,8 +656,8 @@ static void stream_send_all(struct br_stream *stream)
     }
 }
 
-/* Ends a stream whose output is sent. A server shuts down its side only and lets the peer read:
- * closing with unread input would reset the connection and discard the last response. The
+/* Ends a stream whose output is sent. A server only shuts down its own side and lets the peer
+ * read: closing with unread input would reset the connection and discard the last response. The
  * server's sweep closes the socket later. */
 static void stream_half_close(struct br_stream *stream)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libuv aborts the process if it cannot enlarge its table of watched descriptors. To turn that into
- * an error, the memory for the larger table is allocated beforehand, as `spare`. If libuv then
- * fails to allocate the table, its allocator returns `spare`.
+ * libuv aborts the process if it cannot enlarge its table of watched descriptors. To turn this
+ * abort into an error, the memory for the larger table is allocated beforehand, as `spare`. If
+ * libuv then fails to allocate the table, its allocator returns `spare`.
  */
 #include <stdalign.h>
 #include <string.h>

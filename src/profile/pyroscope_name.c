@@ -25,7 +25,8 @@ static const char *pyroscope_name_display_name(const char *type,
     return type;
 }
 
-/* Returns the `__name__` for the display name of a sample type, or NULL if there is none. */
+/* Returns the `__name__` for the display name of a sample type, or NULL if the type has no
+ * `__name__`. */
 static const char *pyroscope_name_of(const char *type)
 {
     if (strstr(type, "cpu"))

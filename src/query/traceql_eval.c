@@ -9,8 +9,8 @@
 #include "base/sum.h"
 #include "query/traceql_internal.h"
 
-/* Limits of the cache of regular expression results: most texts, for all patterns of a query
- * together, and most bytes of a text. The cache uses at most about 16 MiB. */
+/* Limits of the cache of regular expression results: the number of texts, for all patterns of a
+ * query together, and the length of a text in bytes. The cache uses at most about 16 MiB. */
 #define KNOWN_MAX 65536
 #define KNOWN_LEN_MAX 128
 
@@ -90,7 +90,7 @@ static bool traceql_eval_compare(enum br_traceql_op op, const struct br_traceql_
 }
 
 /* Matches a text like br_regex_match. Caches the results of texts up to KNOWN_LEN_MAX bytes,
- * until there are KNOWN_MAX. */
+ * until the cache contains KNOWN_MAX texts. */
 static int traceql_eval_match(const struct br_traceql *query, struct br_traceql_pattern *pattern,
                               const struct br_traceql_value *value)
 {
@@ -130,8 +130,8 @@ static bool traceql_eval_pair(struct evaluation *eval, const struct br_traceql_e
     return traceql_eval_compare(expr->op, left, right);
 }
 
-/* Compares two values that may be lists. The comparison is true if it holds for one element of a
- * list. With `!=` and `!~` the comparison must hold for all elements. */
+/* Compares two values that may be lists. The comparison is true if it holds for at least one
+ * element of a list. With `!=` and `!~` the comparison must hold for all elements. */
 static bool traceql_eval_lists(struct evaluation *eval, const struct br_traceql_expr *expr,
                                const struct br_traceql_value *left,
                                const struct br_traceql_value *right)
@@ -508,8 +508,8 @@ static struct br_traceql_value traceql_eval_average(struct br_traceql_value sum,
 }
 
 /* Returns the result of an aggregate for a set: the number of its spans, or the minimum,
- * maximum, average or sum of an expression. Returns NIL if the expression is not a number for
- * any span. */
+ * maximum, average or sum of an expression. Returns NIL unless the expression is a number for at
+ * least one span. */
 static struct br_traceql_value traceql_eval_aggregate(struct evaluation *eval,
                                                       const struct br_traceql_stage *stage,
                                                       const struct br_traceql_set *set)

@@ -358,7 +358,7 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
         return true;
     case BR_TRACEQL_QUANTILE:
         *ret = count ? traceql_metric_quantile(series->buckets[step], count, line->number) / unit
-                     : 0; /* 0 if there are no spans, as in Tempo */
+                     : 0; /* the value is 0 if there are no spans, as in Tempo */
         return true;
     case BR_TRACEQL_AVG:
         if (count)

@@ -322,8 +322,8 @@ static void blocks_value(struct br_blocks *blocks, bool resource, const struct b
     blocks_note_hash(blocks, resource, hash);
 }
 
-/* Adds an attribute. If its value is a list, adds each element, because queries compare with
- * each of them. */
+/* Adds an attribute. If the value of the attribute is a list, adds each element, because queries
+ * compare with each element. */
 static void blocks_attribute(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     const struct br_any any = br_any_read(at->value);

@@ -653,7 +653,7 @@ static struct br_store_reader *store_reader_oldest(struct br_store *store, bool 
 }
 
 /* If the limits on idle readers are exceeded, removes an idle reader and returns it. Returns
- * NULL if they are not exceeded. Called with the lock held. */
+ * NULL if the limits are not exceeded. Called with the lock held. */
 static struct br_store_reader *store_reader_spare(struct br_store *store)
 {
     struct br_store_reader *reader = NULL;

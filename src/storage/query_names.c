@@ -26,8 +26,8 @@ static int names_begin(struct names *names)
     return names->map ? 0 : br_err_set(names->err, BR_ENOMEM, "out of memory");
 }
 
-/* Adds `count` to the count of a name, and adds the name if it is new. Returns false if the
- * query is cut. */
+/* Adds `count` to the count of a name, and adds the name if it is new. Returns false if memory
+ * runs out; the query then ends early. */
 static bool names_add(struct names *names, const char *text, size_t len, uint64_t count)
 {
     struct name *name = br_map_get(names->map, text, len);
@@ -91,7 +91,8 @@ struct counting {
     struct br_store_view *view;
     const char *service; /* service whose operations are counted; NULL: services are counted */
     uint64_t from_ns, until_ns;
-    /* by block number: NONE, PART or ALL of the block's spans are in the range (enum share) */
+    /* by block number: whether NONE, PART or ALL of the block's spans are in the range (enum
+     * share) */
     uint8_t *shares;
     size_t n_blocks;
     /* by operation number: number of the operation's spans that are in the range and belong to

@@ -118,8 +118,8 @@ static bool spans_grow_operations(struct br_store_query *query, struct br_store_
 }
 
 /* Sets the service and name of a span's operation, and reads them from the partition at their
- * first use. If reading fails, returns false, and either cuts the query or marks the partition
- * as failed. */
+ * first use. If reading fails, returns false, and either ends the query early or marks the
+ * partition as failed. */
 static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
                             uint32_t operation, const char **ret_service, const char **ret_name)
 {

@@ -7,9 +7,9 @@
 
 #define LEVEL 1 /* zstd compression level */
 
-/* Most parts (chunks, and sums of the level below) in a window. A series with few parts is not
- * merged, and its parts move to the next level. A window may therefore contain all parts of all
- * windows below it. */
+/* Largest number of parts (chunks, and sums of the level below) in a window. A series with few
+ * parts is not merged, and its parts move to the next level. A window may therefore contain all
+ * parts of all windows below it. */
 #define PARTS_MAX (BR_SUMS_CHUNKS * BR_SUMS_WINDOWS * BR_SUMS_WINDOWS)
 
 struct br_sums {

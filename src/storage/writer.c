@@ -204,8 +204,9 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     return rc;
 }
 
-/* Closes the database: SQLite then copies the write-ahead log into it, even if the log's file
- * was deleted. Returns true if the database afterwards contains all committed data. */
+/* Closes the database: SQLite then copies the write-ahead log into the database file, even if
+ * the log's file was deleted. Returns true if the database afterwards contains all committed
+ * data. */
 static bool writer_is_committed(struct br_store_writer *writer)
 {
     struct br_store_totals found = {0};

@@ -290,8 +290,8 @@ static int compression_zstd_damaged(size_t code, struct sink *sink)
 }
 
 /* Parses the start of a frame of `len` bytes. Rejects the formats from before RFC 8878, which
- * the library also reads. The window is only limited for frames that do not state their size,
- * because other frames need no window besides the output. */
+ * the zstd library also reads. The window is only limited for frames that do not state their
+ * size, because other frames need no window besides the output. */
 static int compression_check_frame(const uint8_t *data, size_t len, struct sink *sink,
                                    ZSTD_frameHeader *ret)
 {
@@ -424,7 +424,7 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
         break;
     }
     if (rc) {
-        /* not kept for reuse, because the peer determined the size of this buffer */
+        /* the buffer is not kept for reuse, because the peer determined its size */
         br_buf_discard(sink.buf);
         return rc;
     }

@@ -33,13 +33,13 @@ struct server {
     /* a streamed response is sent in chunks; otherwise it ends with the connection */
     bool chunked;
     bool mid_message; /* the first part of a request was received */
-    bool closing;     /* close the connection after the output is sent */
+    bool closing;     /* the connection is closed after the output is sent */
     bool eof;         /* the client has closed its side of the connection */
     /* progress in receiving the current request; valid if `mid_message` */
     struct br_progress coming;
     uint64_t now_ms;
     struct br_buf *pipelined; /* input that cannot be processed yet */
-    uint32_t pipelined_used;  /* bytes of `pipelined` already processed */
+    uint32_t pipelined_used;  /* number of bytes of `pipelined` that were already processed */
     struct br_rope out;
 };
 

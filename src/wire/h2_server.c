@@ -29,7 +29,8 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-/* bytes of the rest of a request body that are discarded before an early response is sent */
+/* maximum number of bytes of the rest of a request body that are discarded before an early
+ * response is sent */
 #define EARLY_MAX 65536u
 #define LATE_DATA_MIN 1024
 /* maximum size of all unanswered request heads of a connection, in bytes */
@@ -42,7 +43,8 @@
 #define REPLY_COST 1024
 /* number of streams that a connection may have while the process is above its memory limit */
 #define OVER_STREAMS 1
-/* number of PINGs that may follow the last PING too early between two responses */
+/* number of PINGs, sent too soon after the previous one, that a client may send between two
+ * responses */
 #define PING_STRIKES 2
 /* minimum interval of a client's PINGs, in milliseconds, if no request is in progress */
 #define PING_IDLE_MS 7200000u

@@ -97,7 +97,8 @@ static bool multipart_parameter_is(const struct parameter *parameter, const char
     return br_bytes_are_nocase(parameter->name, parameter->name_len, name);
 }
 
-/* Skips the first word of a header value if it equals `word`. Returns false if it does not. */
+/* Skips the first word of a header value if it equals `word`. Returns false if the first word
+ * differs. */
 static bool multipart_skip_word(struct text *text, const char *word)
 {
     size_t n = strlen(word);

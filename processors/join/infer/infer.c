@@ -163,9 +163,10 @@ static bool infer_is_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Returns true if the span and the sample ran in the same process. Attributes that both have
- * must be equal, and at least one place must be the same. A service alone does not identify a
- * process, because its replicas often have the same process and thread ids. */
+/* Returns true if the span and the sample ran in the same process. Attributes that the span and
+ * the sample both have must be equal, and at least one place, such as the host, must be the
+ * same. A service alone does not identify a process, because its replicas often have the same
+ * process and thread ids. */
 static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
                                   const struct join_identity *where)
 {
@@ -329,7 +330,7 @@ static bool infer_is_same(const struct join_neighbour *first, const struct join_
     return first && second && infer_is_same_span(first, second->trace_id, second->span_id);
 }
 
-/* Returns the spans that all these timestamps have in common. If too many steps were taken, both
+/* Returns the spans to which all these timestamps belong. If too many steps were taken, both
  * spans are NULL. */
 static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
                                      const uint64_t *times, uint64_t n_times,
@@ -427,7 +428,7 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
 /* A deferred record of a thread, while its timestamps are being assigned to spans. */
 struct infer_sharing {
     struct join_infer *infer;
-    const struct join_identity *where; /* where the samples were taken */
+    const struct join_identity *where; /* process and thread in which the samples were taken */
     const struct join_thread_ids *ids; /* the ids under which the record is stored */
     const struct join_deferred_cursor *cursor;
 };
@@ -529,8 +530,8 @@ static struct join_identity infer_deferred_identity(const struct join_deferred *
     return where;
 }
 
-/* Assigns the deferred timestamps that are stored under this key of the span's thread. The
- * threads of these timestamps may be the same thread as the span's. */
+/* Assigns the deferred timestamps that are stored under this key of the span's thread. These
+ * timestamps may have been taken on the thread of the span. */
 static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
                                 enum join_thread_key key)
 {

@@ -103,7 +103,7 @@ static void local_order_by_depth(struct join_local *local, uint16_t *ret)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Assigns each span a place such that the places of its descendants directly follow. Before a
+/* Assigns each span a place such that the places of its descendants directly follow it. Before a
  * span is placed, its `first` is the size of its subtree. The `end` of a placed span is the
  * place of its next child. Once all children are placed, `end` is the end of the subtree. */
 static void local_place_spans(struct join_local *local)
@@ -269,12 +269,13 @@ static bool local_was_below(const struct join_local *local, uint32_t span, uint3
 
 /* Returns the deepest span at or below `root` that was open at `time_ns` on this thread.
  * `thread` and `thread_name` are hashes; a span or a sample without a thread matches every
- * thread. If several spans are deepest, returns their lowest common ancestor. It is computed as
- * the lowest common ancestor of the first and the last of the deepest spans in tree order.
+ * thread. If several open spans are equally deep, returns their lowest common ancestor. It is
+ * computed as the lowest common ancestor of the first and the last of the deepest spans in tree
+ * order.
  *
- * Returns `root` if samples of the service name exactly their spans, or if spans of that time
- * may have been evicted. If `release_time` is not NULL, ignores spans that arrived too late for
- * the sample to be linked to them. */
+ * Returns `root` if samples of the service name exactly the spans in which they were taken. Also
+ * returns `root` if spans of that time may have been evicted. If `release_time` is not NULL,
+ * ignores spans that arrived too late for the sample to be linked to them. */
 static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                            uint32_t thread, uint32_t thread_name,
                            const struct join_release_time *release_time)
@@ -392,7 +393,8 @@ bool join_credit_defer(struct join_credit *credit, const struct join_value_type 
 
 /* --- Assigning timestamps --- */
 
-/* Called for consecutive timestamps that belong to one span. `value` is the sum of their values. */
+/* Called for consecutive timestamps that belong to one span. `value` is the sum of the values of
+ * these timestamps. */
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
 /* Counts the steps that `n_times` timestamps need. Returns false if not enough steps are left. */
@@ -483,8 +485,8 @@ static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, u
         join_totals_add_linked(share, &sample);
 }
 
-/* Assigns the timestamps of the current deferred record to spans. Adds them to the totals of the
- * spans, and counts the links of exported samples to the spans. */
+/* Assigns the timestamps of the current deferred record to spans. Adds the timestamps to the
+ * totals of the spans, and counts the links of exported samples to the spans. */
 static void locals_share_one(struct sharing *sharing, struct join_deferred_cursor *cursor)
 {
     const struct join_locals *locals = sharing->locals;

@@ -100,8 +100,9 @@ __attribute__((noinline)) static bool enter_replace(struct join_table *table, st
     return true;
 }
 
-/* Puts the record into the slot of an older record of the same span. If there is none, uses a
- * free slot. If there is no free slot, uses the oldest slot and evicts its record. */
+/* Puts the record into the slot of an older record of the same span. If the table has no older
+ * record of the span, uses a free slot. If there is no free slot, uses the oldest slot and
+ * evicts its record. */
 __attribute__((noinline)) static void enter_search(struct join_table *table, struct shard *shard,
                                                    struct home home, struct record *record,
                                                    uint64_t position, uint32_t now,
@@ -217,8 +218,8 @@ static inline void enter_prepare_run(const struct join_table *table, struct join
     __builtin_prefetch(batch->family, 1);
 }
 
-/* Adds the attributes and the location to the size and the word of the record. Most tables have
- * neither. */
+/* Adds the attributes and the location to the size and the word of the record. In most tables,
+ * records have neither. */
 static void enter_prepare_extra(const struct join_table *table, const struct join_batch *batch,
                                 struct join_prepared *prepared)
 {
@@ -298,7 +299,7 @@ static inline bool enter_name_is_padded(const struct br_span *span)
     return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
 }
 
-/* Copies a text. `whole` means that TEXT_CHUNK bytes can be read from its beginning. */
+/* Copies a text. `whole` means that TEXT_CHUNK bytes can be read from the beginning of `text`. */
 IN_LINE uint8_t *enter_put_text(uint8_t *p, const uint8_t *text, size_t len, bool whole)
 {
     if (__builtin_expect(len > TEXT_CHUNK || !whole, 0))
@@ -343,8 +344,8 @@ IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *
 }
 
 /* Writes the record word by word. If a whole struct were assigned, the compiler would build it
- * elsewhere first. If bit fields were assigned one by one, they would wait for memory and for
- * each other. */
+ * elsewhere first. If bit fields were assigned one by one, the assignments would wait for memory
+ * and for each other. */
 IN_LINE void enter_write_record(const struct join_table *table, struct record *record,
                                 const struct join_prepared *prepared,
                                 const struct join_entries *entries,
@@ -370,15 +371,15 @@ IN_LINE void enter_write_record(const struct join_table *table, struct record *r
  * records to be evicted. */
 static inline void enter_prefetch_ring(const struct record *record)
 {
-    /* may be slightly after the end of the ring, where prefetching is harmless */
+    /* the address may be slightly after the end of the ring, where prefetching is harmless */
     const uint8_t *p = (const uint8_t *)record + WARM_BYTES;
     __builtin_prefetch(p, 1);
     __builtin_prefetch(p + 64, 1);
 }
 
-/* Writes the records of a group. In a shared table they are added to their chains afterwards,
- * all together. An atomic exchange waits for all earlier writes, so only the first exchange of a
- * group has to wait. */
+/* Writes the records of a group. In a shared table, the records are added to their chains
+ * afterwards, all together. An atomic exchange waits for all earlier writes, so only the first
+ * exchange of a group has to wait. */
 IN_LINE void enter_group(struct join_table *table, struct shard *shard,
                          const struct join_group *group, const struct join_entries *entries,
                          struct join_staged *staged, bool shared, uint32_t now,
@@ -428,8 +429,8 @@ IN_LINE size_t enter_shard(struct join_table *table, struct shard *shard, struct
 
 #define SORTED_MAX 256u
 
-/* Enters up to SORTED_MAX spans, beginning at index `from`. Sorts them by shard, so that each
- * shard is locked once. */
+/* Enters up to SORTED_MAX spans, beginning at index `from`. Sorts the spans by shard, so that
+ * each shard is locked once. */
 static size_t enter_sorted(struct join_table *table, const struct join_entries *entries,
                            size_t from, unsigned count, uint32_t now, struct join_tally *out)
 {

@@ -288,8 +288,8 @@ static void related_evict_family(struct join_table *table, const struct record *
     const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
     if (!record->has_trace || !record->service_len)
         return;
-    /* Tables that receive no profiles also evict spans early. For them, one latest end for all
-     * families is enough until samples arrive. */
+    /* Tables that receive no profiles also evict spans early. For these tables, one latest end
+     * for all families is enough until samples arrive. */
     if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed)) {
         related_raise(&table->end_before_use, record->head.end_ns);
         return;

@@ -38,8 +38,8 @@ static uint64_t timestamps_until(const struct record *record)
     return until_ns;
 }
 
-/* Returns true if the record belongs to an earlier span with the same id: it arrived more than a
- * window before the totals of the span were created. */
+/* Returns true if the record belongs to an earlier span with the same id: the record arrived
+ * more than a window before the totals of the span were created. */
 static bool timestamps_precede(const struct join_table *table, const struct record *record,
                                uint32_t since)
 {
@@ -125,7 +125,8 @@ static void timestamps_copy(const struct record *record, struct join_deferred_cu
         cursor->times[i] &= ~TIME_ASSIGNED;
 }
 
-/* Sets the cursor to the newest record, and `since` to the creation of the span's totals. */
+/* Sets the cursor to the newest record, and `since` to the time when the span's totals were
+ * created. */
 static void timestamps_begin(const struct join_table *table, const struct shard *shard,
                              uint64_t hash, uint64_t span_id, const uint8_t *trace_id,
                              struct join_deferred_cursor *cursor)

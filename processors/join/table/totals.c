@@ -84,8 +84,8 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
 /* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, in "Efficient computation
  * of frequent and top-k elements in data streams". If no counter is free, a new function takes
  * over the counter with the smallest value, and keeps that value. */
-/* Adds to the counter of a function. `*count` is the number of counters in use, at most `max`,
- * which is at least 1. The values are exact as long as there are at most `max` functions. */
+/* Adds a value to the counter of a function. `*count` is the number of counters in use, at most
+ * `max`, which is at least 1. The values are exact as long as there are at most `max` functions. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
                            uint64_t value)
 {

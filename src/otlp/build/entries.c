@@ -5,7 +5,7 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* Most bytes of an encoded index in a list, and of each number of a Line. */
+/* Largest number of bytes of an encoded index in a list, and of each number of a Line. */
 #define INDEX_MAX 5
 #define LINE_SIZE 40
 
@@ -274,9 +274,9 @@ static inline words8 build_entry_above(words8 lanes, words8 most)
     return (words8)(value > most) & ends;
 }
 
-/* Returns true if the list consists of varints from 1 to count - 1, in their shortest form and
- * of at most two bytes. Any other list contains a zero byte, two continuation bytes in a row, or
- * a larger value.
+/* Returns true if the list consists of varints that are at least 1 and less than `count`, in
+ * their shortest form and of at most two bytes. Any other list contains a zero byte, two
+ * continuation bytes in a row, or a larger value.
  *
  * Each block of 16 bytes is read twice: from its start, and from one byte before its start. In
  * one of the two reads, a varint's last byte is the upper byte of a lane. */

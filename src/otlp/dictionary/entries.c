@@ -15,10 +15,11 @@
 #include "core/host.h"
 #include "otlp/scan.h"
 
-/* Most bytes of an index in the merged dictionary, per byte of the index in the source. */
+/* Largest number of bytes of an index in the merged dictionary, per byte of the index in the
+ * source. */
 #define GROWTH 5
 
-/* Return the bit of a field's tag in a set; see br_scan_in. */
+/* These macros return the bit of a field's tag in a set; see br_scan_in. */
 #define VARINT(number) (UINT64_C(1) << BR_SCAN_VARINT(number))
 #define LEN(number) (UINT64_C(1) << BR_SCAN_LEN(number))
 
@@ -392,8 +393,8 @@ static uint32_t merge_entry_intern(struct br_merge *merge, enum br_table table, 
     const uint32_t *map = merge->source.tables[table].map;
     uint32_t len;
     const uint8_t *body = br_source_body(&merge->source, table, index, &len);
-    /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 is always
-     * mapped, so entry index - 1 exists. */
+    /* Neighbours in the source are mostly neighbours in the merged dictionary. `index` is at
+     * least 1, because entry 0 is always mapped. */
     uint32_t guess = map[index - 1] ? map[index - 1] : BR_INTERN_NONE;
     return interns[table](merge, body, len, guess);
 }

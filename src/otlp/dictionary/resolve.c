@@ -5,7 +5,8 @@
 #include "otlp/scan.h"
 #include "otlp/walk/walk.h"
 
-/* Most levels of nested AnyValues in a request; the walk rejects requests with more levels. */
+/* Largest number of levels of nested AnyValues in a request; the walk rejects requests with more
+ * levels. */
 #define DEPTH_MAX BR_WALK_DEPTH_MAX
 
 static bool resolve_value_refers(const uint8_t *p, const uint8_t *end, unsigned depth);

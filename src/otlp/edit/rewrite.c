@@ -288,7 +288,7 @@ int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, v
 struct entries {
     const struct br_dictionary_view *view;
     const struct br_entry *const *tables;
-    /* fields with new entries; NULL: none, or already written */
+    /* fields with new entries; NULL: there are no new entries, or they are already written */
     const struct br_addition *more;
     uint32_t count[BR_TABLES]; /* number of entries of each table seen so far */
 };

@@ -36,10 +36,11 @@ struct path {
 struct reader {
     struct br_json_scan scan;
     struct br_json_notes notes;
-    size_t max, max_total; /* maximum number of bytes of the result; the same for notes and result
-                              together */
+    /* maximum size of the result, and of notes and result together, in bytes */
+    size_t max, max_total;
     unsigned max_depth;
-    bool bad_schema; /* the error is a mismatch with the schema; false: the text is not JSON */
+    /* true: the error is a mismatch with the schema; false: the text is not JSON */
+    bool bad_schema;
     struct br_err *err;
 };
 
@@ -425,8 +426,8 @@ static int decode_find_type(struct reader *reader, struct br_json_token *ret, bo
     return rc;
 }
 
-/* Reads a google.protobuf.Any. Its object contains "@type" and the fields of the inner message.
- * "@type" may be the last member, so the object is first scanned for it. */
+/* Reads a google.protobuf.Any. The JSON object of an Any contains "@type" and the fields of the
+ * inner message. "@type" may be the last member, so the object is first scanned for it. */
 static int decode_read_any(struct reader *reader, const struct path *path, size_t *ret_len)
 {
     const ProtobufCFieldDescriptor *fields = google__protobuf__any__descriptor.fields;

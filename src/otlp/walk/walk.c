@@ -457,7 +457,8 @@ static struct br_walker walk_walker(const struct br_walk_options *options, bool 
                               .exact = exact};
 }
 
-/* Walks the request again, exactly, to find the first index that is outside its table. */
+/* Walks the request again and checks each index, to find the first index that is outside its
+ * table. */
 static void walk_find_index(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
                             const uint8_t *data, size_t len)
 {

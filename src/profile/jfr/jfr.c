@@ -272,8 +272,9 @@ static int jfr_on_cpu_time(struct recording *recording, const uint64_t *values,
     return br_jfr_sample_add(&recording->samples, BR_JFR_CPU_TIME, sample);
 }
 
-/* Adds a sample of CPU time or wall time. An event for a running thread is CPU time. If
- * async-profiler was configured for wall time, it sampled all threads, whether running or not. */
+/* Adds a sample of CPU time or wall time. An event for a running thread is a sample of CPU time.
+ * If async-profiler was configured for wall time, it sampled all threads, whether running or
+ * not. */
 static int jfr_on_time(struct recording *recording, int type, const uint64_t *values,
                        struct br_jfr_sample *sample)
 {

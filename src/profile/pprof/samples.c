@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "profile/pprof/internal.h"
 
-/* Size of a block of records in bytes, including its header. It is an eighth of an arena's
- * largest block. */
+/* Size of a block of records in bytes, including its header. This size is an eighth of an
+ * arena's largest block. */
 #define BLOCK_SIZE 32768u
 
 /* Block of encoded samples. A record consists of the length of a prefix, as a varint; the

@@ -160,7 +160,7 @@ void br_pprof_tables_finish(struct br_pprof_tables *tables)
         br_intern_strip(&tables->strings, &tables->strings_budget);
 }
 
-/* Empties the strings. The cost is in proportion to the size of the previous pprof. */
+/* Empties the strings. Takes time in proportion to the size of the previous pprof. */
 static void pprof_write_tables_begin_strings(struct br_pprof_tables *tables)
 {
     struct br_intern *strings = &tables->strings;

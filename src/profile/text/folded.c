@@ -18,7 +18,8 @@ struct reader {
     int64_t billionths;
 };
 
-/* Returns the next line without its line ending (LF or CRLF); false at the end of the text. */
+/* Reads the next line without its line ending (LF or CRLF). Returns false at the end of the
+ * text. */
 static bool folded_next_line(struct reader *reader, const char **ret, size_t *ret_len)
 {
     if (reader->p == reader->end)

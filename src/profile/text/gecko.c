@@ -28,7 +28,7 @@ enum type { WALL, CPU, BYTES, N_TYPES };
 /* Threads of the file, or of one of its `processes`. */
 struct process {
     struct br_json_part threads;
-    double start_ms; /* start in ms since 1970; the times of samples are relative to it */
+    double start_ms; /* start in ms since 1970; the times of samples are relative to this start */
 };
 
 struct gecko {

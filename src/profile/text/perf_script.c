@@ -406,7 +406,7 @@ static void perf_script_keys(struct perf *perf)
     perf->pid = br_build_string(perf->build, "process.pid", 11);
 }
 
-/* Completes a part if the samples read so far are enough for one. */
+/* Completes a part if the samples read so far are enough for a part. */
 static int perf_script_divide(struct perf *perf, struct br_err *err)
 {
     const struct br_profile_parts *parts = perf->source.parts;

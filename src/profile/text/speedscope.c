@@ -42,7 +42,8 @@ struct profile {
     bool evented;
     enum unit unit;
     double start;
-    /* index + 1 of the next profile that is merged with this profile; 0: this is the last one */
+    /* index + 1 of the next profile that is merged with this profile; 0: this is the last
+     * profile */
     uint32_t next;
     bool first; /* this is the first of the profiles that are merged */
 };
@@ -558,7 +559,8 @@ static int speedscope_read_profiles(struct reader *reader, uint32_t first, bool 
     return rc;
 }
 
-/* Reads a group of merged profiles. Its memory is freed before the next group is read. */
+/* Reads a group of merged profiles. The memory of the group is freed before the next group is
+ * read. */
 static int speedscope_read_group(struct reader *reader, uint32_t first, bool several)
 {
     struct br_arena arena;

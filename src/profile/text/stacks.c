@@ -134,8 +134,8 @@ int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct
 
 static int64_t stacks_period_ns(double rate)
 {
-    /* The period is rounded down to whole ns, as in Pyroscope. It is at least 1 ns and at most
-     * one hour. */
+    /* The period is rounded down to whole ns, as in Pyroscope. The period is at least 1 ns and
+     * at most one hour. */
     double period = NS_PER_S / (rate > 0 ? rate : RATE_DEFAULT);
     if (period >= 3600 * NS_PER_S)
         return (int64_t)(3600 * NS_PER_S);
