@@ -2,8 +2,8 @@
 /*
  * Expands ${...} and $$ in values, as the Collector's confmap does. The innermost reference is
  * expanded first, and its result is expanded again. A value that consists of a single reference
- * gets the type of the result. Depth, count and bytes are limited because a file may refer to
- * itself.
+ * gets the type of the result. The depth, number and size of references are limited, because a file
+ * may refer to itself.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -225,8 +225,8 @@ static void expand_mark_expanded(struct br_yaml *node)
         expand_mark_expanded(node->items[i]);
 }
 
-/* Parses the text of a reference as YAML. Sets `*ret` to NULL if the text is not YAML; the text
- * is then used as plain text. */
+/* Parses the text to which a reference expands as YAML. Sets `*ret` to NULL if the text is not
+ * YAML; the text is then used as plain text. */
 static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
                                 const struct brought *value, struct br_yaml **ret)
 {

@@ -88,7 +88,7 @@ static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br
     return 0;
 }
 
-/* Returns a map of one pair. */
+/* Returns a map with a single pair. */
 static struct br_yaml *config_merge_wrap(struct merge *merge, const struct br_yaml *at,
                                          const char *key, size_t len, struct br_yaml *value)
 {
@@ -248,7 +248,8 @@ static int config_merge_no_sources(struct merge *merge)
                        "no configuration is given: use --config file.yaml");
 }
 
-/* Merges all sources. An error in one source does not hide the errors of the next. */
+/* Merges all sources. Continues after an error, so that errors in later sources are reported,
+ * too. */
 static int merge_all(struct merge *merge)
 {
     const struct br_config_sources *sources = merge->sources;

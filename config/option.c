@@ -231,7 +231,7 @@ static int option_read_enum(struct reader *reader, const struct br_option *optio
     return option_refuse(reader, node, path, wanted);
 }
 
-/* Reads one text of a list. */
+/* Reads one element of a list of texts. */
 static int option_read_item(struct reader *reader, bool secret, const struct br_yaml *node,
                             const char *path, const char **out)
 {
@@ -464,7 +464,8 @@ static int option_read_value(struct reader *reader, const struct br_option *opti
     return 0;
 }
 
-/* Sets a field to its row's default. A STRUCT has no default, but its fields do. */
+/* Sets a field to its row's default. An option of type STRUCT has no default, but its fields
+ * have defaults. */
 static void option_set_default(const struct br_option *option, void *field)
 {
     static const size_t sizes[] = {
@@ -633,8 +634,8 @@ static void option_print_names(const char *const *names, size_t count, char *out
         out[0] = '\0';
 }
 
-/* Returns the section of the table that contains the key. Returns NULL if no section, or more
- * than one, contains it. */
+/* Returns the section of the table that contains the key. Returns NULL if no section contains
+ * the key, or if more than one section contains it. */
 static const struct br_option *option_find_home(const struct br_option *table, const char *key)
 {
     const struct br_option *home = NULL;
@@ -699,7 +700,7 @@ static int option_check_keys(struct reader *reader, const struct br_option *tabl
     return rc;
 }
 
-/* Adds an error for a value that is not a map and should be one. */
+/* Adds an error for a value that must be a map and is not a map. */
 static int option_refuse_text(struct reader *reader, const struct br_yaml *node, const char *path)
 {
     char shown[BR_SHOWN_SIZE], slip[BR_SHOWN_SIZE + 80];

@@ -92,7 +92,7 @@ struct writing {
     bool unfinished;
     /* a file had been deleted or replaced while Braid wrote to it, and was opened again */
     bool reopened;
-    /* this field and the following ones are used by the thread only */
+    /* this field and the following fields are used only by the thread that writes */
     struct br_codec *codec;
     struct br_str text;
     /* copy of the record at `at`, owned by the write; NULL: the record was not copied */
@@ -381,8 +381,8 @@ static bool file_exporter_write_record(struct writing *writing)
     return true;
 }
 
-/* Returns true if the previous record belongs to the same item and failed. The code of that
- * failure is then copied to `record`. */
+/* Returns true if the previous record belongs to the same item and failed. If so, copies the
+ * error code of that failure to `record`. */
 static bool file_exporter_follows_failure(struct record *record, const struct record *first)
 {
     if (record == first || record[-1].item != record->item || !record[-1].rc)
@@ -475,7 +475,8 @@ static struct br_item *file_exporter_piece(const struct br_item *item,
     return NULL;
 }
 
-/* Appends one record per attribute value. Resources without the attribute are not written. */
+/* Appends one record per attribute value. Resources without the group_by attribute are not
+ * written. */
 static int file_exporter_add_groups(struct state *state, struct br_item *item)
 {
     const struct config *config = state->node->config;
@@ -625,7 +626,7 @@ static void file_exporter_on_again(struct br_timer *timer)
     file_exporter_run(state);
 }
 
-/* Makes the records of an item. An item without records is finished at once. */
+/* Makes the records of an item. An item without records is finished immediately. */
 static void file_exporter_take(struct state *state, struct br_item *item)
 {
     struct writing *writing = state->writing;
@@ -699,8 +700,8 @@ static void file_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Finishes the items whose records a thread has written, and returns the other items to their
- * senders. */
+/* Finishes the items whose records a thread has written. All other items fail and return to
+ * their senders. */
 static void file_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;

@@ -25,8 +25,8 @@ struct times_table {
 
 struct pyroscope_times {
     uint8_t secret[16];
-    /* new entries are added to `now`; when it is full, it becomes `before`, and the old `before`
-     * is freed */
+    /* new entries are added to `now`; when `now` is full, it becomes `before`, and the old
+     * `before` is freed */
     struct times_table now, before;
 };
 

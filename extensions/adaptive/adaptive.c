@@ -32,8 +32,8 @@ struct state {
     bool sending; /* true: a broadcast of `sent_step` is in progress */
     unsigned sent_step, step;
     double cpus;
-    /* values at the previous check: CPU time of the process in nanoseconds, and milliseconds of
-     * the monotonic clock */
+    /* values at the previous check of the CPU usage: CPU time of the process in nanoseconds, and
+     * milliseconds of the monotonic clock */
     uint64_t cpu_ns, checked_ms;
     /* if `calm` is true: time since when the CPU usage has been below resume_percentage, in
      * milliseconds of the monotonic clock */

@@ -13,7 +13,7 @@
 #define DIGEST_SIZE 16
 #define ROUNDS 1000
 
-/* Inputs of one hash, and the digest context that it uses. */
+/* Inputs of one hash, and the digest context with which the hash is computed. */
 struct input {
     EVP_MD_CTX *ctx;
     const char *password, *salt;

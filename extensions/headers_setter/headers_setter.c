@@ -96,7 +96,7 @@ static void headers_setter_check_rule(const struct rule *rule, const struct br_y
                         "belongs to from_context or from_attribute");
 }
 
-/* Adds the metadata key of a rule, if the rule reads one, to `keys`. Returns 0 or BR_ENOMEM. */
+/* If the rule reads a metadata key, adds the key to `keys`. Returns 0 or BR_ENOMEM. */
 static int headers_setter_note_key(const struct rule *rule, struct br_arena *arena,
                                    struct br_strings *keys)
 {

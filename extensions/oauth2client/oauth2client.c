@@ -33,7 +33,7 @@
 #define TIMEOUT_DEFAULT_MS 30000u /* time limit of a fetch if `timeout` is 0, in milliseconds */
 #define ANSWER_MAX 65536          /* largest answer of the token server, in bytes */
 #define TOKEN_MAX 32768           /* longest token, in bytes */
-/* longest lifetime of a token, in seconds; longer lifetimes are cut to it */
+/* longest lifetime of a token, in seconds; longer lifetimes are shortened to this value */
 #define LIFETIME_MAX_S 31536000
 /* bytes of the origin (scheme, host and port) of token_url, including the terminator */
 #define ORIGIN_SIZE 320
@@ -397,8 +397,8 @@ static void oauth2client_fetch(struct state *state)
         br_client_send(state->client, &state->exchange);
 }
 
-/* Ends a fetch that takes too long, or renews the token if it was used. A token that was not
- * used is fetched again when a request needs it. */
+/* Ends a fetch that takes too long, or renews the token if a request has used it. A token that
+ * no request has used is fetched again when a request needs it. */
 static void oauth2client_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, timer);

@@ -207,7 +207,7 @@ static bool figures_is_local(const struct query_braid_rows *rows,
 }
 
 /* Lists the rows of the local subtree of `root`, parents first. Each row is listed once, even if
- * spans are each other's parents. */
+ * two spans are the parents of each other. */
 static int figures_list_below(struct query_braid_rows *rows, uint32_t root, uint32_t **ret,
                               size_t *ret_n)
 {

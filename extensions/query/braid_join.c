@@ -33,7 +33,7 @@ struct join_service {
     struct query_braid_types types;
     /* numbers and values of the service's samples, by profile type */
     struct query_braid_figures samples;
-    /* counts by index of the profile type; BRAID_TYPES_MAX entries */
+    /* counts of samples, by index of the profile type; BRAID_TYPES_MAX entries */
     struct join_tally *tallies;
     /* number of child spans of at least CHILD_LONG_NS, and number of those that have samples */
     uint64_t n_children, n_children_with_samples;

@@ -137,7 +137,7 @@ static void trace_put_resource(struct trace_response *response, const struct br_
     br_str_putc(out, '}');
 }
 
-/* Sets the number of the resource of a row. Appends the resource to the response when it occurs
+/* Sets the number of the resource of a row. Appends a resource to the response when it occurs
  * for the first time. */
 static int trace_number(struct trace_response *response, size_t row)
 {
@@ -214,7 +214,7 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
 }
 
 /* Appends the fields of a span that are not in its row. If the bytes of the span cannot be read,
- * these fields are empty. */
+ * the details are empty. */
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;

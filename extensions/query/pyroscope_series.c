@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's methods about series: Series, SelectSeries and SelectHeatmap. Each point of a series,
- * and each slot of a heatmap, has the time at which its step ends. Source: grafana/pyroscope
- * pkg/model/timeseries and pkg/model/heatmap.
+ * Pyroscope's methods that return series: Series, SelectSeries and SelectHeatmap. Each point of a
+ * series, and each slot of a heatmap, has the time at which its step ends. Source:
+ * grafana/pyroscope pkg/model/timeseries and pkg/model/heatmap.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -360,7 +360,8 @@ static struct pyroscope_profile *pyroscope_profile_new(struct pyroscope_sets *se
     return profile;
 }
 
-/* Adds samples to their profile. The store passes sums of samples by series and time. */
+/* Adds samples to the profile that contains them. The store passes sums of samples by series and
+ * time. */
 static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_sets *sets = arg;
@@ -638,7 +639,7 @@ static int pyroscope_heatmap_row(const struct pyroscope_heatmap *heatmap, int64_
     return row;
 }
 
-/* Counts a value in its cell of the heatmap, and returns the exemplar of this cell. On failure
+/* Counts a value in its cell of the heatmap, and returns the exemplar of the cell. On failure
  * returns NULL and sets sets->rc. */
 static struct pyroscope_exemplar *pyroscope_heatmap_count(struct pyroscope_heatmap *heatmap,
                                                           struct pyroscope_set *set, int64_t value,

@@ -27,8 +27,8 @@
 
 /* --- The request ----------------------------------------------------------------------------- */
 
-/* Names of the parameters that contain a query and its time range. The two sides of a difference
- * have different names. */
+/* Names of the parameters that contain a query and its time range. The parameters of the two
+ * sides of a difference have different names. */
 struct render_names {
     const char *query, *from, *until;
 };

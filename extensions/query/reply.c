@@ -183,7 +183,7 @@ static void reply_grpc(struct query_job *job, struct br_request *request)
 }
 
 /* Sends a complete response. The response of a stream is complete if its first call failed or
- * returned all data; this also ends the stream. */
+ * returned all data; sending it also ends the stream. */
 static void reply_whole(struct query_job *job)
 {
     struct br_request *request = job->request;

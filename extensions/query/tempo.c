@@ -60,7 +60,7 @@ bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64
 /* --- Names ----------------------------------------------------------------------------------- */
 
 /* Returns the type of a value. The store keeps values as text. A text that reads as a number or
- * boolean most likely was one, and clients do not quote values of these types. */
+ * boolean most likely was one, and clients do not quote numbers and booleans. */
 static const char *tempo_type_of(const struct query_tempo_names *names, const char *value)
 {
     size_t len = strlen(value);

@@ -94,8 +94,8 @@ struct run {
     /* span id for a new link of the sample; NULL if the sample is linked to the span that it
      * names */
     const uint8_t *link;
-    /* by sample index: true if the sample's labels name another span than its link; NULL: this
-     * is not the case for any sample */
+    /* by sample index: true if the sample's labels name another span than its link; NULL: no
+     * sample's labels name another span */
     bool *relabelled;
     struct join_credit credit;
     struct join_infer infer;
@@ -191,8 +191,8 @@ static uint64_t join_run_waits_ms(const struct run *run)
     return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
 }
 
-/* Defers the timestamps of the sample. Adds its values to the deferred sums of the span that it
- * names. Returns false if the timestamps cannot be deferred. */
+/* Defers the timestamps of the sample. Adds the sample's values to the deferred sums of the span
+ * that the sample names. Returns false if the timestamps cannot be deferred. */
 static bool join_run_defer(struct run *run, const struct join_sample_view *view,
                            enum join_result *result)
 {
@@ -320,7 +320,7 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
 }
 
 /* Returns the trace id that the sample names. If the sample names no trace id, returns the trace
- * id of its span. Returns NULL if both are unknown. */
+ * id of its span. Returns NULL if both trace ids are unknown. */
 static const uint8_t *join_run_trace_of(const struct run *run, const struct join_sample_view *view,
                                         bool found)
 {

@@ -445,8 +445,8 @@ static void redact_messages_keep_value_type(struct redact_walk *walk, const stru
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-/* Returns true if nothing remains of the URL after cleaning. In this case the span name is kept,
- * as in the Collector. */
+/* Returns true if nothing remains of the URL after cleaning. If nothing remains, the span name
+ * is kept, as in the Collector. */
 static bool redact_messages_cleans_all(const struct redact_rules *rules)
 {
     bool star = false;

@@ -35,7 +35,8 @@
 /* largest number of files named in the log per LOG_EVERY_MS; other files are only counted */
 #define NAMED_MAX 20
 #define READ_FILES_NAME ".braid-taken"
-/* READ_FILES_NAME is rewritten when it has more lines than this plus two for each file */
+/* READ_FILES_NAME is rewritten when the number of its lines exceeds READ_FILES_SPARE plus two
+ * for each file */
 #define READ_FILES_SPARE 1000
 #define NS_PER_MS 1000000
 
@@ -58,7 +59,7 @@ struct file {
     struct pprof_mark mark; /* beginning of the file whose samples were already counted */
     uint64_t mark_inode;    /* inode of the file from which `mark` was made */
     struct pprof_mark next; /* value of `mark` after the current read */
-    /* the file is unchanged since this time, in ms of the worker's monotonic clock */
+    /* time since which the file has been unchanged, in ms of the worker's monotonic clock */
     uint64_t since_ms;
     uint64_t scan;                   /* number of the last scan that found the file */
     struct br_reading_task *reading; /* conversion of the file; NULL unless a thread runs it */
@@ -89,7 +90,7 @@ struct scan_part {
     bool reads_directory;
     unsigned room;        /* largest number of files that the part may add to `ready` */
     struct br_list ended; /* files whose result must be recorded */
-    /* The following fields are the results of the part: */
+    /* The following fields are the results of the part of the scan: */
     struct br_list ready; /* files to be read; their state is BUSY */
     bool finished;        /* the end of the directory was reached */
     struct warning warnings[NAMED_MAX];
@@ -856,7 +857,7 @@ static int directory_check(const char *key, const char *path, int mode, struct b
     return 0;
 }
 
-/* Checks that the configured directories exist. Without this check, a misspelt path would look
+/* Checks that the configured directories exist. Without the check, a misspelt path would look
  * like an empty directory. */
 static int directory_check_all(const struct pprof_directory_config *config, struct br_err *err)
 {

@@ -14,7 +14,8 @@
 #include "base/mem.h"
 
 #define NUMBERS 5
-/* Largest length of a line in bytes: NUMBERS numbers, and a name in which every byte is escaped. */
+/* Largest length of a line of the list, in bytes: a line consists of NUMBERS numbers and a name,
+ * in which every byte may be escaped. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
 #define CHUNK (8u << 10) /* number of bytes read at a time */
 

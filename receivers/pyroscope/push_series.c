@@ -24,7 +24,7 @@ static void *push_series_allocate(void *data, size_t size)
 static void push_series_release(void *data, void *memory)
 {
     (void)data;
-    (void)memory; /* nothing to free here: the memory is freed with the arena */
+    (void)memory; /* nothing is freed here: the memory is freed with the arena */
 }
 
 static int push_series_invalid(struct pyroscope_upload *upload, size_t series, const char *why,

@@ -37,8 +37,8 @@ enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
 
 /* --- Fields ---------------------------------------------------------------------------------- */
 
-/* Returns the last field with this number. If the message has no such field, the `wire` of the
- * result is 255. */
+/* Returns the last field with the number `number`. If the message has no such field, the `wire`
+ * of the result is 255. */
 static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
 {
     struct br_field found = {.wire = (enum br_wire)255}, f;
@@ -337,8 +337,8 @@ static bool condition_is_shared(const struct br_conditions *conditions,
            condition_place(conditions, operand) != 0;
 }
 
-/* Returns the result that condition_keep stored for `key` in this item, or 0 if it has stored
- * none. */
+/* Returns the result that condition_keep stored for `key` in this item, or 0 if no result is
+ * stored. */
 static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
 {
     const struct br_map *known = conditions->memo.known;

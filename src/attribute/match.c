@@ -88,8 +88,8 @@ static bool match_known_value(struct br_matcher *matcher, int index, size_t crit
     return *memo == YES;
 }
 
-/* Matches a criterion with the attributes of the current profile. Called for samples without an
- * attribute of the criterion's key. */
+/* Matches a criterion with the attributes of the current profile. Called for samples that have
+ * no attribute with the criterion's key. */
 static bool match_common(struct br_matcher *matcher, int index, size_t criterion)
 {
     uint8_t *memo =

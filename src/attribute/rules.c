@@ -263,7 +263,8 @@ int br_rules_compile(const struct br_rule_config *config, size_t count, struct b
         problem->rule = ret->count;
         int rc =
             attribute_rules_compile(ret, &ret->rules[ret->count], &config[ret->count], problem);
-        ret->count++; /* incremented even after a failure, so that the rule's pattern is released */
+        /* the count is incremented even after a failure, so that the rule's pattern is released */
+        ret->count++;
         if (rc)
             return rc;
     }

@@ -569,8 +569,8 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
-/* Folds the outcome of a piece into the parent. BR_RETRY outweighs BR_REJECT: if one piece can
- * be accepted later, the sender sends the whole request again. */
+/* Combines the outcome of a piece with that of the parent. BR_RETRY outweighs BR_REJECT: if one
+ * piece can be accepted later, the sender sends the whole request again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
 {
     struct br_outcome *into = &parent->outcome;
@@ -604,8 +604,8 @@ static void item_lose_pieces(struct br_item *parent)
     outcome->n_rejected = lost < parent->n_records ? (uint32_t)lost : parent->n_records;
 }
 
-/* Folds the outcome of a completed piece into the parent. Finishes the parent if this was its
- * last piece and the parent was released. */
+/* Combines the outcome of a completed piece with that of the parent. Finishes the parent if this
+ * was its last piece and the parent was released. */
 static void item_complete_piece(struct br_item *parent, const struct br_item *piece)
 {
     item_fold_piece(parent, piece);

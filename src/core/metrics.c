@@ -203,7 +203,7 @@ static void metrics_print_sample(const struct metric *metric, const char *suffix
     metrics_print_value(value, out);
 }
 
-/* Prints the sample of one bucket. Formats the bucket's bound as the format requires:
+/* Prints the sample of one bucket. Formats the bucket's bound as the metrics format requires:
  * OpenMetrics needs a decimal point. */
 static void metrics_print_bucket(const struct metric *metric, enum br_metrics_format format,
                                  double bound, double count, struct br_str *out)

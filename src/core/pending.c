@@ -23,7 +23,7 @@ struct br_copies {
     struct copy each[];
 };
 
-/* An entry of br_pending.copied: `count` pending records that belong to a copy. */
+/* An entry of the list br_pending.copied: `count` pending records that belong to a copy. */
 struct br_copied {
     struct br_copied *next;
     struct copy *copy;

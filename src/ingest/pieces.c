@@ -98,7 +98,7 @@ static bool pieces_cut_exceeds(const struct cut *cut)
            made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
-/* Counts a new piece. `bytes` is the size of its data outside of the request's buffers. */
+/* Counts a new piece. `bytes` is the size of the piece's data outside of the request's buffers. */
 static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
 {
     cut->made_bytes += bytes;

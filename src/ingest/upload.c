@@ -167,8 +167,8 @@ static void upload_put_metadata(struct br_str *text, const char *key, const char
     br_str_add(text, value, strlen(value) + 1);
 }
 
-/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A header of
- * that name is never used instead. */
+/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A header
+ * with the same name is never used instead. */
 static void upload_put_auth(struct br_str *text, const char *key, const struct br_request *request)
 {
     for (const char *name = request->auth; name && *name;) {

@@ -39,8 +39,8 @@ static void gate_refuse_grpc(struct br_request *request, enum br_gate_reason rea
 }
 
 /* Writes the value of WWW-Authenticate (RFC 9110 section 11.6.1). A page that fetches data must
- * not make the browser ask for a password. For such requests, the scheme begins with "X-", so
- * that browsers do not know it. */
+ * not make the browser ask for a password. For requests of such pages, the scheme begins with
+ * "X-", so that browsers do not know the scheme. */
 static void gate_challenge(const struct br_gate *gate, const struct br_authenticator *authenticator,
                            const struct br_request *request, char out[CHALLENGE_SIZE])
 {

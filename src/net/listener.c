@@ -67,8 +67,8 @@ static struct br_net_server *listener_choose(struct br_listener *listener)
     return best;
 }
 
-/* Returns the server at which the search for an idle connection begins: the one whose published
- * time of a last request is the earliest. If no server has published a time, because all
+/* Returns the server at which the search for an idle connection begins: the server that has
+ * published the earliest time of a last request. If no server has published a time, because all
  * connections are still being handed over, the search begins at the server with the most
  * connections. */
 static struct br_net_server *listener_oldest(const struct br_listener *listener)

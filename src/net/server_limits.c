@@ -5,14 +5,14 @@
  * connection is rejected.
  *
  * A worker only examines its own connections. The worker publishes in `oldest_ns` when its first
- * connection had its last request. No idle connection of the worker had its last request before
- * that time.
+ * connection had its last request. No idle connection of the worker had its last request before the
+ * published time.
  *
  * The search begins at the worker with the earliest published time and visits the other workers in
- * turn. The search skips workers that cannot have an idle connection older than the oldest one
- * found so far. The search ends at the worker that owns the oldest idle connection. If that
- * connection was closed meanwhile or has a request, a second round evicts the first idle connection
- * that it finds.
+ * turn. The search skips workers that cannot have an idle connection older than the oldest
+ * connection found so far. The search ends at the worker that owns the oldest idle connection. If
+ * that connection was closed meanwhile or has a request, a second round evicts the first idle
+ * connection that it finds.
  */
 #include <string.h>
 

@@ -34,7 +34,7 @@
 #define PULLS_PER_ITERATION 2
 /* replaces PULLS_PER_ITERATION for a stream with pipelined requests while many streams are busy */
 #define PULLS_WHEN_MANY 1
-/* number of busy streams above which BUSY_PER_MS streams are resumed in each millisecond,
+/* if more than BUSY_MANY streams are busy, BUSY_PER_MS streams are resumed in each millisecond,
  * instead of one in each iteration */
 #define BUSY_MANY 16
 #define BUSY_PER_MS 8
@@ -453,7 +453,7 @@ void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len
 }
 
 /* Returns the maximum size of the next read. Large bodies are stored in fresh memory, where page
- * faults take longer than the copy. Smaller reads let other streams be served between these
+ * faults take longer than the copy. Smaller reads let other streams be served between the page
  * faults. */
 static size_t stream_read_size(const struct br_stream *stream)
 {
@@ -690,8 +690,8 @@ static void stream_flush(struct br_stream *stream)
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);
-    /* a response ends its request, even an incomplete one, and so changes the number of buffered
-     * bytes */
+    /* a response ends its request, even an incomplete request, and so changes the number of
+     * buffered bytes */
     stream_count_held(stream);
     if (!stream_is_done(stream))
         return;

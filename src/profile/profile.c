@@ -9,8 +9,8 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-/* Memory that reading may take: GROWTH bytes per byte of the upload plus SPARE. SPARE is 1 MiB
- * minus an allowance for memory that is not counted. */
+/* Memory limit for reading a profile: GROWTH bytes per byte of the upload plus SPARE. SPARE is 1
+ * MiB minus an allowance for memory that is not counted. */
 #define GROWTH 4
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 

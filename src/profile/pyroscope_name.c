@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "profile/profile.h"
 
-/* Pyroscope's display names of sample types for clients that send none. */
+/* Pyroscope's display names of sample types for clients that send no display names. */
 static const struct br_sample_type defaults[] = {
     {.type = "samples", .display_name = "cpu"},
     {.type = "goroutine", .display_name = "goroutines"},

@@ -338,7 +338,7 @@ static void series_add_all(struct br_series *series, const struct br_pprof_out *
      * process began. */
     if (!result->from_pyroscope && !result->cumulative)
         series_add_text(series, "__delta__", "false");
-    /* Labels with empty values are kept: JFR profiles of Pyroscope clients have a label
+    /* Labels with empty values are kept, because JFR profiles of Pyroscope clients have a label
      * `jfr_event=""`. */
     series->keep_empty = result->from_pyroscope;
     series_read_origin(series, &series->resource, result->resource, BR_RESOURCE_ATTRIBUTES,

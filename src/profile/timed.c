@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-/* Earliest time, in ns, that is treated as a time of day: September 2001. The uptime of a
- * machine is always less. */
+/* Earliest time, in ns, that is treated as a time of day rather than an uptime: September 2001.
+ * The uptime of a machine is always less. */
 #define DAY_CLOCK_NS UINT64_C(1000000000000000000)
 
 #define BLOCK_MIN 512u

@@ -485,7 +485,7 @@ void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *val
 
 /* --- Stages ----------------------------------------------------------------------------------- */
 
-/* Adds `value` to the sum if both have the same type. As in Tempo, the sum keeps the type of the
+/* Adds `value` to `sum` if both have the same type. As in Tempo, the sum keeps the type of the
  * first value, and values of other types are ignored. */
 static void traceql_eval_sum(struct br_traceql_value *sum, const struct br_traceql_value *value)
 {
@@ -556,7 +556,8 @@ static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql
 }
 
 /* Returns the set of spans for which the by() expression has this value, and creates the set if
- * the value is new. The caller first counts the spans of each set and then stores their indices. */
+ * the value is new. The caller first counts the spans of each set and then stores the indices of
+ * the spans. */
 static struct br_traceql_set *traceql_eval_group(struct evaluation *eval, struct br_map *groups,
                                                  const struct br_traceql_value *value)
 {

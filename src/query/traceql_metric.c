@@ -280,7 +280,7 @@ static bool traceql_metric_has_bucket(const struct br_traceql_metrics *metrics,
 }
 
 /* Finds the first line of line->series from the index `bucket` on, which is the index of a
- * quantile or of a bucket. Returns false if the series has no such line. */
+ * quantile or of a bucket. Returns false if the series has no line from this index on. */
 static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uint32_t bucket,
                                    struct br_traceql_line *line)
 {
@@ -338,7 +338,7 @@ static double traceql_metric_quantile(const uint32_t *buckets, uint64_t count, d
     return 0;
 }
 
-/* Calculates the value of a line at a step. Returns false if the line has no value at that step.
+/* Calculates the value of a line at a step. Returns false if the line has no value at the step.
  * Counts, rates, quantiles and buckets have a value at every step. */
 static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
                                  const struct br_traceql_line *line, uint32_t step, double *ret)

@@ -22,7 +22,8 @@
 #define LEVEL 1 /* zstd compression level */
 #define TRACE_SLOTS 1024u
 #define TALLY_SLOTS 2048u
-/* number of the newest resources and scopes of a block with which a new one is compared */
+/* a new resource or scope is compared with this many of the newest resources and scopes of the
+ * block */
 #define HEADS_SAME 16u
 
 /* An attribute key that the partition lists. */
@@ -180,8 +181,8 @@ static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, con
     return !blocks->key_text.failed;
 }
 
-/* Returns the number of the operation of the current service that has this name. Adds the
- * operation if it is new. */
+/* Returns the number of the current service's operation with the name `name`. Adds the operation
+ * if it is new. */
 static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
 {
     if (blocks->name.data &&
@@ -338,7 +339,8 @@ static void blocks_attribute(struct br_blocks *blocks, bool resource, const stru
 }
 
 /* Returns a resource or scope without the fields that do not fit within BR_HEAD_BYTES. Each
- * block contains copies of its resources and scopes, so a long one would be written many times. */
+ * block contains copies of its resources and scopes, so a long resource would be written many
+ * times. */
 static struct br_entry blocks_cut_head(struct br_blocks *blocks, struct br_pack *into,
                                        const uint8_t *data, size_t len)
 {

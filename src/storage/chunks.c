@@ -22,8 +22,8 @@
 #define LEVEL 1          /* zstd compression level */
 #define MEMO_GROWTH 16u  /* maximum number of bytes of `memo` for each byte of an item */
 #define LABELS_LEN 65536 /* maximum number of bytes of all labels of a series */
-/* bytes that are charged to the budget for each line of a location after the first; this number
- * stands for the CPU time of reading a line */
+/* number of bytes that are charged to the budget for each line of a location after the first,
+ * because reading a line takes CPU time */
 #define LINE_BYTES 16u
 #define FILE_LEN 400u /* maximum number of bytes of the path of a mapped file */
 #define NAME_LEN 64u  /* maximum number of bytes of a function name when the budget is used up */
@@ -36,7 +36,7 @@
 enum { UNKNOWN, NO_LABEL, LABEL };
 
 /* Results of reading the item's dictionary, so that each entry is read only once. An array has
- * the same indexes as the table of the dictionary that it belongs to. */
+ * the same indexes as the dictionary table to which it belongs. */
 struct memo {
     struct br_arena arena;
     const struct br_dictionary_view *view;
@@ -170,8 +170,8 @@ static struct br_entry chunks_base_name(struct br_entry path)
     return path.len ? (struct br_entry){path.data + at, path.len - at} : path;
 }
 
-/* Returns the file of a mapping. The file is cut to FILE_LEN, because the name of each address
- * contains it. */
+/* Returns the file of a mapping. The file name is cut to FILE_LEN, because the name of each
+ * address contains it. */
 static struct br_entry chunks_mapped_file(struct br_chunks *chunks, uint64_t index)
 {
     struct memo *memo = &chunks->memo;
@@ -723,7 +723,7 @@ static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *
     return chunks->n_rows < BR_SAMPLES_WAITING ? 0 : br_chunks_flush(chunks, chunks->err);
 }
 
-/* Adds the rows of a sample:
+/* Adds the rows of a sample, depending on its values and times:
  *
  * - as many values as times: one row for each value
  * - times without values: one row with the value 1 for each time

@@ -293,7 +293,7 @@ static int names_add_values(struct names *names, struct br_store_view *view, int
     return rc ? br_store_view_sql_failed(names->query, view, names->err) : 0;
 }
 
-/* Adds the keys of a scope if `key` is NULL. Otherwise adds the values of that key. */
+/* Adds the keys of a scope if `key` is NULL. If `key` is not NULL, adds the values of the key. */
 static int names_add_keys(struct names *names, struct br_store_view *view, const char *key,
                           enum br_key_scope scope)
 {

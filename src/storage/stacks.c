@@ -221,8 +221,8 @@ static void stack_tree_pack_nodes(const struct br_stack_tree *stacks, uint32_t f
     }
 }
 
-/* Writes the functions and nodes added since the last call. The last pack of the previous call
- * is written again if it was not full. */
+/* Writes the functions and nodes added since the last call. If the last pack of the previous
+ * call was not full, it is written again. */
 int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
                        struct br_pack_codec *codec, struct br_err *err)
 {

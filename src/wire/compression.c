@@ -27,7 +27,7 @@
  * not state its size. Telemetry usually decompresses to 12 to 16 times its compressed size. */
 #define RATIO_GUESS 16u
 /* First guess for zstd, like RATIO_GUESS. If a frame's blocks cannot contain that much, the
- * maximum that they can contain is used instead. This maximum is usually close to the decoded
+ * maximum that they can contain is used instead. The maximum is usually close to the decoded
  * size. */
 #define ZSTD_RATIO_GUESS 32u
 /* Largest ratio of decoded to compressed size (RFC 1951): two bits can stand for at most 258
@@ -310,9 +310,9 @@ static int compression_check_frame(const uint8_t *data, size_t len, struct sink 
 }
 
 /* Makes room for the output of a frame of `len` bytes. If the frame states its size, that size
- * is used; a size that the blocks cannot contain is an error. If the frame does not state its
- * size, room is made for the most that the blocks can contain, but at most for ZSTD_RATIO_GUESS
- * times `len`. */
+ * is used; a stated size that the blocks cannot contain is an error. If the frame does not state
+ * its size, room is made for the most that the blocks can contain, but at most for
+ * ZSTD_RATIO_GUESS times `len`. */
 static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t size,
                                      struct sink *sink)
 {
@@ -474,7 +474,7 @@ static int compression_fast_slice(struct br_codec *codec, const struct br_slice 
                                   struct br_buf **out)
 {
     struct isal_zstream *stream = &codec->fast->stream;
-    /* the field next_in is not const, but ISA-L only reads these bytes */
+    /* the field next_in is not const, but ISA-L only reads the input */
     stream->next_in = (uint8_t *)(uintptr_t)slice->data;
     stream->avail_in = (uint32_t)slice->len;
     stream->end_of_stream = last;

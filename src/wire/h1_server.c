@@ -406,8 +406,8 @@ static bool h1_server_idle(const struct br_conn *conn)
     return !h1_server_of(conn)->active && !h1_server_of(conn)->pipelined;
 }
 
-/* Implements awaits_since. The timeout of a head begins with its first byte, so a head must
- * arrive completely within it. The timeout of a body restarts when the body makes progress. */
+/* Implements awaits_since. The timeout of a head begins with its first byte, so the whole head
+ * must arrive within the timeout. The timeout of a body restarts when the body makes progress. */
 static uint64_t h1_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h1_server_of(conn);

@@ -23,8 +23,8 @@ struct slot {
 struct found {
     const struct join_neighbour *span;
     uint64_t number;
-    /* totals of those samples of the span that do not name a span; NULL: the span has no such
-     * samples */
+    /* totals of those samples of the span that do not name a span; NULL: all samples of the span
+     * name a span */
     struct join_totals *share;
 };
 
@@ -201,16 +201,15 @@ struct open {
     bool unknown; /* true if further spans, which have been evicted, may have been open */
 };
 
-/* The two spans of a timestamp. The timestamp was taken in `span`; the exported sample is linked
- * to `linked`. The two differ if a span arrived after the sample was released. NULL: there is no
- * such span. */
+/* The two spans to which a timestamp belongs. The timestamp was taken in `span`; the exported
+ * sample is linked to `linked`. The two spans differ if a span arrived after the sample was
+ * released. NULL: the timestamp has no such span. */
 struct owners {
     const struct join_neighbour *span, *linked;
 };
 
 /* Adds the open spans of one time slot. If spans are sought by thread name, skips spans whose
- * thread id has the same origin as the sample's, because these spans are found by their thread
- * id. */
+ * thread id is comparable with that of the sample: these spans are found by their thread id. */
 static void infer_add_open(struct join_infer *infer, const struct join_threads *threads,
                            unsigned level, uint64_t number, const struct join_identity *where,
                            uint64_t time_ns, struct open *open)
@@ -506,7 +505,7 @@ static bool infer_next_deferred(struct join_infer *infer, const struct join_thre
     return found;
 }
 
-/* Returns true if the key occurs for the first time in this item. Returns false if memory is
+/* Returns true if the key occurs for the first time in the item. Returns false if memory is
  * short. */
 static bool infer_is_first(struct join_infer *infer, const void *key, size_t len)
 {

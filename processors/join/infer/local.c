@@ -16,8 +16,8 @@
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Returns the first slot for a span id. The id is multiplied by a secret, so that clients cannot
- * choose ids that collide. */
+/* Returns the slot of the hash table at which the search for a span id begins. The id is
+ * multiplied by a secret, so that clients cannot choose ids that collide. */
 static unsigned local_slot_of(const struct join_local *local, uint64_t span_id)
 {
     return (unsigned)(span_id * local->multiplier >> (64 - local->slot_bits));
@@ -267,11 +267,10 @@ static bool local_was_below(const struct join_local *local, uint32_t span, uint3
     return join_is_in_time(local->spans[span].seen, release_time);
 }
 
-/* Returns the deepest span at or below `root` that was open at `time_ns` on this thread.
- * `thread` and `thread_name` are hashes; a span or a sample without a thread matches every
- * thread. If several open spans are equally deep, returns their lowest common ancestor. It is
- * computed as the lowest common ancestor of the first and the last of the deepest spans in tree
- * order.
+/* Returns the deepest span at or below `root` that was open at `time_ns` on the thread. `thread`
+ * and `thread_name` are hashes; a span or a sample without a thread matches every thread. If
+ * several open spans are equally deep, returns their lowest common ancestor. The lowest common
+ * ancestor is computed from the first and the last of the deepest spans in tree order.
  *
  * Returns `root` if samples of the service name exactly the spans in which they were taken. Also
  * returns `root` if spans of that time may have been evicted. If `release_time` is not NULL,
@@ -412,8 +411,8 @@ static bool locals_spend_steps(struct join_locals *locals, const struct join_loc
 
 /* Assigns each timestamp to the span at or below `root` that was open at that time. Calls `fn`
  * for each sequence of timestamps of one span. Overwrites `times` with the indices of the spans.
- * If there is a single value for timestamps of several spans, it is assigned to the root.
- * `release_time` has the same meaning as in local_open. */
+ * A single value for timestamps of several spans is assigned to the root. `release_time` has the
+ * same meaning as in local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
                             const struct join_deferred *deferred,
                             const struct join_release_time *release_time, uint64_t *times,
@@ -558,7 +557,8 @@ void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, cons
         struct join_sample sample =
             join_deferred_sample(&cursor.deferred, cursor.deferred.value, cursor.deferred.n_times);
         sample.span_id = span_id;
-        sample.function = 0; /* 0, because these totals have no function counters */
+        /* the function is 0, because the totals of deferred samples have no function counters */
+        sample.function = 0;
         join_totals_add_sample(locals->table, totals, &sample, false);
     }
 }

@@ -37,7 +37,7 @@ struct join_batch {
     size_t next, end;
     bool has_extra; /* true if records may have attributes or a location */
     /* The fields below depend only on the span's trace and part. These fields are computed for
-     * one span and reused for the next, which most likely has the same trace and part. */
+     * one span and reused for the next span, which most likely has the same trace and part. */
     uint64_t trace[2];
     uint32_t part;
     uint32_t size; /* size of the record without its name, in bytes, plus 7 in order to round up */
@@ -199,7 +199,7 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
 /* set in the word of a record that has attributes or a location */
 #define WORD_EXTRA (WORD_LOCATED | UINT16_MAX)
 
-/* Computes the fields that all spans of this trace and part have in common, and prefetches the
+/* Computes the fields that all spans of one trace and part have in common, and prefetches the
  * start of their family's chain. */
 static inline void enter_prepare_run(const struct join_table *table, struct join_batch *batch,
                                      const uint64_t *trace, uint32_t part)
@@ -367,8 +367,8 @@ IN_LINE void enter_write_record(const struct join_table *table, struct record *r
 /* distance in bytes from the record that is being written to the memory that is prefetched */
 #define WARM_BYTES 2048u
 
-/* Prefetches the memory that will be overwritten soon. In a full ring, this memory contains the
- * records to be evicted. */
+/* Prefetches the memory that will be overwritten soon. In a full ring, the memory after the
+ * record contains the records to be evicted next. */
 static inline void enter_prefetch_ring(const struct record *record)
 {
     /* the address may be slightly after the end of the ring, where prefetching is harmless */

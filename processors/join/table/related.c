@@ -90,8 +90,8 @@ static struct join_relative related_relative(const struct join_table *table,
                                   .deferred = related_has_deferred(table, shard, record)};
 }
 
-/* The secret of this hash is constant. A client that chooses colliding names can only affect
- * spans of the services that it names. */
+/* The secret of the hash function is constant. A client that chooses colliding names can only
+ * affect spans of the services that it names. */
 uint64_t join_service_hash(const uint8_t *name, size_t len)
 {
     static const uint8_t secret[16];

@@ -2,7 +2,7 @@
 /* The slots of the join's table map span ids to records. */
 #include "processors/join/table/ring.h"
 
-/* Returns a bit set of the slots that have this tag. */
+/* Returns a bit set of the slots that contain the tag. */
 static inline uint32_t slots_tagged(const struct bucket *bucket, uint16_t tag)
 {
     uint32_t hits = 0;

@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "processors/join/table/ring.h"
 
-/* Returns the start of the chain for this hash. A deferred record is in the same shard as the
+/* Returns the start of the chain for the hash. A deferred record is in the same shard as the
  * span that its sample names. */
 static _Atomic uint64_t *timestamps_newest(struct join_table *table, uint64_t hash)
 {
@@ -186,7 +186,8 @@ void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
 
 /* largest number of links of a chain that are followed to find the thread's newest record */
 #define LAST_STEPS 64u
-#define STEPS_PER_EXPIRED 8u /* following this many links takes as long as expiring one record */
+/* number of links that are followed in the time that it takes to expire one record */
+#define STEPS_PER_EXPIRED 8u
 
 /* Returns true if samples of the record's thread keep arriving. `*ret_last` is the arrival time
  * of the thread's last sample. */

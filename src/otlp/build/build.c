@@ -16,8 +16,8 @@
 #define LIKELY_LEN 16384u
 
 /* Limit in bytes for the memory of a builder. A builder that uses more memory frees its lookup
- * tables before it copies the entries. The tables of such a builder are not kept for the next
- * request. */
+ * tables before it copies the entries. The tables of a builder that used more memory are not
+ * kept for the next request. */
 #define STRIPPED_MIN (1u << 20)
 
 /* Largest number of bytes that all fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies single entries of a source dictionary into the merged dictionary. An entry is decoded, its
- * references are followed, and it is written in one canonical form: non-zero scalars, packed lists,
- * unknown fields last. Equal entries therefore have equal bytes, regardless of the sender's
+ * references are followed, and the entry is written in one canonical form: non-zero scalars, packed
+ * lists, unknown fields last. Equal entries therefore have equal bytes, regardless of the sender's
  * encoder.
  *
  * References between tables have no cycles (stack, location, function or mapping, attribute,
@@ -118,7 +118,7 @@ static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t 
 }
 
 /* Records in entry `used` that entry `merged` of another table refers to it (see br_interned).
- * The user of a name is the function with that name. The user of a function is the location
+ * The user of a name is the function that has the name. The user of a function is the location
  * whose last line is in that function. */
 static void merge_entry_note_user(struct br_merge *merge, enum br_table kind, uint32_t used,
                                   uint32_t merged)

@@ -32,7 +32,7 @@ void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *fi
 }
 
 /* Writes a ValueType, including zeros. If a ValueType occurs twice, protobuf merges the two
- * field by field, and a zero in the second overrides the first. */
+ * occurrences field by field, and a zero in the second overrides the first. */
 static void merge_profiles_put_value_type(struct br_merge *merge, const struct br_field *type,
                                           const uint8_t *end)
 {

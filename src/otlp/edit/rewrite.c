@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both signals are trees whose children are always in field 2 (see split.c). A walk descends the
- * tree and a splice copies the unchanged parts.
+ * The messages of both signals are trees whose children are always in field 2 (see split.c). A walk
+ * descends the tree and a splice copies the unchanged parts.
  */
 #include "otlp/edit/rewrite.h"
 
@@ -299,7 +299,7 @@ static int rewrite_dictionary_part(struct br_splice *splice, struct entries *ent
     struct br_field field;
     const uint8_t *p, *end = part->raw + part->raw_len;
     if (br_field_next(part->raw, end, &field) != end || field.wire != BR_WIRE_LEN)
-        return 0; /* a walk would reject this part, and the view contains no entries of it */
+        return 0; /* a walk would reject this part, and the view contains no entries of the part */
     br_splice_begin(splice, part->raw, part->raw_len);
     int rc = br_splice_enter(splice, &field, end);
     for (p = field.data; p && p < end && !rc;) {

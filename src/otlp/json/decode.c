@@ -118,9 +118,9 @@ static int decode_noted(struct reader *reader, const struct path *path, int rc)
 /* --- Scalars -------------------------------------------------------------------------------- */
 
 /* Returns the bytes of a number, or of a string with its escapes replaced. Returns NULL if the
- * value is neither, or if it is too long to be valid. The bytes are not terminated by a NUL. The
- * byte after these bytes is readable and not part of a number: a quote, a bracket, a comma,
- * white space or NUL. */
+ * value is not a number or string, or if it is too long to be valid. The bytes are not
+ * terminated by a NUL. The byte after the returned bytes is readable and not part of a number: a
+ * quote, a bracket, a comma, white space or NUL. */
 static const char *decode_short_text(const struct br_json_token *value, char plain[SCALAR_MAX + 1],
                                      size_t *ret_len)
 {
@@ -374,8 +374,7 @@ static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_sec
     return end - at == 1 && *at == 's';
 }
 
-/* Writes the note of the field with this index of a google.protobuf.Duration, unless its value
- * is 0. */
+/* Writes the note of the field `index` of a google.protobuf.Duration, unless the value is 0. */
 static int decode_note_part(struct reader *reader, unsigned index, int64_t value,
                             const struct path *path, size_t *len)
 {

@@ -38,7 +38,7 @@ const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON
 }
 
 /* Compares `name` with the lowerCamelCase form of `*p`, a name as in the schema. Returns the
- * number of equal characters at the start, and advances `*p` past these characters. */
+ * number of equal characters at the start, and advances `*p` past the equal characters. */
 static size_t json_names_same_characters(const char **p, const char *name, size_t len)
 {
     size_t i = 0;

@@ -24,7 +24,8 @@ struct recording {
     struct br_jfr_stacks stacks;
     char event_text[EVENT_MAX + 1];
     struct br_str event, text;
-    /* offset in the chunk of the last text with the name of the sampled event; 0: none */
+    /* offset in the chunk of the last text with the name of the sampled event; 0: no such text
+     * was found */
     uint64_t event_at;
     bool has_event, wall;
     /* maps the offset of a pooled string to the attribute index of the thread name + 1 */
@@ -381,7 +382,7 @@ static int64_t jfr_wall_of(const struct recording *recording, int64_t period_ns)
 static int jfr_write(struct recording *recording, struct br_arena *scratch)
 {
     const struct br_profile_source *source = recording->source;
-    /* The start and end that a Pyroscope client sends take precedence over those in the
+    /* The start and end that a Pyroscope client sends take precedence over the times in the
      * recording. */
     bool given = source->start_ns && (source->from_pyroscope || !recording->start_ns);
     uint64_t start = given ? source->start_ns : recording->start_ns;

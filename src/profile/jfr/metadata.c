@@ -172,7 +172,7 @@ struct text {
     const uint8_t *p; /* points to the low byte of the first character */
     uint32_t count;
     uint8_t step; /* distance between characters, in bytes; 0: the string is not ASCII */
-    uint8_t word; /* the string as an enum word, if it is one of the known strings */
+    uint8_t word; /* number of the string in enum word, if the string is one of the known strings */
 };
 
 struct element {

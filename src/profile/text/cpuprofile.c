@@ -107,8 +107,8 @@ static bool cpuprofile_string(struct cpuprofile *cpuprofile, const struct br_jso
     return true;
 }
 
-/* Converts a line or column number: V8 counts from 0, OTLP from 1. Returns 0 if the position is
- * unknown. */
+/* Converts a line or column number from the file: V8 counts from 0, OTLP from 1. Returns 0 if
+ * the position is unknown. */
 static int64_t cpuprofile_position(const struct br_json_token *token)
 {
     double v;

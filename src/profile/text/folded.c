@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads folded text ("groups") and lines of stacks in the same way as Pyroscope's
- * pkg/og/convert/parser.go. That parser stops silently at a line of more than 64 KiB; this
- * reader has no such limit. */
+ * pkg/og/convert/parser.go. Pyroscope's parser stops silently at a line of more than 64 KiB;
+ * this reader has no such limit. */
 #include <string.h>
 
 #include "base/decimal.h"

@@ -39,7 +39,7 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a
+    /* nanoseconds per unit of a weight, of threadCPUDelta (0: the delta is not a time), and of a
      * sample's time */
     double interval_ns, cpu_ns, time_ns;
     uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
@@ -114,7 +114,7 @@ static int gecko_read_time(struct gecko *gecko, struct thread *thread,
 }
 
 /* Reads a sample. A sample without a stack is ignored. The CPU time of the first sample is
- * ignored, because it was spent before the recording. */
+ * ignored, because the thread used it before the recording. */
 static int gecko_read_sample(struct gecko *gecko, struct thread *thread,
                              struct br_gecko_stacks *stacks, const struct br_json_token *row)
 {

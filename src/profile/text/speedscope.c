@@ -5,11 +5,11 @@
  * profiles remain, the type of each depends on its unit, and its name becomes the label
  * `profile_name`.
  *
- * Values differ where Pyroscope counts incorrectly:
- * - seconds with a fraction (py-spy)
- * - nanoseconds (0 in Pyroscope)
- * - time before a frame opens (100 times too small in Pyroscope)
- * - sampling rates other than 100 Hz, which do not affect times
+ * Values differ from those of Pyroscope where Pyroscope counts incorrectly:
+ * - for values in seconds with a fraction, as in files of py-spy
+ * - for values in nanoseconds (Pyroscope stores 0)
+ * - for the time before a frame opens (Pyroscope stores a hundredth of it)
+ * - for sampling rates other than 100 Hz, which must not affect times
  */
 #include <math.h>
 
