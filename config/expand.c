@@ -275,7 +275,8 @@ static bool expand_is_quoted_null(const struct br_yaml *at, const struct brought
     return at->quoted && value->len && parsed && parsed->type == BR_YAML_NULL;
 }
 
-/* Expands a value that consists of a single reference. The result may have any type. */
+/* Expands a value that consists of a single reference. The result of the reference may be of any
+ * YAML type. */
 static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned level,
                         unsigned nested)
 {

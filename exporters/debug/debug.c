@@ -148,7 +148,7 @@ struct config {
  * node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* state of the node, which may be freed if the task was cancelled */
+    struct state *state; /* state of the node; it may already be freed if the task was cancelled */
     struct br_str text;
     struct debug_output *const *outputs;
     size_t n_outputs;

@@ -82,7 +82,7 @@ struct record {
  * struct, possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* state of the node, which may be freed if the task was cancelled */
+    struct state *state; /* state of the node; it may already be freed if the task was cancelled */
     struct record *records;
     uint32_t n_records, cap_records;
     uint32_t at;      /* index of the record to write next */
@@ -104,10 +104,12 @@ struct writing {
 
 struct state {
     struct br_node *node;
-    struct file_writer *writer; /* writer of the single file; NULL with group_by */
-    struct file_groups *groups; /* writers by attribute value; NULL without group_by */
-    struct br_list waiting;     /* queued items, which contain `waiting_bytes` bytes */
-    struct br_list current;     /* items of the current write */
+    /* writer of the file if there is only one file; NULL with group_by */
+    struct file_writer *writer;
+    /* writers of the files, one for each attribute value; NULL without group_by */
+    struct file_groups *groups;
+    struct br_list waiting; /* queued items, which contain `waiting_bytes` bytes */
+    struct br_list current; /* items of the current write */
     size_t waiting_bytes;
     bool busy;
     struct writing *writing;
@@ -519,8 +521,8 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* Finishes an item that was not written. The client is asked to retry, because a full disk may
- * have free space by then. */
+/* Finishes an item that could not be written. The client is asked to retry, because a full disk
+ * may have free space by then. */
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
@@ -626,7 +628,8 @@ static void file_exporter_on_again(struct br_timer *timer)
     file_exporter_run(state);
 }
 
-/* Makes the records of an item. An item without records is finished immediately. */
+/* Makes the records of an item, one for each file to write. An item without records is finished
+ * immediately. */
 static void file_exporter_take(struct state *state, struct br_item *item)
 {
     struct writing *writing = state->writing;

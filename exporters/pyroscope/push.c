@@ -20,7 +20,8 @@ struct pyroscope_push {
     struct pyroscope_push_config config;
     char *path;
     struct br_client *client;
-    struct br_retry *retry;    /* sends each request until the request is finished */
+    /* repeats the attempts to send a request until the request is finished */
+    struct br_retry *retry;
     struct br_consumer sender; /* makes one attempt to send a request; called by `retry` */
     struct br_calls calls;
     struct br_call_headers headers;

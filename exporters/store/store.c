@@ -41,7 +41,7 @@ enum { NORMAL, FULL };
  * possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* state of the node, which may be freed if the task was cancelled */
+    struct state *state; /* state of the node; it may already be freed if the task was cancelled */
     struct br_store *store;
     const struct br_item *items[WRITE_ITEMS];
     size_t n_items;
@@ -188,8 +188,8 @@ static void store_exporter_on_run(struct br_task *task)
     br_store_usage(writing->store, &writing->usage);
 }
 
-/* Finishes an item that was not written. The client is asked to retry, because a full disk may
- * have free space by then. */
+/* Finishes an item that could not be written. The client is asked to retry, because a full disk
+ * may have free space by then. */
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;

@@ -94,7 +94,7 @@ static bool control_is_allowed(const struct control *control, const struct br_re
     const struct control_config *config = control->node->config;
     const char *value = br_request_header(request, "authorization");
     if (!config->token.text)
-        return true; /* the gate of the server has checked the request */
+        return true; /* the server's gate has already checked the request */
     if (!value || !br_text_starts_nocase(value, "Bearer "))
         return false;
     value += 7;

@@ -41,7 +41,8 @@ struct file {
 struct state {
     struct br_authenticator base;
     struct br_node *node;
-    struct file *files; /* array by rule; an entry is unused if its rule has no value_file */
+    /* array with an entry for each rule; an entry is unused if its rule has no value_file */
+    struct file *files;
 };
 
 static const struct br_option rule_options[] = {

@@ -35,7 +35,7 @@
 #define TOKEN_MAX 32768           /* longest token, in bytes */
 /* longest lifetime of a token, in seconds; longer lifetimes are shortened to this value */
 #define LIFETIME_MAX_S 31536000
-/* bytes of the origin (scheme, host and port) of token_url, including the terminator */
+/* size of the origin (scheme, host and port) of token_url in bytes, including the terminator */
 #define ORIGIN_SIZE 320
 
 static const char *const grant_types[] = {"client_credentials", NULL};
@@ -168,7 +168,7 @@ static void oauth2client_forget(struct state *state)
     state->value = NULL;
 }
 
-/* Appends a text that is encoded as application/x-www-form-urlencoded. */
+/* Appends a text, encoded as application/x-www-form-urlencoded. */
 static void oauth2client_put_encoded(struct br_str *out, const char *text)
 {
     static const char plain[] =

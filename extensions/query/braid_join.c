@@ -14,7 +14,7 @@
 #define SERVICES_MAX 1000
 #define SKEWS_MAX                                                                                  \
     100000 /* maximum number of pairs of client and server spans whose clocks are compared */
-/* nanoseconds by which the range is extended on both sides to find the spans of samples */
+/* nanoseconds by which the time range is extended on both sides to find the spans of samples */
 #define SLACK_NS (60 * BRAID_SECOND_NS)
 #define SKEW_LARGE_NS 50000000u
 /* five sampling intervals, in nanoseconds: a span that uses the CPU for this time has samples */

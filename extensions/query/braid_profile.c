@@ -241,7 +241,8 @@ static void profile_put_type(struct query_job *job, char before,
 struct profile_near {
     struct query_job *job;
     uint64_t samples, with_span, of_root;
-    /* greatest common divisor of the CPU times of the samples; 0: no CPU samples */
+    /* greatest common divisor of the CPU times of the samples; 0: there are no samples of CPU
+     * time */
     uint64_t period_ns;
 };
 

@@ -61,8 +61,8 @@ struct spans_request {
     bool has_query;
     struct query_braid_rows *rows;
     /* The next two fields are for a search through all spans. `rows` has room for twice `limit`
-     * rows, the best ones found so far. After `limit` rows were found, only rows whose rank is
-     * at least `floor` are added. */
+     * rows, which are the best rows found so far. After `limit` rows were found, only rows whose
+     * rank is at least `floor` are added. */
     bool has_floor;
     int64_t floor;
     /* arena of the query and of the texts of rows, because the store's texts are freed after

@@ -112,8 +112,8 @@ struct trace_response {
     struct query_braid_rows rows;
     struct br_map *resources; /* map from the bytes of a resource to its number in the response */
     struct br_str resources_out;
-    const uint32_t **resource_of; /* by row: the number of the row's resource */
-    struct br_span_bytes *bytes;  /* by row: the OTLP bytes of the row's span */
+    const uint32_t **resource_of; /* for each row, a pointer to the number of its resource */
+    struct br_span_bytes *bytes;  /* OTLP bytes of the span of each row */
 };
 
 static void *trace_unpack(struct br_arena *arena, const ProtobufCMessageDescriptor *desc,

@@ -360,8 +360,8 @@ static struct pyroscope_profile *pyroscope_profile_new(struct pyroscope_sets *se
     return profile;
 }
 
-/* Adds samples to the profile that contains them. The store passes sums of samples by series and
- * time. */
+/* Adds samples to the profile that contains them. The store passes the sum of the samples of
+ * each series and time. */
 static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_sets *sets = arg;

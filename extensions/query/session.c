@@ -182,7 +182,7 @@ static void session_begin(struct query_sessions *sessions, struct br_request *re
     const char *value = authenticator ? br_request_header(request, authenticator->header) : NULL;
     char id[2 * ID_SIZE + 1], cookie[COOKIE_SIZE];
     uint8_t random[ID_SIZE];
-    if (!value) { /* the request was allowed by the cookie of a session */
+    if (!value) { /* a session cookie has authorized the request, which contains no credentials */
         session_describe(sessions, request, 200, NULL, session_of(sessions, request) != NULL);
         return;
     }

@@ -145,7 +145,8 @@ static bool tempo_scan_may_continue(struct query_tempo_scan *scan)
 struct direct {
     struct query_tempo_scan *scan;
     struct br_arena scratch;
-    /* stands in for the store's query: attribute values are allocated in its arena */
+    /* replaces the store's query as the owner of the arena in which attribute values are
+     * allocated */
     struct br_store_query values;
 };
 

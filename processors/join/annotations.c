@@ -223,8 +223,8 @@ struct marking {
      * left */
     uint64_t n_cut;
     unsigned has;  /* bit set of the keys that the current span already has */
-    bool exact;    /* true if marks are removed from spans without samples */
-    bool dangling; /* true if the current span has a mark but no samples */
+    bool exact;    /* true if marks (pyroscope.profile.id) are removed from spans without samples */
+    bool dangling; /* true if the current span has a mark (pyroscope.profile.id) but no samples */
     int rc;
 };
 

@@ -52,10 +52,10 @@ struct fold {
     uint32_t n_ranges;
     uint32_t count;         /* number of samples */
     uint32_t profile_first; /* index of the first sample of the current profile */
-    /* by sample number: position of the sample's field, relative to fold_range.base */
+    /* position of each sample's field relative to fold_range.base, by sample number */
     uint32_t *at;
-    /* by sample number: number of the next sample of the same chain; numbers ascend in a chain,
-     * and its last sample points to the first */
+    /* number of the next sample in the chain of each sample, by sample number; numbers ascend in
+     * a chain, and its last sample points to the first */
     uint32_t *next;
     /* hash table of chains; an entry is the number of the last sample of a chain, plus 1 */
     uint32_t *last;

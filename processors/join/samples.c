@@ -23,9 +23,9 @@ struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
     struct join_links links;
-    struct join_label *labels; /* by attribute index: meaning of the attribute */
+    struct join_label *labels; /* meaning of each attribute, by attribute index */
     bool any_label;
-    /* leaf functions of the stacks; used only with the option top_functions */
+    /* functions at the leaves of the stacks; used only with the option top_functions */
     struct join_leaves leaves;
 };
 
@@ -44,8 +44,10 @@ struct run_scope {
 
 /* Decisions about which samples lose their links or timestamps. */
 struct run_folding {
-    uint8_t *verdicts; /* by sample index: an enum join_fold; NULL: no sample loses anything */
-    bool timeless;     /* true if at least one sample loses its timestamps */
+    /* verdict (enum join_fold) on each sample, by sample index; NULL: no sample loses its link
+     * or timestamps */
+    uint8_t *verdicts;
+    bool timeless; /* true if at least one sample loses its timestamps */
     struct join_undecided undecided;
     struct {
         uint64_t samples;
@@ -71,10 +73,11 @@ struct run {
     /* element of the memo (results of an earlier pass) for the next sample; NULL with
      * JOIN_PASS_ONLY */
     uint8_t *memo;
-    /* memo of all samples after splitting, owned by the run; NULL if no sample was split */
+    /* results of an earlier pass for all samples after splitting, owned by the run; NULL if no
+     * sample was split */
     uint8_t *memos;
-    /* by sample index: true if the sample is a further piece of the same original sample as the
-     * previous one; NULL: no sample was split */
+    /* for each sample, true if it is a further piece of the same original sample as the previous
+     * sample; NULL: no sample was split */
     bool *continues;
     struct {
         bool any;
@@ -90,11 +93,11 @@ struct run {
     bool no_memory;
     struct run_dictionary dictionary;
     struct run_scope scope;
-    struct join_found found; /* the span of the current sample */
+    struct join_found found; /* copy of the span of the current sample */
     /* span id for a new link of the sample; NULL if the sample is linked to the span that it
      * names */
     const uint8_t *link;
-    /* by sample index: true if the sample's labels name another span than its link; NULL: no
+    /* for each sample, true if the sample's labels name another span than its link; NULL: no
      * sample's labels name another span */
     bool *relabelled;
     struct join_credit credit;
@@ -525,8 +528,8 @@ static struct join_identity join_run_where(const struct run *run,
     return where;
 }
 
-/* Defers the timestamps of a sample that does not name a span. The table assigns them to spans
- * of the sample's thread later. */
+/* Defers the timestamps of a sample that does not name a span. The table later assigns the
+ * timestamps to spans of the sample's thread. */
 static void join_run_defer_inferable(struct run *run, const struct join_sample_view *view,
                                      const struct join_identity *where)
 {
@@ -648,7 +651,7 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
 }
 
 /* Returns true if the samples need not be read: no sample names a span, inference is off, no
- * link policy is configured, and the memo is NULL. */
+ * link policy is configured, and there are no results of an earlier pass (memo). */
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&
@@ -841,7 +844,7 @@ struct splitting {
     /* results of an earlier pass, for the samples before splitting (with JOIN_PASS_ONLY: NULL) */
     const uint8_t *memo;
     uint8_t *memos;  /* results of an earlier pass, for the samples after splitting */
-    bool *continues; /* run.continues for the samples after splitting */
+    bool *continues; /* new value of run.continues, for the samples after splitting */
     uint32_t count, cap, cap_continues;
     uint32_t part; /* index of the current part */
     uint64_t *spans;
@@ -884,8 +887,8 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
-/* Copies the memo of a sample to its `count` pieces. Marks all pieces except the first in
- * `continues`. */
+/* Copies the result of an earlier pass for a sample to the `count` pieces of the sample. Marks
+ * all pieces except the first in `continues`. */
 static bool join_samples_splitting_note(struct splitting *splitting, uint32_t index, uint32_t count)
 {
     size_t need = (size_t)splitting->count + count;

@@ -14,7 +14,8 @@
 #include "wire/protobuf.h"
 
 #define CHUNK 256u
-/* longest attribute value, in bytes, because its length + 1 must fit into a byte */
+/* longest attribute value, in bytes; the limit exists because its length + 1 must fit into a
+ * byte */
 #define TEXT_MAX (JOIN_VALUE_MAX - 1)
 
 /* --- Attributes ------------------------------------------------------------------------- */

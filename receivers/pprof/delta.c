@@ -58,13 +58,13 @@ struct reading {
     struct br_err *err;
     const uint8_t *data, *end;
     size_t max_bytes;
-    /* by field number: how many fields of the profile have the number */
+    /* number of fields of the profile with each field number */
     size_t counts[STRING + 1];
     int64_t time_ns, duration_ns;
     struct text *texts, empty;
-    /* by sample type: true if the values are totals since the program began */
+    /* for each sample type, true if the values are totals since the program began */
     bool cumulative[TYPES_MAX];
-    /* by sample type: true if a decrease means that the program was restarted */
+    /* for each sample type, true if a decrease means that the program was restarted */
     bool restarts_on_decrease[TYPES_MAX];
     size_t n_types;
     uint64_t types;
@@ -556,7 +556,7 @@ static bool delta_was_restarted(const struct reading *reading)
 }
 
 /* Replaces the values of sample `index` by the differences. Returns false if all differences are
- * 0. If several samples have the same stack, the first one gets the difference of their sums.
+ * zero. If several samples have the same stack, the first one gets the difference of their sums.
  * Values that are not totals are unchanged. */
 static bool delta_subtract(const struct reading *reading, const struct sums *before, uint32_t index,
                            struct values *values)

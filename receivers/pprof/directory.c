@@ -61,8 +61,9 @@ struct file {
     struct pprof_mark next; /* value of `mark` after the current read */
     /* time since which the file has been unchanged, in ms of the worker's monotonic clock */
     uint64_t since_ms;
-    uint64_t scan;                   /* number of the last scan that found the file */
-    struct br_reading_task *reading; /* conversion of the file; NULL unless a thread runs it */
+    uint64_t scan; /* number of the last scan that found the file */
+    /* conversion of the file; NULL unless a thread runs the conversion */
+    struct br_reading_task *reading;
     struct br_item *item;
     char name[]; /* NUL-terminated name */
 };
@@ -255,7 +256,7 @@ static void directory_swap_busy(struct pprof_directory *directory, const struct 
     directory->busy[i] = file;
 }
 
-/* Records the result of a file. Runs in the thread that reads the directory. */
+/* Records the result of the delivery of a file. Runs in the thread that reads the directory. */
 static void directory_record_end(struct file *file, uint64_t now_ms)
 {
     directory_swap_busy(file->directory, file, NULL);
@@ -360,8 +361,8 @@ static int directory_load(struct br_reading *reading, struct file *file)
 }
 
 /* Corrects a line that was read up to `counted` while a program was still writing it. If the
- * part that was read ended in a number, replaces the number of the line by the difference.
- * Returns false if the stack itself has become longer. */
+ * part of the line that was read before ended in a number, replaces the number of the line by
+ * the difference. Returns false if the stack itself has become longer. */
 static bool directory_subtract_counted(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
@@ -415,9 +416,9 @@ static void directory_skip_counted(const struct file *file, struct br_reading *r
     source->len -= skip;
 }
 
-/* Sets `file->mark`, the beginning of the file that was already counted. If the same inode was
- * read under any name, its mark is used. For a new inode, the mark of the previous file with
- * this name is used, unless that file still exists under another name. */
+/* Sets `file->mark`, the beginning of the file that was already counted. If a file with the same
+ * inode was read under any name, the mark of that file is used. For a new inode, the mark of the
+ * previous file with this name is used, unless that file still exists under another name. */
 static void directory_choose_mark(struct file *file)
 {
     const struct known *known = directory_known(file->directory, file->identity.inode);

@@ -100,7 +100,7 @@ static size_t scrape_scratch_max(const struct br_reading *reading)
 }
 
 /* Compares a profile with the previous one. pprof_delta_next limits the memory of the kept
- * state, so that memory is not subtracted from the limit of the conversion. */
+ * state, so the memory of that state is not subtracted from the limit of the conversion. */
 static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
                           struct br_arena *arena, const uint8_t **data, size_t *len)
 {

@@ -176,8 +176,8 @@ static int push_series_read(struct pyroscope_upload *upload,
     return rc ? rc : push_series_read_samples(upload, series, at, &source);
 }
 
-/* Returns 0 if any profile of the request was read. If no profile was read, returns BR_EINVAL
- * with the message of the first profile that was left out. */
+/* Returns 0 if at least one profile of the request was read. If no profile was read, returns
+ * BR_EINVAL with the message of the first profile that was left out. */
 static int push_series_check_any(struct pyroscope_upload *upload, size_t count)
 {
     if (count == 0)

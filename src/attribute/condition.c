@@ -365,7 +365,7 @@ static double condition_double(const struct br_any *any)
     return v;
 }
 
-/* Sets of bits: the possible results of comparing two values. */
+/* Bits of a set of results that the comparison of two values may have. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
 static enum order condition_order_of(bool less, bool greater)
@@ -407,7 +407,7 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     return condition_order_bytes(any, other);
 }
 
-/* Compares two values. Keeps the result if the values are long, because many samples may have
+/* Compares two values. Stores the result if the values are long, because many samples may have
  * the same two values. */
 static enum order condition_order_known(struct br_conditions *conditions,
                                         const struct br_condition *node, const struct br_any *any,
@@ -483,8 +483,8 @@ static bool condition_match_now(struct br_conditions *conditions, const struct b
     return rc > 0;
 }
 
-/* Evaluates IsMatch. Keeps the result, because many samples or profiles may have the same value,
- * and formatting a double is slow. */
+/* Evaluates IsMatch. Stores the result, because many samples or profiles may have the same
+ * value, and formatting a double is slow. */
 static bool condition_match_known(struct br_conditions *conditions, struct br_condition *node)
 {
     enum { NO = 1, YES };

@@ -34,8 +34,8 @@ static bool match_text(struct br_matcher *matcher, const struct br_matcher_texts
     return false;
 }
 
-/* Matches the text of a value. For attributes, the text of a double has no exponent; for
- * services, the text may have an exponent. */
+/* Returns true if the text of a value matches. For attributes, the text of a double has no
+ * exponent; for services, the text may have an exponent. */
 static bool match_value_text(struct br_matcher *matcher, const struct br_matcher_texts *texts,
                              const struct br_any *any, bool plain)
 {
@@ -72,7 +72,7 @@ static bool match_value(struct br_matcher *matcher, const struct br_matcher_attr
     return has_text && match_value_text(matcher, &left->pattern, &any, true);
 }
 
-/* Matches a criterion with a value of the dictionary. Keeps the result, so that each value is
+/* Matches a criterion with a value of the dictionary. Stores the result, so that each value is
  * matched only once. */
 static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)

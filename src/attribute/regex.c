@@ -8,8 +8,9 @@
 #include "base/mem.h"
 #include "base/steps.h"
 
-#define MATCH_STEPS_MAX 1000000 /* maximum steps of the search for one pattern in one text */
-/* maximum steps per start offset if the time is limited; they take about 0.2 ms */
+/* maximum number of steps of the search for one pattern in one text */
+#define MATCH_STEPS_MAX 1000000
+/* maximum number of steps per start offset if the time is limited; they take about 0.2 ms */
 #define BOUND_STEPS_MAX 20000
 /* nanoseconds allowed per byte of an item; most patterns take half a nanosecond per byte, and
  * few take more than two */

@@ -25,7 +25,8 @@
 #define RELEASE_ALIGN ((uintptr_t)64 << 10)
 /* buffers of more than this number of bytes are freed gradually */
 #define RELEASE_FROM (1u << 20)
-/* smallest buffer from another thread, in bytes, whose pages are released when it is freed */
+/* smallest size, in bytes, of a buffer from another thread whose pages are released when the
+ * buffer is freed */
 #define FOREIGN_FROM (8u << 10)
 /* a growing buffer with more than this number of bytes is moved with mremap, not copied */
 #define COPIED_MAX (2u << 20)
@@ -95,7 +96,7 @@ static size_t buf_block_size(size_t size)
 }
 
 /* Allocates the memory of a buffer. A large buffer in the C library's heap would be copied when
- * it grows, which takes a millisecond per MiB. Large buffers are therefore mapped. */
+ * it grows, which takes a millisecond per MiB. Large buffers are therefore mapped with mmap. */
 static void *buf_block_new(size_t size)
 {
     size_t all = buf_block_size(size);

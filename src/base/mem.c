@@ -23,8 +23,8 @@
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
 
-/* A thread's figures that have not been added to those of the process yet, and its innermost
- * scope. */
+/* A thread's memory figures that have not been added to those of the process yet, and its
+ * innermost scope. */
 static _Thread_local struct {
     int64_t live;
     int64_t held[BR_HOLDERS];

@@ -339,8 +339,8 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
 }
 
 /* Returns the index of the dictionary that the additions belong to. The indices in additions
- * count through all dictionaries in order, so this is the last dictionary. If the item has only
- * additions, returns the index of the first addition. */
+ * count through all dictionaries in order, so the result is the last dictionary. If the item has
+ * only additions, returns the index of the first addition. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;

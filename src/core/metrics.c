@@ -22,9 +22,10 @@ struct metric {
 
 struct br_metrics {
     struct br_map *map; /* map from "name\0labels" to struct metric */
-    /* shared value of the metrics above BR_METRICS_MAX, which is not in any scrape */
+    /* value that all metrics beyond the first BR_METRICS_MAX share; it is not in any scrape */
     double lost;
-    struct br_histogram lost_figures; /* shared histogram of the histograms above BR_METRICS_MAX */
+    /* histogram that all histograms beyond the first BR_METRICS_MAX metrics share */
+    struct br_histogram lost_figures;
 };
 
 struct br_metrics *br_metrics_new(void)

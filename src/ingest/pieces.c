@@ -29,7 +29,7 @@ struct br_pieces {
     struct br_node *node;
     struct br_consumer output;
     struct br_item *whole; /* the item that was cut, the parent of all pieces */
-    struct br_hold hold;   /* keeps the pieces until they end, and retries them */
+    struct br_hold hold;   /* keeps the pieces until their delivery ends, and retries them */
     bool stopped;
 };
 
@@ -40,8 +40,8 @@ static size_t pieces_record_bytes(enum br_signal signal)
     return signal == BR_TRACES ? BR_PIECE_SPAN_BYTES : BR_PIECE_SAMPLE_BYTES;
 }
 
-/* Returns the weight, in bytes, of data with `n_records` records: `size`, or the minimum weight
- * of the records if that is more. */
+/* Returns the weight, in bytes, of data with `n_records` records. The weight is `size`, or the
+ * minimum weight of the records if that is more. */
 static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_records)
 {
     size_t least = n_records * pieces_record_bytes(signal);

@@ -297,7 +297,7 @@ static void upload_on_read(void *owner, struct br_reading *reading, int rc)
     upload_send(upload, item, &reading->pieces);
 }
 
-/* Starts to read the body, and takes the reference to `body`. */
+/* Starts to read the body, and takes over the caller's reference to `body`. */
 static void upload_read(struct br_upload *upload, struct br_buf *body)
 {
     struct br_ingest *ingest = upload->listener->ingest;

@@ -11,7 +11,7 @@
 #include "base/decimal.h"
 #include "base/str.h"
 
-#define USER_MAX 256 /* maximum bytes of a decoded "user:password" */
+#define USER_MAX 256 /* maximum number of bytes of a decoded "user:password" */
 
 /* --- NO_PROXY --------------------------------------------------------------------------------- */
 

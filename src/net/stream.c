@@ -49,7 +49,8 @@
 #define SMALL_READS 2u  /* number of consecutive small reads that make a stream a slow sender */
 #define SLOW_SENDERS_PER_ITERATION 64
 #define TICK_MS 20
-/* bytes that an active stream must read per tick; otherwise another stream replaces it */
+/* bytes that an active stream must read in each tick of loop->rotation; otherwise another stream
+ * replaces it */
 #define ACTIVE_BYTES_MIN (64u << 10)
 #define ACTIVE_TICKS_MAX 50
 
@@ -258,7 +259,7 @@ static void stream_answer_complaint(struct br_stream *stream, const char *compla
 }
 
 /* Guesses the peer's protocol from its first bytes. Returns true if the stream must end because
- * of that protocol. */
+ * of the peer's protocol. */
 static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     if (!stream->complaints || stream->guess != BR_GUESS_NOTHING)
@@ -332,9 +333,9 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* Returns how many bytes a connection may buffer while the loop is above its mark. If any
- * connection is large, at least one connection exceeds this share, because all connections
- * together exceed the mark. */
+/* Returns how many bytes a connection may buffer while the loop is above its mark
+ * (br_loop_set_mark). If any connection is large, at least one connection exceeds this share,
+ * because all connections together exceed the mark. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;
@@ -545,8 +546,8 @@ static void stream_on_broken(struct br_stream *stream, int error)
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-/* Returns the maximum of unsent output in bytes. The maximum is smaller for servers, because
- * servers have many clients and some of these do not read. */
+/* Returns the maximum number of bytes of unsent output. The maximum is smaller for servers,
+ * because servers have many clients and some of these do not read. */
 static size_t stream_out_max(const struct br_stream *stream)
 {
     return stream->server ? BR_OUT_MAX : BR_WRITE_SIZE;

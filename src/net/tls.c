@@ -10,8 +10,8 @@
 #include "net/tls_internal.h"
 
 /* RECORD bytes of plaintext become a TLS record of at most PIECE bytes with any AEAD cipher, so
- * the record fits one buffer. The overhead is a header (5), a nonce (8), a tag (16) and a type
- * (1). */
+ * the record fits one buffer. The overhead of a record, in bytes, is a header (5), a nonce (8),
+ * a tag (16) and a type (1). */
 #define PIECE 16384u
 #define RECORD (PIECE - 64u)
 #define PLAIN_MAX 16384u

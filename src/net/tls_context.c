@@ -87,8 +87,8 @@ static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, stru
     return 0;
 }
 
-/* Makes an SSL_CTX. Loads the files of the parts in `parts`, and copies the other parts from
- * `old`. */
+/* Makes an SSL_CTX. Loads the files of the parts in the bit set `parts`, and copies the other
+ * parts from `old`. */
 static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old,
                              SSL_CTX **ret, struct br_err *err)
 {

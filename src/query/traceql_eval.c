@@ -536,7 +536,7 @@ static struct br_traceql_value traceql_eval_aggregate(struct evaluation *eval,
                                                        : result;
 }
 
-/* Applies a stage to a set. Returns false if no spans of the set are left. */
+/* Applies a stage of the query to a set of spans. Returns false if no spans of the set are left. */
 static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql_stage *stage,
                                 struct br_traceql_set *set)
 {

@@ -9,7 +9,8 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-/* maximum number of bytes of a series' key, which consists of the series' values of by() */
+/* maximum number of bytes of a series' key, which consists of the values of the attributes in
+ * by() */
 #define KEY_MAX 4096
 #define NS_PER_S 1e9
 /* maximum number of exemplars of a series in one part of the time range, as in Tempo */
@@ -371,7 +372,7 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
     }
 }
 
-/* --- Functions after a metric ----------------------------------------------------------------- */
+/* --- Functions that follow a metric ----------------------------------------------------------- */
 
 /* A line whose value topk() or bottomk() may keep at a step. Among lines with equal values,
  * those whose labels sort first are kept, as in Tempo. */

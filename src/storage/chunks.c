@@ -61,7 +61,8 @@ struct memo {
     struct label_series {
         uint64_t type; /* profile type for which `series` is valid, as a value of `n_types` */
         uint32_t series;
-    } * label_series; /* series by attribute: the series of samples that have only this label */
+        /* for each attribute, the series of samples that have only this attribute as a label */
+    } * label_series;
 };
 
 struct br_chunks {
@@ -92,9 +93,11 @@ struct br_chunks {
     struct br_str encoded, list;
     /* map from a list of several sample labels to the series with these labels */
     struct br_map *lists;
-    /* bytes of labels, names and lines of locations that the item may still expand to */
+    /* number of bytes to which the labels, names and lines of locations of the item may still
+     * expand */
     size_t budget;
-    size_t memory_budget; /* bytes of the budget that may be used for data kept in memory */
+    /* number of bytes of the budget that may be used for data kept in memory */
+    size_t memory_budget;
     /* true: the item lost labels, parts of names, or frames because the budgets were used up */
     bool shortened;
     /* State of the current sample. */

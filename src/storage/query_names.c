@@ -85,18 +85,17 @@ static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 
 enum share { NONE, PART, ALL };
 
-/* State of counting the spans of each service or operation in one partition. */
+/* State while the spans of each service or operation in one partition are counted. */
 struct counting {
     struct names *names;
     struct br_store_view *view;
     const char *service; /* service whose operations are counted; NULL: services are counted */
     uint64_t from_ns, until_ns;
-    /* by block number: whether NONE, PART or ALL of the block's spans are in the range (enum
-     * share) */
+    /* for each block, whether NONE, PART or ALL of its spans are in the range (enum share) */
     uint8_t *shares;
     size_t n_blocks;
-    /* by operation number: number of the operation's spans that are in the range and belong to
-     * blocks marked PART */
+    /* for each operation, number of its spans that are in the range and belong to blocks marked
+     * PART */
     uint64_t *counts;
     size_t n_operations;
 };

@@ -350,7 +350,7 @@ static int samples_query_run(struct samples_query *samples)
     return rc;
 }
 
-/* State of reading a chunk. If `total` is set, `total` is called for the chunk's totals;
+/* State while a chunk is read. If `total` is set, `total` is called for the chunk's totals;
  * otherwise `fn` is called for the selected samples. */
 struct chunk_reader {
     struct samples_query *samples;
@@ -439,7 +439,7 @@ struct flame_query {
     struct flame_query_node **blocks;
     struct br_store_node_set set; /* nodes that have a sum, and the ancestors of these nodes */
     uint32_t cap_blocks, cap_words;
-    /* by function number: index of the function's name in the flame, plus 1; 0: not looked up
+    /* index of each function's name in the flame, plus 1, by function number; 0: not looked up
      * yet */
     uint32_t *names;
     uint32_t cap_names;

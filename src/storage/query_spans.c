@@ -36,7 +36,7 @@ struct spans_query {
     int64_t *ranks;
     uint32_t n_ranks, cap_ranks;
     struct selected {
-        bool *operations; /* by operation number: true if the filter selects the operation */
+        bool *operations; /* for each operation, true if the filter selects the operation; */
         uint32_t count, cap;
     } * selected; /* array by view; NULL: the filter selects all operations */
     uint32_t n_out;

@@ -80,7 +80,8 @@ unsigned br_sql_files_failures(void)
 
 void br_sql_files_setup(void)
 {
-    /* static, because SQLite has one list of VFSs per process and keeps a pointer to this VFS */
+    /* the variable is static, because SQLite has one list of VFSs per process and keeps a
+     * pointer to this VFS */
     static struct sql_vfs ours;
     sqlite3_vfs *real = sqlite3_vfs_find(NULL);
     if (!real)

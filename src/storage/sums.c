@@ -33,7 +33,7 @@ static int sums_no_memory(struct br_err *err)
 static int sums_add_part(struct br_sums *sums, const struct br_sums_part *part,
                          struct br_sample_packer *packer, struct br_err *err)
 {
-    int rc = 0, blob = 4; /* the totals are in this column both for chunks and for sums */
+    int rc = 0, blob = 4; /* column 4 contains the totals both for chunks and for sums */
     sqlite3_stmt *statement = br_sql_statement(sums->sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, part->id);

@@ -119,7 +119,8 @@ static void h1_server_reply(struct br_request *request, const struct br_response
 {
     struct server *srv = br_container_of(request, struct server, request);
     srv->chunked = response->stream && srv->parser.minor > 0;
-    /* The rest of the request body, which was not read, would be parsed as the next request. */
+    /* If the request body was not read completely, the connection cannot be reused: its rest
+     * would be parsed as the next request. */
     bool body_pending = srv->has_body && !srv->complete;
     bool ends_with_connection = response->stream && !srv->chunked;
     if (body_pending || ends_with_connection || response->close)

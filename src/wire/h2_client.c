@@ -166,7 +166,8 @@ static void h2_client_take_status(struct call *call, unsigned status)
 }
 
 /* Stores one trailer. The gRPC status must be in Trailers or Trailers-Only, which end the stream
- * (PROTOCOL-HTTP2.md). A status elsewhere is ignored, because the stream can still fail. */
+ * (PROTOCOL-HTTP2.md). A gRPC status in other headers is ignored, because the stream can still
+ * fail. */
 static void h2_client_take_trailer(struct br_exchange *exchange, const char *name,
                                    const char *value, size_t len)
 {

@@ -52,7 +52,7 @@
 
 /* Numbers of WINDOW_UPDATE frames that cost a client no token: initially, for each HEADERS frame
  * that we send, and for each DATA frame that we send. UPDATES_MAX limits the number of
- * WINDOW_UPDATE frames that cost no token. Envoy counts in the same way. */
+ * WINDOW_UPDATE frames that cost no token. Envoy counts WINDOW_UPDATE frames in the same way. */
 #define UPDATES_FIRST 5
 #define UPDATES_PER_STREAM 2
 #define UPDATES_PER_DATA 10

@@ -208,7 +208,8 @@ bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, 
     return !keep || http1_head_keep_field(parser, line, name, value, (size_t)(end - value));
 }
 
-/* Sets a bit of `seen`. Returns false if the bit was already set. */
+/* Sets a bit of `seen`, which marks a header as present. Returns false if the bit was already
+ * set. */
 static bool http1_head_first(struct br_http1 *parser, unsigned bit)
 {
     bool again = parser->impl->seen & bit;
@@ -273,7 +274,7 @@ static bool http1_head_on_host(struct br_http1 *parser, const char *value)
 }
 
 /* Parses the value of Connection, a list of tokens (RFC 9110 section 7.6.1). Only "close" and
- * "keep-alive" are interpreted. Empty elements are legal (section 5.6.1). */
+ * "keep-alive" are interpreted. Empty elements of the list are legal (RFC 9110 section 5.6.1). */
 static bool http1_head_on_connection(struct br_http1 *parser, const char *value)
 {
     for (const char *s = value; *s;) {

@@ -154,7 +154,7 @@ int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struc
 /* --- The body --------------------------------------------------------------------------------- */
 
 struct body {
-    /* separator of the parts of a form: CRLF, "--" and the boundary */
+    /* separator of the parts of a form, which is CRLF, "--" and the boundary */
     char needle[4 + BR_BOUNDARY_MAX + 1];
     size_t needle_len;
     const uint8_t *p, *end;

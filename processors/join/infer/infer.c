@@ -6,8 +6,9 @@
 #include "base/map.h"
 #include "wire/protobuf.h"
 
-#define KNOWN_MAX 65536u   /* largest number of entries in each map of a struct join_infer */
-#define STEPS_PER_SLOT 16u /* number of steps that reading an empty slot counts as */
+#define KNOWN_MAX 65536u /* largest number of entries in each map of a struct join_infer */
+/* number of steps that are counted for reading a slot, even if the slot is empty */
+#define STEPS_PER_SLOT 16u
 /* largest number of spans that are open at a time on one thread; if there are more, no span is
  * selected */
 #define OPEN_MAX 64u

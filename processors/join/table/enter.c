@@ -53,9 +53,9 @@ struct join_group {
     struct join_prepared spans[JOIN_GROUP_MAX];
 };
 
-/* Marks an older record of the same span dead and returns its totals (0: the record has none).
- * An older record exists if samples arrived before the span (the record is pending), or if the
- * span was received twice. */
+/* Marks an older record of the same span dead and returns the number of its totals; 0: the
+ * record has no totals. An older record exists if samples arrived before the span (the record is
+ * pending), or if the span was received twice. */
 static uint32_t enter_take_over(struct join_table *table, struct shard *shard, struct record *old,
                                 const struct record *record, uint32_t now, struct join_tally *out)
 {
@@ -196,7 +196,7 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
                "the status is behind the kind, as in the word");
 #define WORD_HAS_TRACE (1ull << 49)
 #define WORD_LOCATED (1ull << 51)
-/* set in the word of a record that has attributes or a location */
+/* mask of the word; the masked bits are not 0 if the record has attributes or a location */
 #define WORD_EXTRA (WORD_LOCATED | UINT16_MAX)
 
 /* Computes the fields that all spans of one trace and part have in common, and prefetches the

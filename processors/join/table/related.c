@@ -9,9 +9,9 @@
 /* --- Families --------------------------------------------------------------------------- */
 
 /*
- * A family is the set of spans of one trace and one service. The spans of a family are in all
- * shards. Therefore each record stores the place of the record that was entered before it with the
- * same family hash. For each hash, `families` stores the place of the newest record; one atomic
+ * A family is the set of spans of one trace and one service. The spans of a family are spread over
+ * all shards. Therefore each record stores the place of the record that was entered before it with
+ * the same family hash. For each hash, `families` stores the place of the newest record; one atomic
  * exchange of eight bytes updates it.
  *
  * Chains are not updated when a record is evicted. A walk along a chain ends at the first place

@@ -24,8 +24,8 @@ static bool resolve_attribute_refers(const uint8_t *p, const uint8_t *end, unsig
     return false;
 }
 
-/* Returns true if an element of an ArrayValue (or of a KeyValueList, if `pairs`) uses
- * references. */
+/* Returns true if an element of an ArrayValue (or of a KeyValueList, if `pairs`) uses references
+ * to strings. */
 static bool resolve_list_refers(const uint8_t *p, const uint8_t *end, bool pairs, unsigned depth)
 {
     struct br_field field;

@@ -30,7 +30,7 @@ struct rewrite {
     void *arg;
     struct br_visit visitor;
     uint32_t index[BR_LEVEL_RECORD + 1];
-    struct fresh *fresh; /* where to store the replacement of the current part */
+    struct fresh *fresh; /* element in which the replacement of the current part is stored */
     /* the fields of the current profile that were read so far, except its samples */
     const uint8_t *head;
     size_t head_len;

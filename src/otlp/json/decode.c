@@ -743,7 +743,7 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
      * most 2 * len + 640 KiB. */
     reader.max_total = len / 5 * 8 + SPARE;
     reader.notes.max = len / 10 * 9 + SPARE / 2;
-    /* large enough for most SDKs, whose notes need a quarter of the text's size */
+    /* the buffer is large enough for most SDKs, whose notes need a quarter of the text's size */
     reader.notes.buf = br_buf_new(pool, len / 3);
     if (!reader.notes.buf)
         return br_err_set(err, BR_ENOMEM, "no memory for a message");

@@ -491,7 +491,8 @@ static bool walk_totals(struct br_walker *walker, struct br_item *item, struct b
 static void walk_count_types(const struct br_walker *walker, const struct br_item *item)
 {
     struct br_sample_types *types = walker->options->types;
-    types->count = 0; /* discards the counts of an earlier walk, before the strings were repaired */
+    /* discards the counts of an earlier walk, which was made before the strings were repaired */
+    types->count = 0;
     if (walker->any_merged)
         br_sample_types_add(types, item);
     else

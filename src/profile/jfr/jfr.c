@@ -30,8 +30,8 @@ struct recording {
     bool has_event, wall;
     /* maps the offset of a pooled string to the attribute index of the thread name + 1 */
     struct br_jfr_ids names;
-    /* sampling intervals of CPU time and wall time in the settings of the recording; 0: not
-     * recorded */
+    /* sampling intervals of CPU time and wall time in the settings of the recording; 0: the
+     * recording does not contain the interval */
     int64_t period_ns, wall_ns;
     int64_t cpu_time_ns; /* CPU time in ns that the last jdk.CPUTimeSample represents */
     uint64_t start_ns, end_ns;

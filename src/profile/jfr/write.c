@@ -11,7 +11,7 @@ struct profile {
     struct {
         const char *type, *unit;
     } values[2], period;
-    bool by_period; /* values are numbers of sampling periods */
+    bool by_period; /* true: the values are numbers of sampling periods */
 };
 
 static const struct profile PROFILES[BR_JFR_N_KINDS] = {

@@ -10,7 +10,7 @@
 #include "profile/pprof/internal.h"
 
 /* Smallest and largest number of entries in the cache of labels, and in that of links. Most
- * samples have the labels of earlier samples. */
+ * samples have the same labels as earlier samples. */
 #define MEMO_MIN 16u
 #define MEMO_MAX 1024u
 /* Largest number of labels of a sample for which repeated keys are found by comparing all pairs. */

@@ -278,8 +278,8 @@ static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
     return br_build_string(pprof->build, name, strlen(name));
 }
 
-/* State of reading the comments. The comments are read twice: the first pass counts them, the
- * second pass stores them. */
+/* State while the comments of a pprof are read. The comments are read twice: the first pass
+ * counts them, the second pass stores them. */
 struct comments {
     /* array of all comments; NULL: first pass, which only counts the comments */
     struct br_addition *comments;
@@ -475,7 +475,8 @@ static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *t
             attributes[profile.n_attributes++] = br_build_attribute_bool(
                 pprof->build, pprof_read_key_of(pprof, BR_PROFILE_CUMULATIVE), true);
         br_build_profile(pprof->build, &profile);
-        profile.profile_id = NULL; /* Only the first Profile made from the pprof has the ID. */
+        /* Only the first Profile made from the pprof contains the profile ID. */
+        profile.profile_id = NULL;
         br_pprof_put_samples(pprof, i);
         if (br_build_rc(pprof->build))
             rc = br_pprof_no_memory(pprof);

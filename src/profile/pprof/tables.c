@@ -356,8 +356,8 @@ static int pprof_tables_read_function(struct br_pprof *pprof, const struct br_fi
     return pprof_tables_ids_put(pprof, &pprof->functions, id ? id : v[ID], index, "function");
 }
 
-/* Returns the ID in a field of a function or of a location. The ID has the same field number in
- * functions and locations. */
+/* Returns the ID of the function or location that `field` contains. The ID has the same field
+ * number in functions and locations. */
 static uint64_t pprof_tables_id_of(const struct br_field *field)
 {
     uint64_t id = 0;

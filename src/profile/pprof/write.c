@@ -39,7 +39,7 @@ struct sample {
     uint64_t stack, link;
     int64_t value; /* sum of the sample's values */
     uint32_t n_values, n_times;
-    /* offset in `body` of the values if they are packed and the last field; else 0 */
+    /* offset of the values in `body` if they are packed and in the last field; otherwise 0 */
     uint32_t values_at;
 };
 
