@@ -34,7 +34,7 @@ struct pyroscope_sets {
     char *const *only;
     size_t n_only;
     bool plain; /* true: label names that need quotes in a selector are omitted */
-    /* used if `only` is empty; true: sets have no labels; false: sets have all labels */
+    /* true: sets have no labels; false: sets have all labels; used only if `only` is empty */
     bool grouping;
     uint64_t from_ns, step_ns;
     size_t n_steps;

@@ -32,7 +32,8 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     static const struct {
         const char *name;
         enum tag tag;
-        const char *query; /* name of the tag in a query; NULL: the same as `name` */
+        /* name of the tag in a query; NULL: the tag is called `name` in a query, too */
+        const char *query;
     } known[] = {
         {"name", TAG_NAME, NULL},
         {"span:name", TAG_NAME, NULL},

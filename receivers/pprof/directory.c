@@ -368,7 +368,7 @@ static bool directory_subtract_counted(uint8_t *line, const uint8_t *counted, co
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
     uint64_t before, all;
     if (!space)
-        return true; /* no stack of the line was counted */
+        return true; /* no stack of the line has been counted yet, so the line stays unchanged */
     if (eol > counted && eol[-1] == '\r')
         eol--;
     const char *number = (const char *)space + 1;

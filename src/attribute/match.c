@@ -72,8 +72,8 @@ static bool match_value(struct br_matcher *matcher, const struct br_matcher_attr
     return has_text && match_value_text(matcher, &left->pattern, &any, true);
 }
 
-/* Matches a criterion with a value of the dictionary. Stores the result, so that each value is
- * matched only once. */
+/* Returns true if an attribute value of the dictionary fulfils the criterion. Stores the result,
+ * so that each value is matched only once. */
 static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)
 {
@@ -88,8 +88,8 @@ static bool match_known_value(struct br_matcher *matcher, int index, size_t crit
     return *memo == YES;
 }
 
-/* Matches a criterion with the attributes of the current profile. Called for samples that have
- * no attribute with the criterion's key. */
+/* Returns true if an attribute of the current profile fulfils the criterion. Called for samples
+ * that have no attribute with the criterion's key. */
 static bool match_common(struct br_matcher *matcher, int index, size_t criterion)
 {
     uint8_t *memo =
@@ -106,8 +106,8 @@ static bool match_common(struct br_matcher *matcher, int index, size_t criterion
     return *memo == YES;
 }
 
-/* Matches the attributes of a span or sample. If a sample has no attribute with the key of a
- * criterion, the attributes of its profile are matched. */
+/* Returns true if the attributes of a span or sample match. If a sample has no attribute with
+ * the key of a criterion, the attributes of its profile are matched. */
 static bool match_own(struct br_matcher *matcher, int index)
 {
     const struct br_matcher_attributes *left = &matcher->matches[index]->attributes;

@@ -89,8 +89,8 @@ static bool traceql_eval_compare(enum br_traceql_op op, const struct br_traceql_
     return traceql_eval_holds(op, traceql_eval_order(left, right));
 }
 
-/* Matches a text like br_regex_match. Caches the results of texts up to KNOWN_LEN_MAX bytes,
- * until the cache contains KNOWN_MAX texts. */
+/* Matches a text in the same way as br_regex_match. Caches the results of texts up to
+ * KNOWN_LEN_MAX bytes, until the cache contains KNOWN_MAX texts. */
 static int traceql_eval_match(const struct br_traceql *query, struct br_traceql_pattern *pattern,
                               const struct br_traceql_value *value)
 {

@@ -19,7 +19,7 @@
 #define LIST_MAX                                                                                   \
     1024 /* maximum number of values in a list that is read from events, links or an array */
 
-/* State of reading the attributes of a span: the span's row, and the values that are read. */
+/* State while the attributes of a span are read: the span's row, and the values that are read. */
 struct reading {
     const struct br_traceql *query;
     struct br_traceql_value *values;

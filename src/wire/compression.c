@@ -26,9 +26,9 @@
 /* First guess of the decoded size, as a multiple of the compressed size, for a body that does
  * not state its size. Telemetry usually decompresses to 12 to 16 times its compressed size. */
 #define RATIO_GUESS 16u
-/* First guess for zstd, like RATIO_GUESS. If a frame's blocks cannot contain that much, the
- * maximum that they can contain is used instead. The maximum is usually close to the decoded
- * size. */
+/* First guess for zstd, which is used in the same way as RATIO_GUESS. If a frame's blocks cannot
+ * contain that much, the maximum that they can contain is used instead. The maximum is usually
+ * close to the decoded size. */
 #define ZSTD_RATIO_GUESS 32u
 /* Largest ratio of decoded to compressed size (RFC 1951): two bits can stand for at most 258
  * bytes. */

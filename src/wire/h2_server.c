@@ -506,7 +506,7 @@ static void h2_server_end_of_request(struct stream *stream)
 
 /* --- Frames --------------------------------------------------------------------------------- */
 
-/* Enforces the minimum interval of a client's PINGs (gRPC A8) like grpc-go. */
+/* Enforces the minimum interval of a client's PINGs (gRPC A8) in the same way as grpc-go. */
 static void h2_server_check_ping_policy(struct server *srv)
 {
     bool busy = srv->n_streams > 0 || srv->ping_without_stream;

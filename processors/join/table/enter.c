@@ -219,7 +219,7 @@ static inline void enter_prepare_run(const struct join_table *table, struct join
 }
 
 /* Adds the attributes and the location to the size and the word of the record. In most tables,
- * records have neither. */
+ * records have neither attributes nor a location. */
 static void enter_prepare_extra(const struct join_table *table, const struct join_batch *batch,
                                 struct join_prepared *prepared)
 {

@@ -132,7 +132,7 @@ static const char *scan_run(const char *p, const char *end)
 static int scan_string(struct br_json_scan *scan, struct br_json_token *ret)
 {
     const char *start = scan->at + 1;
-    size_t saved = 0; /* bytes by which the escapes are longer than their characters */
+    size_t saved = 0; /* number of bytes by which the escapes are longer than their characters */
     scan->at = scan_run(start, scan->end);
     while (scan->at < scan->end && *scan->at != '"') {
         uint32_t c;

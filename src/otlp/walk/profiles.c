@@ -478,8 +478,8 @@ void br_walk_memo_release(struct br_walk_memo *memo)
     *memo = (struct br_walk_memo){0};
 }
 
-/* Walks contiguous entries of one dictionary table like walk_table. Skips the leading entries if
- * they equal the table of the previous dictionary. */
+/* Like walk_table, walks contiguous entries of one dictionary table. Skips the leading entries
+ * if they equal the table of the previous dictionary. */
 static const uint8_t *walk_table_memo(struct br_walker *walker, struct br_buf *buf, uint32_t table,
                                       const uint8_t *p, const uint8_t *end)
 {

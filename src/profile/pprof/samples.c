@@ -17,7 +17,7 @@ struct br_pprof_record_block {
     uint8_t data[];
 };
 
-/* State of reading one sample. */
+/* State while one sample is read. */
 struct reading {
     uint32_t number; /* index of the sample in the pprof */
     uint32_t n_stack, n_values, n_labels;

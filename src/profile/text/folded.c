@@ -8,7 +8,7 @@
 #include "profile/text/stacks.h"
 
 struct reader {
-    struct br_profile_source source; /* source of the next part */
+    struct br_profile_source source; /* source (data and settings) of the next part of the text */
     struct br_arena *scratch;
     struct br_stacks stacks;
     struct br_text_type type;

@@ -47,7 +47,7 @@ struct gecko {
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* State of reading the samples of one thread. */
+/* State while the samples of one thread are read. */
 struct thread {
     struct br_gecko_parts parts;
     struct br_json_part samples;

@@ -23,7 +23,7 @@
 #define DEFAULT_RATE 1000.0
 
 struct perf {
-    struct br_profile_source source; /* source of the next part */
+    struct br_profile_source source; /* source (data and settings) of the next part of the text */
     struct br_build *build;
     struct br_arena *scratch;
     struct br_timed timed;

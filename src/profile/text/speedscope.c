@@ -88,7 +88,7 @@ struct reader {
     struct br_text_type type;
     double scale;   /* factor by which the values in the file are multiplied */
     double last_at; /* time of the last event */
-    uint32_t node;  /* node of the frame of the current sample that was read last */
+    uint32_t node;  /* node of the last frame that was read for the current sample */
     uint32_t *open; /* nodes of the open frames; their indices are in open_frames */
     uint32_t *open_frames;
     uint32_t n_open, cap_open, cap_open_frames;
