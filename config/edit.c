@@ -24,11 +24,11 @@ void br_edits_release(struct br_edits *edits)
     *edits = (struct br_edits){0};
 }
 
-/* A change of the text: replaces the bytes from offset `from` to `to` by `with`. `order` keeps
- * changes at the same offset in the order of the edits. */
+/* A change of the text: replaces the bytes from offset `from` to `to` by `with`. Changes at the
+ * same offset are applied in the order of `order`, which is the order of the edits. */
 struct change {
     size_t from, to, order;
-    char *with; /* the new text, owned; NULL: the bytes are removed */
+    char *with; /* the new text, owned by the change; NULL: the bytes are removed */
 };
 
 struct editor {
@@ -44,7 +44,8 @@ struct editor {
 
 /* --- Places ---------------------------------------------------------------------------------- */
 
-/* Returns the length of the line break at `at` as in YAML 1.1, or 0 for other characters. */
+/* Returns the length in bytes of the line break at offset `at` (as in YAML 1.1), or 0 if another
+ * character is there. */
 static size_t edit_break(const struct editor *editor, size_t at)
 {
     const unsigned char *p = (const unsigned char *)editor->text + at;
@@ -182,8 +183,8 @@ static void edit_comment(struct br_str *out, const char *note, size_t indent)
     }
 }
 
-/* Returns the offset after the comments below an entry. Comments with a deeper indentation
- * describe the content of the entry and are removed with it. */
+/* Returns the offset directly after the comments that follow an entry. Comments that are
+ * indented more than the entry describe its content and are removed with the entry. */
 static size_t edit_past_comments(const struct editor *editor, size_t at, size_t indent)
 {
     while (at < editor->len) {
@@ -225,7 +226,8 @@ static size_t edit_run_end(const struct editor *editor, const struct br_yaml *pa
     return index;
 }
 
-/* Returns the offset after a pair or an item. The key of a pair may have no value. */
+/* Returns the offset after a pair of a map or an item of a list. A pair may consist of a key
+ * without a value. */
 static size_t edit_end_of(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
     size_t key = edit_end(editor, edit_head(parent, index)),
@@ -248,7 +250,7 @@ static void edit_cut_flow(struct editor *editor, const struct br_yaml *parent, s
 }
 
 /* Returns true if only blanks precede the offset `start` in its line. If `dash` is set, a dash
- * may precede it, too. */
+ * may also precede `start`. */
 static bool edit_is_first(const struct editor *editor, size_t start, bool dash)
 {
     size_t at = edit_line_start(editor, start);
@@ -258,7 +260,7 @@ static bool edit_is_first(const struct editor *editor, size_t start, bool dash)
     return at == start;
 }
 
-/* Returns the offset of a pair, or of an item's dash. */
+/* Returns the offset of a map's pair, or of the dash of a list's item. */
 static size_t edit_dash(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
     size_t at = edit_start(editor, edit_head(parent, index));
@@ -270,7 +272,7 @@ static size_t edit_dash(const struct editor *editor, const struct br_yaml *paren
     return dash < at && editor->text[dash] == '-' ? dash : at;
 }
 
-/* Removes one entry of a run that ends before the index `run_end`. */
+/* Removes one entry of a run of removed entries, which ends before the index `run_end`. */
 static void edit_cut_block(struct editor *editor, const struct br_yaml *parent, size_t index,
                            size_t run_end)
 {
@@ -300,7 +302,7 @@ static void edit_cut(struct editor *editor, const struct br_yaml *parent, size_t
         edit_cut_block(editor, parent, index, end);
 }
 
-/* Returns the offset after the colon of a key. */
+/* Returns the offset after the colon that follows a key. */
 static size_t edit_past_colon(const struct editor *editor, const struct br_yaml *key)
 {
     size_t at = edit_end(editor, key);
@@ -369,8 +371,8 @@ static void edit_put(struct editor *editor, const struct br_yaml *key, const str
     edit_change(editor, from, to, &with);
 }
 
-/* Collects the changes of the nodes below `node`. Skips the content of an alias, which is edited
- * at its anchor. */
+/* Collects the changes to be made to the nodes below `node`. Skips the content of an alias,
+ * which is edited at its anchor. */
 static void edit_walk(struct editor *editor, const struct br_yaml *node)
 {
     for (size_t i = 0; i < node->count && !node->alias && !editor->no_memory; i++) {
@@ -398,7 +400,8 @@ static int edit_by_place(const void *left, const void *right)
     return change->order < y->order ? -1 : change->order > y->order;
 }
 
-/* Writes the changed text. If changes overlap, all bytes that any of them removes are removed. */
+/* Writes the changed text. If changes overlap, a byte is removed if any of the changes removes
+ * it. */
 static void config_edit_write(const struct editor *editor, struct br_str *out)
 {
     size_t at = 0;

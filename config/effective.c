@@ -15,7 +15,7 @@ static struct br_yaml *effective_scalar(struct br_arena *arena, const char *text
     return node;
 }
 
-/* Returns a scalar, or a NULL node if `text` is NULL. */
+/* Returns a scalar node for `text`, or a null node if `text` is NULL. */
 static struct br_yaml *effective_text(struct br_arena *arena, const char *text)
 {
     return text ? effective_scalar(arena, text, true) : br_yaml_new(arena, BR_YAML_NULL, NULL);
@@ -77,7 +77,7 @@ static struct br_yaml *effective_absent(struct br_arena *arena)
     return map && key && off && br_yaml_append(arena, map, key, off) == 0 ? map : NULL;
 }
 
-/* Returns the node that the config file contains, or a NULL node. */
+/* Returns a copy of `given`, the node from the config file, or a null node if `given` is NULL. */
 static struct br_yaml *effective_as_given(struct br_arena *arena, const struct br_yaml *given)
 {
     struct br_yaml *node = br_yaml_new(arena, BR_YAML_NULL, NULL);
@@ -133,7 +133,8 @@ struct br_yaml *br_options_effective(const struct br_option *table, const void *
 {
     struct br_yaml *map = br_yaml_new(arena, BR_YAML_MAP, NULL);
     for (const struct br_option *option = table; map && option && option->name; option++) {
-        if (option->now) /* the row is an older spelling of a key that is in the table, too */
+        /* the row defines an older spelling of a key that has another row in the table */
+        if (option->now)
             continue;
         const struct br_yaml *given = br_yaml_get(node, option->name);
         if (!given && option->alias)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Expands ${...} and $$ in values like the Collector's confmap. The innermost reference is expanded
- * first, and its result is expanded again. A value that consists of a single reference gets the
- * type of the result. Depth, count and bytes are limited because a file may refer to itself.
+ * Expands ${...} and $$ in values, as the Collector's confmap does. The innermost reference is
+ * expanded first, and its result is expanded again. A value that consists of a single reference
+ * gets the type of the result. The depth, number and size of references are limited, because a file
+ * may refer to itself.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -27,12 +28,13 @@ struct expand {
     char path[192]; /* path of the value being expanded */
 };
 
-/* The text that a reference brings, before it is parsed as YAML. */
+/* The text that a reference expands to, before it is parsed as YAML. */
 struct brought {
     const char *text;
     size_t len;
     const char *file; /* name of the file that contained the text, or NULL */
-    /* the text is an empty default: the result is an empty text, although YAML would read null */
+    /* the reference has an empty default: the result is an empty text, although YAML would read
+     * null */
     bool empty;
 };
 
@@ -223,8 +225,8 @@ static void expand_mark_expanded(struct br_yaml *node)
         expand_mark_expanded(node->items[i]);
 }
 
-/* Parses the text of a reference as YAML. Sets `*ret` to NULL if the text is not YAML; the text
- * is then used as plain text. */
+/* Parses the text to which a reference expands as YAML. Sets `*ret` to NULL if the text is not
+ * YAML; the text is then used as plain text. */
 static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
                                 const struct brought *value, struct br_yaml **ret)
 {
@@ -238,9 +240,9 @@ static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* Makes a node of a text. The text keeps its spelling, including quotes, as in the Collector.
- * Only the line feed at the end of a file is removed. Numbers and booleans are parsed as in
- * YAML. */
+/* Makes a scalar node from a text. The text keeps its spelling, including quotes, as in the
+ * Collector. If the text is the content of a file, only the line breaks at its end are removed.
+ * Numbers and booleans are parsed as in YAML. */
 static int expand_text_node(struct expand *expand, const struct br_yaml *at,
                             const struct brought *value, const struct br_yaml *parsed,
                             struct br_yaml **ret)
@@ -265,15 +267,16 @@ static int expand_text_node(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
-/* Returns true for a value in quotes whose reference brings a text that YAML reads as null:
- * "null" itself or a text that looks like a comment. In quotes, such a value stays a text. */
+/* Returns true for a value in quotes whose reference expands to a text that YAML reads as null:
+ * "null" itself or a text that looks like a comment. In quotes, such a value remains a text. */
 static bool expand_is_quoted_null(const struct br_yaml *at, const struct brought *value,
                                   const struct br_yaml *parsed)
 {
     return at->quoted && value->len && parsed && parsed->type == BR_YAML_NULL;
 }
 
-/* Expands a value that consists of a single reference. The result may have any type. */
+/* Expands a value that consists of a single reference. The result of the reference may be of any
+ * YAML type. */
 static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned level,
                         unsigned nested)
 {
@@ -308,8 +311,8 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
     return expand_node(expand, node, level, nested + 1);
 }
 
-/* Expands a reference inside a longer text. The result is always a text, such as a password with
- * a colon. */
+/* Expands a reference inside a longer text. The result is always a text and is not parsed as
+ * YAML: a password may contain a colon, for example. */
 static int expand_inside(struct expand *expand, const struct br_yaml *at, const char *text,
                          size_t len, unsigned nested, bool keep, struct br_str *out)
 {
@@ -344,7 +347,8 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
                     expand->errs, at, NULL,
                     "\"${\" has no closing \"}\"; write \"$${\" for the literal text");
             if (ref == 0) {
-                /* The result of a reference may contain "${": a secret, for example. */
+                /* A "${" without a closing brace in the result of a reference is kept: a secret
+                 * may contain it, for example. */
                 br_str_add(out, text + i, len - i);
                 return 0;
             }
@@ -357,7 +361,7 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
     return out->failed ? br_errs_no_memory(expand->errs) : 0;
 }
 
-/* Warns about "$TOKEN" in a file, which other programs would expand. */
+/* Warns about "$TOKEN" in a file: Braid does not expand it, but other programs would. */
 static void expand_warn_bare(struct expand *expand, const struct br_yaml *node)
 {
     const char *first = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_", *more = "0123456789";

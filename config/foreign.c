@@ -37,7 +37,7 @@
     "exporter."
 
 static const struct br_foreign rows[] = {
-    /* Receivers of spans or profiles. */
+    /* Receivers of spans or profiles that Braid does not have. */
     LACKS(RECEIVER, "awsxray", NULL, "receives spans from X-Ray's SDKs", SEND_OTLP),
     LACKS(RECEIVER, "datadog", NULL, "receives spans from Datadog's tracers", SEND_OTLP),
     LACKS(RECEIVER, "faro", NULL, "receives spans from Grafana's Faro SDK", SEND_OTLP),
@@ -55,7 +55,7 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "skywalking", NULL, "receives spans from SkyWalking's agents", SEND_OTLP),
     LACKS(RECEIVER, "solace", NULL, "receives spans from Solace's broker", SEND_OTLP),
     LACKS(RECEIVER, "zipkin", NULL, "receives spans from Zipkin's clients", SEND_OTLP),
-    /* Common receivers of metrics and logs. */
+    /* Common receivers of metrics and logs, which Braid does not receive. */
     LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
     LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),
     LACKS(RECEIVER, "fluentforward", "fluent_forward", "receives logs from Fluentd", NO_SPANS),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses durations like Go's time.ParseDuration and endpoints like net.SplitHostPort.
+ * Parses durations in the same way as Go's time.ParseDuration, and endpoints in the same way as
+ * net.SplitHostPort.
  */
 #include <inttypes.h>
 #include <stdio.h>

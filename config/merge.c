@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "config/parts.h"
 
-/* Reads a whole file into the arena. `*ret_why` is the reason of BR_EIO and BR_ETOOBIG. */
+/* Reads a whole file into the arena. After BR_EIO or BR_ETOOBIG, `*ret_why` is the reason. */
 static int config_merge_read_all(int fd, struct br_arena *arena, const char **ret, size_t *ret_len,
                                  const char **ret_why)
 {
@@ -62,9 +62,9 @@ struct merge {
     struct br_yaml *tree;
 };
 
-/* Moves the pairs of `from` into `into`. If both have a key with two maps, the maps are merged.
- * If both have a key with other values, the pair of `from` replaces that of `into`, including
- * its file position. */
+/* Moves the pairs of `from` into `into`. If both maps contain a key and both of its values are
+ * maps, these two maps are merged. If the two values of a key are not both maps, the pair of
+ * `from` replaces that of `into`, including its file position. */
 static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br_yaml *from)
 {
     for (size_t i = 0; i < from->count; i++) {
@@ -88,7 +88,7 @@ static int merge_maps(struct merge *merge, struct br_yaml *into, const struct br
     return 0;
 }
 
-/* Returns a map of one pair. */
+/* Returns a map with a single pair. */
 static struct br_yaml *config_merge_wrap(struct merge *merge, const struct br_yaml *at,
                                          const char *key, size_t len, struct br_yaml *value)
 {
@@ -248,7 +248,8 @@ static int config_merge_no_sources(struct merge *merge)
                        "no configuration is given: use --config file.yaml");
 }
 
-/* Merges all sources. An error in one source does not hide the errors of the next. */
+/* Merges all sources. Continues after an error, so that errors in later sources are reported,
+ * too. */
 static int merge_all(struct merge *merge)
 {
     const struct br_config_sources *sources = merge->sources;

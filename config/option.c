@@ -231,7 +231,7 @@ static int option_read_enum(struct reader *reader, const struct br_option *optio
     return option_refuse(reader, node, path, wanted);
 }
 
-/* Reads one text of a list. */
+/* Reads one element of a list of texts. */
 static int option_read_item(struct reader *reader, bool secret, const struct br_yaml *node,
                             const char *path, const char **out)
 {
@@ -302,7 +302,7 @@ static int option_read_header(struct reader *reader, const struct br_yaml *name,
     return option_read_secret(reader, value, path, &out->values[out->count++]);
 }
 
-/* Reads an element of the list form, {name, value}. */
+/* Reads one header of the list form: a map {name, value}. */
 static int option_read_header_pair(struct reader *reader, const struct br_yaml *node,
                                    const char *path, struct br_headers *out)
 {
@@ -345,7 +345,7 @@ static int option_read_headers(struct reader *reader, const struct br_yaml *node
     return rc;
 }
 
-/* Returns the row of the table with that name or alias, or NULL. */
+/* Returns the row of the table whose name or alias is `key`, or NULL. */
 static const struct br_option *option_find_row(const struct br_option *table, const char *key)
 {
     while (table && table->name && strcmp(table->name, key) != 0 &&
@@ -354,7 +354,7 @@ static const struct br_option *option_find_row(const struct br_option *table, co
     return table && table->name ? table : NULL;
 }
 
-/* Returns a copy of the map without one of its keys, or NULL if memory runs out. */
+/* Returns a copy of the map without the key at the index `key`, or NULL if memory runs out. */
 static struct br_yaml *option_without(struct reader *reader, const struct br_yaml *map, size_t key)
 {
     struct br_yaml *rest = br_yaml_new(reader->arena, BR_YAML_MAP, map);
@@ -464,7 +464,8 @@ static int option_read_value(struct reader *reader, const struct br_option *opti
     return 0;
 }
 
-/* Sets a field to its row's default. A STRUCT has no default, but its fields do. */
+/* Sets a field to its row's default. An option of type STRUCT has no default, but its fields
+ * have defaults. */
 static void option_set_default(const struct br_option *option, void *field)
 {
     static const size_t sizes[] = {
@@ -552,7 +553,7 @@ static int option_check_required(struct reader *reader, const struct br_option *
                        option->name, choices[0] ? ": " : "", choices);
 }
 
-/* Returns the value at a path of keys, such as "a::b", below a map, or NULL. */
+/* Returns the value at a path of keys below a map, such as "a::b", or NULL. */
 static const struct br_yaml *option_at(const struct br_yaml *map, const char *path)
 {
     char key[64];
@@ -633,8 +634,8 @@ static void option_print_names(const char *const *names, size_t count, char *out
         out[0] = '\0';
 }
 
-/* Returns the section of the table that contains the key. Returns NULL if no section, or more
- * than one, contains it. */
+/* Returns the section of the table that contains the key. Returns NULL if no section contains
+ * the key, or if more than one section contains it. */
 static const struct br_option *option_find_home(const struct br_option *table, const char *key)
 {
     const struct br_option *home = NULL;
@@ -680,7 +681,7 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
 }
 
 /* Returns true if an unknown key is a key of the Collector without a value or with an empty
- * list. In the Collector this is equivalent to the absence of the key. */
+ * list. In the Collector, such a key has the same effect as a missing key. */
 static bool option_says_nothing(const struct br_yaml *key, const struct br_yaml *value,
                                 const char *path)
 {
@@ -699,7 +700,7 @@ static int option_check_keys(struct reader *reader, const struct br_option *tabl
     return rc;
 }
 
-/* Adds an error for a value that is not a map and should be one. */
+/* Adds an error for a value that must be a map and is not a map. */
 static int option_refuse_text(struct reader *reader, const struct br_yaml *node, const char *path)
 {
     char shown[BR_SHOWN_SIZE], slip[BR_SHOWN_SIZE + 80];

@@ -44,7 +44,7 @@ static struct br_yaml **yaml_tree_grown(struct br_arena *arena, struct br_yaml *
 int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
                    struct br_yaml *value)
 {
-    /* The capacity of the array is 4, 8, 16, ... and follows from the count. */
+    /* The array's capacity is 4, 8, 16, ..., and is computed from the count. */
     size_t n = node->count;
     if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
         struct br_yaml **items = yaml_tree_grown(arena, node->items, n);

@@ -28,10 +28,10 @@ struct builder {
     struct br_errs *errs;
     const char *text, *file;
     size_t len, n_nodes, n_documents, depth;
-    /* list of anchors, newest first, so that the last of several with the same name is found */
+    /* list of anchors, newest first, so that a search finds the last anchor with a name */
     struct anchor *anchors;
     struct br_yaml *root;
-    bool plain; /* merge keys ("<<") are kept */
+    bool plain; /* true: merge keys ("<<") are not merged but kept */
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 
@@ -81,7 +81,7 @@ static const char *yaml_line_of(const struct builder *builder, size_t line, size
     return p;
 }
 
-/* Returns a description of the mistake if it is visible in the line alone, otherwise "".
+/* Returns a description of the mistake in the line, or "" if the line alone shows no mistake.
  * `*ret_at` is the offset of the mistake. */
 static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
 {
@@ -121,7 +121,7 @@ static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
     return end > start && end < len && line[end] == ' ' && !memchr(line, ':', len);
 }
 
-/* Reports a mistake in the line of an error or in an earlier one. The parser may report a
+/* Reports a mistake in the line of an error or in an earlier line. The parser may report a
  * correct line because of a mistake in an earlier line. */
 static bool yaml_explain_slip(struct builder *builder)
 {
@@ -141,7 +141,8 @@ static bool yaml_explain_slip(struct builder *builder)
     return false;
 }
 
-/* Returns the first typographic quote of a text, or NULL. `*ret_len` is its length. */
+/* Returns the first typographic quote of a text, or NULL. `*ret_len` is the length of the quote
+ * in bytes. */
 static const char *yaml_find_quote(const char *text, size_t len, size_t *ret_len)
 {
     static const char *const quotes[] = {"\xe2\x80\x9c", "\xe2\x80\x9d", "\xe2\x80\x9e",
@@ -222,7 +223,7 @@ static bool yaml_explain_quote(struct builder *builder, size_t line)
     return true;
 }
 
-/* Reports a text that starts with a character which has a meaning in YAML. */
+/* Reports a text that starts with a character which has a special meaning in YAML. */
 static bool yaml_explain_indicator(struct builder *builder, const char *problem,
                                    const char *context)
 {
@@ -243,7 +244,7 @@ static bool yaml_explain_indicator(struct builder *builder, const char *problem,
     return true;
 }
 
-/* Reports a second colon: in "key: a: b" it is a part of the text. */
+/* Reports a second colon in a line: in "key: a: b", the second colon is a part of the text. */
 static bool yaml_explain_colon(struct builder *builder)
 {
     const yaml_mark_t *mark = &builder->parser.problem_mark;
@@ -350,8 +351,8 @@ static int yaml_remember(struct builder *builder, const yaml_char_t *name, struc
     return 0;
 }
 
-/* Adds a node to the innermost map or list that is not complete. The content of the node may
- * follow. */
+/* Adds a node to the innermost map or list that is not complete. The node may still be empty:
+ * its content may be added later. */
 static int yaml_attach(struct builder *builder, struct br_yaml *node)
 {
     if (builder->depth == 0) {
@@ -431,7 +432,7 @@ static int yaml_merge_one(struct builder *builder, struct br_yaml *into, const s
 }
 
 /* Merges the maps of a merge key into a map. The keys of the map have precedence over merged
- * keys, and an earlier merged map over a later one. */
+ * keys, and earlier merged maps have precedence over later ones. */
 static int yaml_apply_merge_key(struct builder *builder, struct br_yaml *map)
 {
     size_t at = br_yaml_index(map, "<<");
@@ -467,7 +468,7 @@ static int yaml_bad_tag(struct builder *builder, const yaml_event_t *event, cons
                        br_text_show((const char *)tag, shown));
 }
 
-/* Determines whether a scalar is a text even if it looks like a number or boolean. */
+/* Determines whether a scalar is a text although it looks like a number or boolean. */
 static int yaml_scalar_quoted(struct builder *builder, const yaml_event_t *event, bool *ret)
 {
     const yaml_char_t *tag = event->data.scalar.tag;

@@ -71,7 +71,8 @@ static void debug_output_close(struct br_host *host, struct debug_output *output
 }
 
 /* Opens the output "stdout", "stderr" or a file, or shares it if another worker has opened it.
- * Text is appended to a file. Returns 0, or BR_EIO or BR_ENOMEM with a message. */
+ * If the output is a file, text is appended to it. Returns 0, or BR_EIO or BR_ENOMEM with a
+ * message. */
 static int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
                              struct br_err *err)
 {
@@ -90,8 +91,8 @@ static int debug_output_open(struct br_host *host, const char *path, struct debu
     return 0;
 }
 
-/* Waits up to STUCK_MS for the reader of an output. After a timeout, later writes do not wait
- * until the output has room again. */
+/* Waits up to STUCK_MS for the reader of an output. After a timeout, and until the output has
+ * room again, later writes do not wait. */
 static int debug_output_wait_writable(struct debug_output *output)
 {
     struct pollfd p = {.fd = output->fd, .events = POLLOUT};
@@ -102,8 +103,8 @@ static int debug_output_wait_writable(struct debug_output *output)
     return output->stuck ? EAGAIN : 0;
 }
 
-/* Writes a text. An output that may block receives pieces of PIPE_BUF bytes: a writable pipe
- * accepts a piece of this size without blocking. */
+/* Writes a text. An output that may block receives pieces of PIPE_BUF bytes, because a writable
+ * pipe accepts PIPE_BUF bytes without blocking. */
 static int debug_output_put(struct debug_output *output, const char *text, size_t len)
 {
     while (len) {
@@ -143,10 +144,11 @@ struct config {
     struct br_exporter_config common;
 };
 
-/* Text that a thread writes. The task's `done` frees it, possibly after the node is destroyed. */
+/* Text that a thread writes. The task's `done` callback frees the struct, possibly after the
+ * node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* state of the node, which may be freed if the task was cancelled */
+    struct state *state; /* state of the node; it may already be freed if the task was cancelled */
     struct br_str text;
     struct debug_output *const *outputs;
     size_t n_outputs;
@@ -251,8 +253,8 @@ static int debug_start(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-/* Returns true if a request is to be printed: the first sampling_initial requests of each second
- * are, and after these, one in sampling_thereafter. */
+/* Returns true if a request is to be printed. These are the first sampling_initial requests of
+ * each second, and then one of every sampling_thereafter requests. */
 static bool debug_sampled(struct br_node *node, enum br_signal signal)
 {
     struct state *state = node->state;
@@ -268,7 +270,7 @@ static bool debug_sampled(struct br_node *node, enum br_signal signal)
 }
 
 /* Counts the nested messages that are `depth` levels below the message at `p`. On each level,
- * they are field 2 of the message that contains them. */
+ * the counted messages are field 2 of the message that contains them. */
 static uint32_t debug_count(const uint8_t *p, const uint8_t *end, unsigned depth)
 {
     struct br_field field;
@@ -330,8 +332,8 @@ static void debug_on_run(struct br_task *task)
 
 static void debug_write(struct state *state);
 
-/* Logs that an output failed. Only the text for this output is lost; other exporters deliver the
- * data. */
+/* Logs that an output failed. Only the text for the failed output is lost; other exporters
+ * deliver the data. */
 static void debug_log_failure(struct state *state, size_t output, const char *why)
 {
     const struct config *config = state->node->config;

@@ -61,10 +61,11 @@ enum format { JSON, PROTO };
 enum { NONE, ZSTD };
 
 /* The part of an item that is written to one file. Without group_by this is the whole item; with
- * group_by, the records that have one attribute value. */
+ * group_by, it is the spans or samples that share one attribute value. */
 struct record {
     struct br_item *item;
-    struct br_rope payload; /* the data as protobuf; the thread only reads its bytes */
+    /* the data as protobuf; the writing thread reads the bytes but does not change the rope */
+    struct br_rope payload;
     /* value of the group_by attribute, in the item's memory; NULL without group_by */
     const uint8_t *value;
     size_t value_len;
@@ -77,21 +78,21 @@ struct record {
     bool nameless; /* `value` is not a valid file name */
 };
 
-/* One write of several records in a thread. The task's `done` frees it, possibly after the node
- * is destroyed. */
+/* A write of several records, which runs in a thread. The task's `done` callback frees the
+ * struct, possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* state of the node, which may be freed if the task was cancelled */
+    struct state *state; /* state of the node; it may already be freed if the task was cancelled */
     struct record *records;
     uint32_t n_records, cap_records;
     uint32_t at;      /* index of the record to write next */
     uint64_t unix_ns; /* Unix time at which the write started */
-    bool runs;        /* the task was started, and its `done` was not called yet */
+    bool runs;        /* the task was started, and its `done` callback has not been called yet */
     /* a FIFO has accepted only a part of the record at `at`; the write continues later */
     bool unfinished;
     /* a file had been deleted or replaced while Braid wrote to it, and was opened again */
     bool reopened;
-    /* this field and the following ones are used by the thread only */
+    /* this field and the following fields are used only by the thread that writes */
     struct br_codec *codec;
     struct br_str text;
     /* copy of the record at `at`, owned by the write; NULL: the record was not copied */
@@ -103,10 +104,12 @@ struct writing {
 
 struct state {
     struct br_node *node;
-    struct file_writer *writer; /* writer of the single file; NULL with group_by */
-    struct file_groups *groups; /* writers by attribute value; NULL without group_by */
-    struct br_list waiting;     /* queued items, which contain `waiting_bytes` bytes */
-    struct br_list current;     /* items of the current write */
+    /* writer of the file if there is only one file; NULL with group_by */
+    struct file_writer *writer;
+    /* writers of the files, one for each attribute value; NULL without group_by */
+    struct file_groups *groups;
+    struct br_list waiting; /* queued items, which contain `waiting_bytes` bytes */
+    struct br_list current; /* items of the current write */
     size_t waiting_bytes;
     bool busy;
     struct writing *writing;
@@ -173,7 +176,7 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-/* Parses an octal mode up to 0777. Returns -1 if it is invalid. */
+/* Parses an octal mode up to 0777. Returns -1 if the mode is invalid. */
 static int file_exporter_parse_mode(const char *text)
 {
     char *end;
@@ -184,7 +187,7 @@ static int file_exporter_parse_mode(const char *text)
 }
 
 /* Checks the same conditions as the Collector's Config.Validate. Rotation together with group_by
- * is only a warning, because the Collector ignores rotation then. */
+ * only causes a warning, because the Collector ignores rotation then. */
 static void file_exporter_check_groups(const struct config *settings, const struct br_yaml *node,
                                        const char *path, struct br_errs *errs)
 {
@@ -380,8 +383,8 @@ static bool file_exporter_write_record(struct writing *writing)
     return true;
 }
 
-/* Returns true if the previous record belongs to the same item and failed. The code of that
- * failure is then copied to `record`. */
+/* Returns true if the previous record belongs to the same item and failed. If so, copies the
+ * error code of that failure to `record`. */
 static bool file_exporter_follows_failure(struct record *record, const struct record *first)
 {
     if (record == first || record[-1].item != record->item || !record[-1].rc)
@@ -457,7 +460,7 @@ static bool file_exporter_value_of(const struct br_part *part, const char *name,
     return false;
 }
 
-/* Makes an item that contains the parts grouped[0] to grouped[count - 1], and the dictionary. */
+/* Makes an item that contains the first `count` parts of `grouped`, and the dictionary. */
 static struct br_item *file_exporter_piece(const struct br_item *item,
                                            const struct grouped *grouped, size_t count)
 {
@@ -474,7 +477,8 @@ static struct br_item *file_exporter_piece(const struct br_item *item,
     return NULL;
 }
 
-/* Appends one record per attribute value. Resources without the attribute are not written. */
+/* Appends one record per attribute value. Resources without the group_by attribute are not
+ * written. */
 static int file_exporter_add_groups(struct state *state, struct br_item *item)
 {
     const struct config *config = state->node->config;
@@ -517,8 +521,8 @@ static void file_exporter_drop_records(struct writing *writing, uint32_t first)
 
 /* --- Results --------------------------------------------------------------------------------- */
 
-/* Finishes an item that was not written. The client is asked to retry, because a full disk may
- * have free space by then. */
+/* Finishes an item that could not be written. The client is asked to retry, because a full disk
+ * may have free space by then. */
 static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
 {
     const struct config *config = state->node->config;
@@ -534,7 +538,7 @@ static void file_exporter_fail(struct state *state, struct br_item *item, int rc
     br_item_finish(item, &outcome);
 }
 
-/* Finishes the item to which records[0] to records[count - 1] belong. */
+/* Finishes the item to which the first `count` records belong. */
 static void file_exporter_finish_item(struct state *state, const struct record *records,
                                       uint32_t count)
 {
@@ -624,7 +628,8 @@ static void file_exporter_on_again(struct br_timer *timer)
     file_exporter_run(state);
 }
 
-/* Makes the records of an item. An item without records is finished at once. */
+/* Makes the records of an item, one for each file to write. An item without records is finished
+ * immediately. */
 static void file_exporter_take(struct state *state, struct br_item *item)
 {
     struct writing *writing = state->writing;
@@ -698,8 +703,8 @@ static void file_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Finishes the items whose records a thread has written, and returns the other items to their
- * senders. */
+/* Finishes the items whose records a thread has written. All other items fail and return to
+ * their senders. */
 static void file_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;

@@ -177,7 +177,7 @@ int file_groups_writer(struct file_groups *groups, const void *value, size_t len
     }
     struct group *old = file_groups_take_oldest(groups);
     (void)pthread_mutex_unlock(&groups->lock);
-    file_groups_free_group(old); /* closes the file of the group */
+    file_groups_free_group(old); /* also closes the file of the group */
     br_str_release(&path);
     return group ? 0 : BR_ENOMEM;
 }

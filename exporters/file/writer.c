@@ -38,7 +38,7 @@ struct file_writer {
     bool regular; /* the file is a regular one, which can be truncated and renamed */
     bool torn;    /* an incomplete record after `torn_at` could not be truncated yet */
     off_t torn_at;
-    /* the record of which a FIFO has accepted only the beginning; NULL: there is no such record */
+    /* the record of which a FIFO has accepted only the beginning; NULL: no record is unfinished */
     const struct file_record *unfinished;
     bool idle; /* the reader of the FIFO has not read for READER_MS */
 };
@@ -225,7 +225,7 @@ static size_t file_writer_length(const struct file_record *record)
     return record->len[0] + record->len[1] + record->len[2];
 }
 
-/* Points `ret` at the unwritten pieces of a record, and returns their number. */
+/* Points `ret` at the unwritten pieces of a record, and returns the number of pieces. */
 static int file_writer_unwritten(const struct file_record *record, struct iovec ret[3])
 {
     size_t skip = record->written;
@@ -240,8 +240,8 @@ static int file_writer_unwritten(const struct file_record *record, struct iovec 
     return n;
 }
 
-/* Waits up to READER_MS for the reader of a FIFO. After a timeout, later writes do not wait
- * until the FIFO has room again. */
+/* Waits up to READER_MS for the reader of a FIFO. After a timeout, and until the FIFO has room
+ * again, later writes do not wait. */
 static bool file_writer_has_room(struct file_writer *writer)
 {
     struct pollfd room = {.fd = writer->fd, .events = POLLOUT};
@@ -249,8 +249,8 @@ static bool file_writer_has_room(struct file_writer *writer)
     return !writer->idle;
 }
 
-/* Writes the unwritten bytes of a record. Returns 0 or an errno: EAGAIN if the reader of a FIFO
- * does not read. */
+/* Writes the unwritten bytes of a record. Returns 0 or an errno, such as EAGAIN if the reader of
+ * a FIFO does not read. */
 static int file_writer_write_rest(struct file_writer *writer, struct file_record *record)
 {
     struct iovec pieces[3];

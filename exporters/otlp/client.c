@@ -56,7 +56,7 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
 
 /* Returns true if a gRPC error reports that the request is too large. tonic uses OUT_OF_RANGE
  * for this error. Other servers use RESOURCE_EXHAUSTED. Because overloaded servers also send
- * RESOURCE_EXHAUSTED, the message decides. */
+ * RESOURCE_EXHAUSTED, the error message decides. */
 static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)

@@ -96,7 +96,7 @@ static void otlp_http_check_url(const char *url, const char *key, const struct b
 }
 
 /* Warns about an endpoint that probably contains the path of a signal and so is not a base URL.
- * Such an endpoint is not an error, because the Collector accepts it. */
+ * An endpoint with such a path is not an error, because the Collector accepts it. */
 static void otlp_http_check_base(const struct config *config, const struct br_yaml *node,
                                  const char *path, struct br_errs *errs)
 {

@@ -70,8 +70,8 @@ static size_t partial_repair_escape(char *text, size_t len)
 
 /* Replaces, in place, bytes that jansson does not accept in strings: invalid UTF-8, control
  * characters and unpaired surrogates. The replacement does not change the meaning of JSON
- * outside strings. A byte order mark is replaced with spaces, because it may be ignored (RFC
- * 8259 section 8.1). */
+ * outside strings. A byte order mark is replaced with spaces, because JSON parsers may ignore it
+ * (RFC 8259 section 8.1). */
 static void partial_repair(char *text, size_t len)
 {
     for (size_t at = 0; at < len;) {

@@ -14,7 +14,7 @@ struct pyroscope_labels {
     struct br_str encoded;
     double *left_out_series, *left_out_samples;
     bool logged_series;
-    _Atomic bool logged_samples; /* atomic, because any thread may set it */
+    _Atomic bool logged_samples; /* atomic, because any thread may set the flag */
 };
 
 const struct br_option pyroscope_label_options[] = {

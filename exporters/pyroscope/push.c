@@ -20,7 +20,8 @@ struct pyroscope_push {
     struct pyroscope_push_config config;
     char *path;
     struct br_client *client;
-    struct br_retry *retry;    /* sends each request until the request is finished */
+    /* repeats the attempts to send a request until the request is finished */
+    struct br_retry *retry;
     struct br_consumer sender; /* makes one attempt to send a request; called by `retry` */
     struct br_calls calls;
     struct br_call_headers headers;
@@ -206,8 +207,8 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
     return br_retry_input(push->retry);
 }
 
-/* Frees the calls, then the retries, then the client. After the calls and after the retries, a
- * loop iteration of the host lets their owners process the results. */
+/* Frees the calls, then the retries, then the client. After the calls are freed, and again after
+ * the retries are freed, one loop iteration lets the owners of requests process the results. */
 void pyroscope_push_free(struct pyroscope_push *push)
 {
     if (!push)

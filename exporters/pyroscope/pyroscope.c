@@ -213,7 +213,7 @@ static const struct br_strings *pyroscope_exporter_metadata_keys(const void *con
 
 /* --- Requests -------------------------------------------------------------------------------- */
 
-/* The requests made from one item. The requests are sent once all of them exist. */
+/* The requests made from one item. The requests are sent once all requests of the item exist. */
 struct batch {
     struct br_node *node;
     struct br_list requests; /* list of struct br_item, each a request with one profile */
@@ -412,7 +412,8 @@ static void pyroscope_exporter_consume(struct br_node *node, struct br_item *ite
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-/* Returns the Authorization header; "" if none is configured. Returns NULL if memory is short. */
+/* Returns the Authorization header; "" if no credentials are configured. Returns NULL if memory
+ * is short. */
 static char *pyroscope_exporter_authorization(const struct config *config)
 {
     struct br_str pair = {0}, out = {0};

@@ -25,8 +25,8 @@ struct times_table {
 
 struct pyroscope_times {
     uint8_t secret[16];
-    /* new entries are added to `now`; when it is full, it becomes `before`, and the old `before`
-     * is freed */
+    /* new entries are added to `now`; when `now` is full, it becomes `before`, and the old
+     * `before` is freed */
     struct times_table now, before;
 };
 
@@ -104,7 +104,7 @@ static bool times_get(const struct pyroscope_times *times, uint64_t key, uint64_
     return true;
 }
 
-/* Returns the hash of three parts. The hash is never 0. */
+/* Returns the hash of the three numbers in `parts`. The hash is never 0. */
 static uint64_t times_key(const struct pyroscope_times *times, const uint64_t parts[3])
 {
     uint64_t key = br_siphash(times->secret, parts, 3 * sizeof *parts);
@@ -118,9 +118,9 @@ static uint64_t times_taken_key(const struct pyroscope_times *times, uint64_t la
     return times_key(times, parts);
 }
 
-/* Finds the first unused time of a series from `time_ns` on. The entry of a used time contains a
- * later time to try. At the end, all entries that were tried are set to the time after the
- * result, so that the next search is short. */
+/* Finds the first unused time of a series at or after `time_ns`. The entry of a used time
+ * contains a later time to try. At the end, all entries that were tried are set to the time
+ * after the result, so that the next search is short. */
 static bool times_find(struct pyroscope_times *times, uint64_t labels, uint64_t time_ns,
                        uint64_t *ret)
 {

@@ -8,8 +8,7 @@
 #include "base/memory.h"
 #include "core/task.h"
 
-/* for an item that needs more than the memory limit divided by this, unused memory is freed
- * first */
+/* if an item needs more than 1/WRITING_LARGE of the memory limit, unused memory is freed first */
 #define WRITING_LARGE 16
 #define NS_PER_MS 1000000u
 
@@ -49,8 +48,8 @@ static void writing_free(struct writing *writing)
     br_free(writing);
 }
 
-/* Returns a copy of a pprof's name. Most pprofs have the name of the previous one, and share its
- * copy. */
+/* Returns a copy of a pprof's name. Most pprofs have the same name as the previous pprof, and
+ * share its copy. */
 static const char *writing_name(struct writing *writing, const char *name)
 {
     if (writing->count && strcmp(writing->pprofs[writing->count - 1].name, name) == 0)
@@ -122,8 +121,8 @@ static bool writing_hand_on(struct writing *writing)
                                                         writing->pprofs, writing->count);
 }
 
-/* Writes the item in the worker. Returns false if the writing exceeds the limit of work or
- * memory. */
+/* Writes the pprofs of a small item in the worker itself, not in a thread. Returns false if the
+ * writing exceeds the limit of processing steps or memory. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     if (writing->item->size > PYROSCOPE_WRITING_NOW)

@@ -37,10 +37,11 @@ struct config {
 
 enum { NORMAL, FULL };
 
-/* One write in a thread. The task's `done` frees it, possibly after the node is destroyed. */
+/* A write of queued items, which runs in a thread. The task's `done` callback frees the struct,
+ * possibly after the node is destroyed. */
 struct writing {
     struct br_task task;
-    struct state *state; /* state of the node, which may be freed if the task was cancelled */
+    struct state *state; /* state of the node; it may already be freed if the task was cancelled */
     struct br_store *store;
     const struct br_item *items[WRITE_ITEMS];
     size_t n_items;
@@ -182,12 +183,13 @@ static void store_exporter_on_run(struct br_task *task)
     struct writing *writing = br_container_of(task, struct writing, task);
     writing->err = (struct br_err){.code = 0};
     writing->rc = br_store_write(writing->store, writing->items, writing->n_items, &writing->err);
-    /* read in this thread, because the store's lock is held while old partitions are removed */
+    /* the usage is read in this thread, because the store's lock is held while old partitions
+     * are removed */
     br_store_usage(writing->store, &writing->usage);
 }
 
-/* Finishes an item that was not written. The client is asked to retry, because a full disk may
- * have free space by then. */
+/* Finishes an item that could not be written. The client is asked to retry, because a full disk
+ * may have free space by then. */
 static void store_exporter_fail(struct state *state, struct br_item *item)
 {
     const struct writing *writing = state->writing;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The adaptive extension: sheds load according to the CPU usage of the process (core/shed.h). Each
- * check at or above cpu_percentage raises the step of load shedding by one. When the usage has been
- * below resume_percentage for the time `recovery`, the step is lowered by one. Between the two
- * percentages the step does not change, so that the CPU saved by a step does not undo the step.
+ * check that finds a CPU usage of at least cpu_percentage raises the step of load shedding by one.
+ * When the usage has been below resume_percentage for the time `recovery`, the step is lowered by
+ * one. Between the two percentages the step does not change, so that the CPU saved by a step does
+ * not undo the step.
  */
 #include <stdio.h>
 
@@ -31,8 +32,8 @@ struct state {
     bool sending; /* true: a broadcast of `sent_step` is in progress */
     unsigned sent_step, step;
     double cpus;
-    /* values at the previous check: CPU time of the process in nanoseconds, and milliseconds of
-     * the monotonic clock */
+    /* values at the previous check of the CPU usage: CPU time of the process in nanoseconds, and
+     * milliseconds of the monotonic clock */
     uint64_t cpu_ns, checked_ms;
     /* if `calm` is true: time since when the CPU usage has been below resume_percentage, in
      * milliseconds of the monotonic clock */

@@ -6,9 +6,9 @@
 
 #include "base/cgroup.h"
 
-/* Lowers the quota in `arg` to the quota of one control group. `text` contains two numbers: the
- * microseconds of CPU time per period, and the period, such as "50000 100000". The first number
- * may be "max" (unlimited). */
+/* Lowers the quota in `arg` to the quota of one control group, if that is lower. `text` contains
+ * two numbers: the microseconds of CPU time per period, and the period, such as "50000 100000".
+ * The first number may be "max" (unlimited). */
 static void cpus_lower(const char *text, void *arg)
 {
     double *quota = arg;

@@ -13,7 +13,7 @@
 #define DIGEST_SIZE 16
 #define ROUNDS 1000
 
-/* Inputs of one hash, and the digest context that it uses. */
+/* Inputs of one hash, and the digest context with which the hash is computed. */
 struct input {
     EVP_MD_CTX *ctx;
     const char *password, *salt;
@@ -88,7 +88,7 @@ static char *apr1_put(char *out, uint32_t value, unsigned n_letters)
 
 bool basicauth_apr1_hash(const char *password, const char *setting, char out[APR1_SIZE])
 {
-    /* positions in the digest of the bytes that make four letters each */
+    /* positions of bytes in the digest: each row of three bytes makes four letters */
     static const uint8_t order[5][3] = {{0, 6, 12}, {1, 7, 13}, {2, 8, 14}, {3, 9, 15}, {4, 10, 5}};
     uint8_t digest[DIGEST_SIZE];
     struct input input = {.ctx = EVP_MD_CTX_new(),

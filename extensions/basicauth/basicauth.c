@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The extension basicauth: HTTP Basic authentication (RFC 7617). With `htpasswd`, servers check
- * user names and passwords. With `client_auth`, clients send them.
+ * user names and passwords. With `client_auth`, clients send a user name and a password.
  *
- * A password hash takes milliseconds, during which the worker does nothing else. Therefore
- * credentials that were valid once are kept as a keyed digest, and failed checks of hashes have a
- * limit in addition to that of the server's gate, which counts by address.
+ * A password hash takes milliseconds, during which the worker does nothing else. Therefore a keyed
+ * digest of valid credentials is kept. The server's gate limits failures by address; in addition,
+ * failed checks of hashes are limited.
  */
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -70,7 +70,7 @@ struct state {
      * clock */
     uint64_t forgiven_ms;
     struct br_watched *htpasswd_file, *username_file, *password_file;
-    /* user name and password that clients send; they may be read from files */
+    /* user name and password that clients send; both may be read from files */
     struct br_str username, password;
     char *value; /* value of the header that clients send */
 };
@@ -192,7 +192,7 @@ static void basicauth_forget_valid(struct state *state)
     OPENSSL_cleanse(state->valid_entries, (size_t)2 * VALID_SETS * sizeof *state->valid_entries);
 }
 
-/* Replaces the users by those of the file and of the option `inline`. */
+/* Replaces the users by those in the htpasswd file and in the option `inline`. */
 static void basicauth_on_htpasswd(void *arg, const char *text, size_t len)
 {
     struct state *state = arg;

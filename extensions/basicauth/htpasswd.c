@@ -83,7 +83,7 @@ static const char *htpasswd_classify(const char *hash, enum kind *ret)
 }
 
 /* Adds the user of one line of `len` bytes. Returns NULL if the line is valid, "" if memory runs
- * out, or the fault of the line. */
+ * out, or a text that describes the error in the line. */
 static const char *htpasswd_read_line(struct htpasswd *htpasswd, const char *line, size_t len)
 {
     const char *colon = memchr(line, ':', len);

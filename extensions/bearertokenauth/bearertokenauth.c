@@ -71,7 +71,8 @@ static const struct br_option options[] = {
 /* --- Config ------------------------------------------------------------------------------------
  */
 
-/* Returns true if a token can be sent in a header: it is printable ASCII without spaces. */
+/* Returns true if a token can be sent in a header, that is, if the token is printable ASCII
+ * without spaces. */
 static bool bearertokenauth_is_token(const char *token, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -199,7 +200,7 @@ static enum br_auth_verdict bearertokenauth_check_request(struct br_authenticato
     }
     if (!br_digest(value, strlen(value), digest))
         return BR_AUTH_DENIED;
-    /* compare with all tokens, so that the duration does not depend on the token that is equal */
+    /* compare with all tokens, so that the duration does not reveal which token is equal */
     for (size_t i = 0; i < state->n_digests; i++)
         n_equal += br_digest_equal(digest, state->digests[i]);
     return n_equal ? BR_AUTH_ALLOWED : BR_AUTH_DENIED;

@@ -9,8 +9,8 @@
 
 #define ROW_MAX 8192
 
-/* A request that is broadcast to the workers. Only one worker at a time accesses the call, so it
- * needs no lock. */
+/* A request that is broadcast to the workers. Only one worker at a time accesses the call, so
+ * the call needs no lock. */
 struct call {
     struct br_list link; /* link in control->calls */
     struct br_broadcast broadcast;
@@ -145,12 +145,14 @@ void control_call_end(struct control *control, struct br_request *request, uint6
     control_reply_error(request, 404, NULL, NULL, "no override has this id; it may have ended");
 }
 
-/* Ends an override on the workers that accepted it, because other workers could not accept it. */
+/* Ends an override on the workers that accepted it, after other workers could not accept it. */
 static void control_call_withdraw(struct control *control, uint64_t id)
 {
     struct call *call = call_new(control, NULL);
     if (!call)
-        return; /* if the request to end it cannot be sent, the override remains until it expires */
+        /* if the request to end the override cannot be sent, the override remains until it
+         * expires */
+        return;
     call->broadcast.visit = control_call_visit_end;
     call->broadcast.done = control_call_done_end;
     call->ids[call->n_ids++] = id;

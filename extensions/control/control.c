@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control extension: an HTTP API that lists the active profiling, and increases it for a
+ * The control extension: an HTTP API that lists the active profiling, and increases profiling for a
  * limited time. Anyone with access can have programs profiled. Therefore the extension listens on
  * loopback unless the configuration allows remote access, and the token is checked before the rest
  * of a request.
@@ -94,15 +94,15 @@ static bool control_is_allowed(const struct control *control, const struct br_re
     const struct control_config *config = control->node->config;
     const char *value = br_request_header(request, "authorization");
     if (!config->token.text)
-        return true; /* the gate of the server has checked the request */
+        return true; /* the server's gate has already checked the request */
     if (!value || !br_text_starts_nocase(value, "Bearer "))
         return false;
     value += 7;
     return br_secret_equal(value + strspn(value, " "), config->token.text);
 }
 
-/* Counts a request without the right token. Returns false if there were too many such requests
- * recently. */
+/* Counts a request without the right token. Returns false if there were too many requests
+ * without the right token recently. */
 static bool control_allow_failure(struct control *control)
 {
     uint64_t now = br_host_mono_ms(control->node->host);
@@ -116,10 +116,10 @@ static bool control_allow_failure(struct control *control)
     return true;
 }
 
-/* Rejects a request without the right token. The number of such requests is limited only after
- * the token was compared: on loopback all clients share one address, so a limit before the
- * comparison would let any local program lock out the owner. The length of the token prevents
- * guessing; the limit only bounds the cost of guessing and makes it visible. */
+/* Rejects a request without the right token. The number of requests without the right token is
+ * limited only after the token was compared. On loopback all clients share one address, so a
+ * limit before the comparison would let any local program lock out the owner. The length of the
+ * token prevents guessing; the limit only bounds the cost of guesses and makes guesses visible. */
 static void control_reject(struct control *control, struct br_request *request)
 {
     *control->refused += 1;
@@ -150,7 +150,7 @@ static enum method control_method_of(const struct br_request *request)
 }
 
 /* Reads the id in the path of an override, or stores 0 for the path of the list. Returns false
- * for any other path. */
+ * for any path that is not of an override or of the list. */
 static bool control_read_path(const char *path, uint64_t *ret_id)
 {
     size_t len = sizeof CONTROL_PATH - 1;

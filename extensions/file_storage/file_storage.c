@@ -14,7 +14,9 @@
 #define NS_PER_MS 1000000u
 #define CHECK_MS 1000
 #define SEGMENT_MAX (64u << 20)
-#define SEGMENTS_LEAST 4u /* least number of segments that fit into max_size */
+/* minimum number of segments that fit into max_size: a segment has at most max_size /
+ * SEGMENTS_LEAST bytes */
+#define SEGMENTS_LEAST 4u
 #define MODE_MAX 0777
 
 struct config {
@@ -53,7 +55,8 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-/* A sync in a thread. `done` of the task frees it if the node was destroyed. */
+/* A sync of the log, which runs in a thread. The task's `done` callback frees the struct if the
+ * node was destroyed. */
 struct syncing {
     struct br_task task;
     struct state *state; /* NULL: the node was destroyed */
@@ -125,7 +128,7 @@ static void file_storage_on_check(struct br_timer *timer)
 static void syncing_run(struct br_task *task)
 {
     struct syncing *syncing = br_container_of(task, struct syncing, task);
-    (void)br_wal_sync(syncing->wal, true, NULL); /* the log reports failures */
+    (void)br_wal_sync(syncing->wal, true, NULL); /* the log itself reports failures */
 }
 
 static void syncing_on_done(struct br_task *task)

@@ -41,7 +41,8 @@ struct file {
 struct state {
     struct br_authenticator base;
     struct br_node *node;
-    struct file *files; /* array by rule; an entry is unused if its rule has no value_file */
+    /* array with an entry for each rule; an entry is unused if its rule has no value_file */
+    struct file *files;
 };
 
 static const struct br_option rule_options[] = {
@@ -96,7 +97,7 @@ static void headers_setter_check_rule(const struct rule *rule, const struct br_y
                         "belongs to from_context or from_attribute");
 }
 
-/* Adds the metadata key of a rule, if the rule reads one, to `keys`. Returns 0 or BR_ENOMEM. */
+/* If the rule reads a metadata key, adds the key to `keys`. Returns 0 or BR_ENOMEM. */
 static int headers_setter_note_key(const struct rule *rule, struct br_arena *arena,
                                    struct br_strings *keys)
 {

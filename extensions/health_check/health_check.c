@@ -2,7 +2,7 @@
 /*
  * The health_check extension responds with 200 while the service runs, and with 503 from the start
  * of a shutdown. Load balancers then send no new requests while queued data is delivered. Responses
- * have the format of the Collector's.
+ * have the same format as those of the Collector.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -124,7 +124,7 @@ static bool health_check_has_http(const struct config *settings)
     return settings->use_v2 && settings->http;
 }
 
-/* Uses the values in `http` instead of those of the older keys. */
+/* Uses the values in `http` instead of the values of the older keys. */
 static void health_check_apply_http(struct config *settings)
 {
     const struct http *http = settings->http;
@@ -137,8 +137,8 @@ static void health_check_apply_http(struct config *settings)
     settings->path = http->status.path;
 }
 
-/* Checks the endpoint and the path of a server. `node` and `path` are the configuration map that
- * contains these two keys, and the path of the map. */
+/* Checks the endpoint and the path of a server. `node` is the configuration map that contains
+ * these two keys, and `path` is the path of the map. */
 static void health_check_check_server(const struct config *settings, const struct br_yaml *node,
                                       const char *path, struct br_errs *errs)
 {
@@ -252,7 +252,7 @@ static void health_check_begin(struct br_handler *self, struct br_request *reque
     br_request_reply(request, &reply);
 }
 
-/* Does nothing: every request is answered when it begins. */
+/* Does nothing, because every request is answered when it begins. */
 static void health_check_body(struct br_handler *self, struct br_request *request)
 {
     (void)self;

@@ -33,9 +33,9 @@
 #define TIMEOUT_DEFAULT_MS 30000u /* time limit of a fetch if `timeout` is 0, in milliseconds */
 #define ANSWER_MAX 65536          /* largest answer of the token server, in bytes */
 #define TOKEN_MAX 32768           /* longest token, in bytes */
-/* longest lifetime of a token, in seconds; longer lifetimes are cut to it */
+/* longest lifetime of a token, in seconds; longer lifetimes are shortened to this value */
 #define LIFETIME_MAX_S 31536000
-/* bytes of the origin (scheme, host and port) of token_url, including the terminator */
+/* size of the origin (scheme, host and port) of token_url in bytes, including the terminator */
 #define ORIGIN_SIZE 320
 
 static const char *const grant_types[] = {"client_credentials", NULL};
@@ -75,7 +75,7 @@ struct state {
     double *fetched, *failed; /* metrics: number of tokens received, and number of failed fetches */
     /* `fetching`: a fetch is in progress; `used`: a request was sent with this token */
     bool fetching, used;
-    bool in_body; /* the server wants client_id and client_secret in the body */
+    bool in_body; /* the token server requires client_id and client_secret in the body */
 };
 
 static const struct br_option options[] = {
@@ -168,7 +168,7 @@ static void oauth2client_forget(struct state *state)
     state->value = NULL;
 }
 
-/* Appends a text that is encoded as application/x-www-form-urlencoded. */
+/* Appends a text, encoded as application/x-www-form-urlencoded. */
 static void oauth2client_put_encoded(struct br_str *out, const char *text)
 {
     static const char plain[] =
@@ -345,7 +345,8 @@ static void oauth2client_read_error(struct state *state, unsigned status, const 
     char why[128];
     (void)snprintf(why, sizeof why, "status %u%s%.60s", status, code ? ", " : "",
                    oauth2client_is_visible(code) ? code : "");
-    /* RFC 6749 section 2.3.1 requires the header, but some servers only read the body. */
+    /* RFC 6749 section 2.3.1 requires servers to accept the header, but some servers only read
+     * the body. */
     if (status == 400 || status == 401)
         state->in_body = !state->in_body;
     oauth2client_fail(state, why);
@@ -396,8 +397,8 @@ static void oauth2client_fetch(struct state *state)
         br_client_send(state->client, &state->exchange);
 }
 
-/* Ends a fetch that takes too long, or renews the token if it was used. A token that was not
- * used is fetched again when a request needs it. */
+/* Ends a fetch that takes too long, or renews the token if a request has used it. A token that
+ * no request has used is fetched again when a request needs it. */
 static void oauth2client_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, timer);

@@ -121,8 +121,8 @@ static int average_add(struct averaging *averaging, const struct br_sample_filte
     return rc;
 }
 
-/* Counts the profiles of each process that has a series selected by the filter. Profiles without
- * samples of that series count too. */
+/* Counts the profiles of each process that has a series selected by the filter. Profiles are
+ * counted even if they have no samples of the selected series. */
 static int average_count(struct averaging *averaging, const struct br_sample_filter *filter,
                          struct br_err *err)
 {

@@ -94,8 +94,8 @@ static int64_t figures_cpu(const struct query_braid_types *types,
     return sum;
 }
 
-/* Returns the number of samples of one profile type. Other types are not added, because each
- * sample has a value for every type of its profile. */
+/* Returns the number of samples of one profile type. The counts of other types are not added,
+ * because each sample has a value for every type of its profile. */
 static uint64_t figures_samples(const struct query_braid_types *types,
                                 const struct query_braid_figures *figures)
 {
@@ -207,7 +207,7 @@ static bool figures_is_local(const struct query_braid_rows *rows,
 }
 
 /* Lists the rows of the local subtree of `root`, parents first. Each row is listed once, even if
- * spans are each other's parents. */
+ * two spans are the parents of each other. */
 static int figures_list_below(struct query_braid_rows *rows, uint32_t root, uint32_t **ret,
                               size_t *ret_n)
 {

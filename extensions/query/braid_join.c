@@ -14,7 +14,7 @@
 #define SERVICES_MAX 1000
 #define SKEWS_MAX                                                                                  \
     100000 /* maximum number of pairs of client and server spans whose clocks are compared */
-/* nanoseconds by which the range is extended on both sides to find the spans of samples */
+/* nanoseconds by which the time range is extended on both sides to find the spans of samples */
 #define SLACK_NS (60 * BRAID_SECOND_NS)
 #define SKEW_LARGE_NS 50000000u
 /* five sampling intervals, in nanoseconds: a span that uses the CPU for this time has samples */
@@ -33,7 +33,7 @@ struct join_service {
     struct query_braid_types types;
     /* numbers and values of the service's samples, by profile type */
     struct query_braid_figures samples;
-    /* counts by index of the profile type; BRAID_TYPES_MAX entries */
+    /* counts of samples, by index of the profile type; BRAID_TYPES_MAX entries */
     struct join_tally *tallies;
     /* number of child spans of at least CHILD_LONG_NS, and number of those that have samples */
     uint64_t n_children, n_children_with_samples;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Implements GET privacy, which returns stored data that may be personal or secret. It also returns
- * how many values each rule of the redaction has removed. The kinds correspond to options of the
- * `redaction` processor, so a finding shows how to remove it.
+ * Implements GET privacy, which returns stored data that may be personal or secret. The response
+ * also contains how many values each rule of the redaction has removed. The kinds of findings
+ * correspond to options of the `redaction` processor, so a finding shows how to remove the data.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 
 #define PRIVACY_FINDS_MAX 500
-/* maximum number of resources that are remembered so that they are not scanned again */
+/* maximum number of resources that are remembered, so that these resources are not scanned again */
 #define PRIVACY_SEEN_MAX 10000
 #define PRIVACY_MATCH_NS UINT64_C(8000000000)
 #define PRIVACY_TEXT_MAX 160 /* maximum number of bytes of an example */
@@ -68,8 +68,8 @@ struct privacy_finding {
 
 struct privacy_report {
     struct query_job *job;
-    /* arena of the results: the arena of the job cannot be used, because it is cleared for each
-     * page of spans */
+    /* arena of the results: the arena of the job cannot be used, because it is cleared after
+     * each page of spans */
     struct br_arena arena;
     struct br_regex regex;
     struct br_regex_time time;

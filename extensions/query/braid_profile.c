@@ -27,7 +27,7 @@
 
 enum profile_scope { SCOPE_SELF, SCOPE_SUBTREE, SCOPE_TRACE };
 
-/* A request for a profile, and the data found for it. */
+/* A request for a profile, and the data found for the request. */
 struct profile_request {
     struct query_selection selection;
     bool of_span;
@@ -40,7 +40,8 @@ struct profile_request {
     /* topmost ancestor of the span that is reached through spans of the same service; its
      * span_id is 0 if the span itself is the topmost */
     struct br_stored_span root;
-    /* span whose samples explain why the requested span has none; NULL: no span explains it */
+    /* span whose samples explain why the requested span has none; NULL: no span explains why
+     * there are no samples */
     const struct br_stored_span *why;
     struct query_braid_types types;
     struct query_braid_figures sums;
@@ -240,7 +241,8 @@ static void profile_put_type(struct query_job *job, char before,
 struct profile_near {
     struct query_job *job;
     uint64_t samples, with_span, of_root;
-    /* greatest common divisor of the CPU times of the samples; 0: no CPU samples */
+    /* greatest common divisor of the CPU times of the samples; 0: there are no samples of CPU
+     * time */
     uint64_t period_ns;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares slow spans of one operation with typical ones: figures per span, and figures of local
+ * Compares slow spans of one operation with typical spans: figures per span, and figures of local
  * subtrees. Slow spans are at or above the 95th percentile of duration; typical ones are between
  * the 40th and the 60th.
  */
@@ -14,8 +14,8 @@
 
 #define SPANS_MAX                                                                                  \
     (4u << 20) /* maximum number of spans of the operation whose durations are sorted */
-/* maximum number of spans on a side (slow or typical) whose subtrees are read; they are chosen at
- * equal distances */
+/* maximum number of spans on a side (slow or typical) whose subtrees are read; these spans are
+ * chosen at equal distances */
 #define SIDE_MAX 50
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
@@ -191,7 +191,8 @@ static int64_t slow_per_span(int64_t value, size_t n_spans)
     return value / count + (value % count * 2 >= count);
 }
 
-/* Makes a flame graph of both sides; the values of each side are divided by its number of spans. */
+/* Makes a flame graph of both sides; the values of each side are divided by the number of spans
+ * of that side. */
 static int slow_flame(struct slow_report *report, const struct br_profile_type *type,
                       struct br_flame *flame, struct br_err *err)
 {

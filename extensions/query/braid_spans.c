@@ -22,8 +22,8 @@
  */
 #define TEXTS_MAX (1u << 20)
 #define ARENA_BYTES_MAX (64u << 20)
-/* bytes of a query's memory per span whose CPU time is added up; limits the number of these
- * spans */
+/* divisor: the query's memory limit divided by CPU_SHARE is the maximum number of spans whose
+ * CPU time is added up */
 #define CPU_SHARE 32u
 #define CPU_BEFORE_NS (600 * BRAID_SECOND_NS)
 #define CPU_AFTER_NS (3600 * BRAID_SECOND_NS)
@@ -60,9 +60,9 @@ struct spans_request {
     struct br_traceql query;
     bool has_query;
     struct query_braid_rows *rows;
-    /* For a search through all spans: `rows` has room for twice `limit` rows, the best ones
-     * found so far. After `limit` rows were found, only rows whose rank is at least `floor` are
-     * added. */
+    /* The next two fields are for a search through all spans. `rows` has room for twice `limit`
+     * rows, which are the best rows found so far. After `limit` rows were found, only rows whose
+     * rank is at least `floor` are added. */
     bool has_floor;
     int64_t floor;
     /* arena of the query and of the texts of rows, because the store's texts are freed after
@@ -73,7 +73,7 @@ struct spans_request {
     uint32_t n_cpu, cap_cpu, max_cpu;
     const char *note;
     struct br_index cpu_index; /* index of the entries of `cpu`, by span id */
-    /* series of the previous sample, and whether this series is CPU time */
+    /* series of the previous sample, and whether the values of the series are CPU time */
     const struct br_stored_series *series;
     bool is_cpu;
 };
@@ -162,9 +162,9 @@ static int spans_read_query(struct query_job *job, struct spans_request *request
     rc = br_traceql_filter(&request->query, &narrowed);
     if (rc)
         return rc;
-    /* A span must fulfil the conditions of the request and those of the query. If the request
-     * and the query both have a service or name, the filter uses that of the request, and the
-     * query is evaluated later. */
+    /* A span must fulfil the conditions of the request and the conditions of the query. If the
+     * request and the query both have a service or name, the filter uses that of the request.
+     * The condition of the query is then evaluated later. */
     request->filter.needles = narrowed.needles;
     request->filter.n_needles = narrowed.n_needles;
     request->filter.service = request->filter.service ? request->filter.service : narrowed.service;
@@ -180,7 +180,8 @@ static bool spans_on_span(const struct br_stored_span *span, void *arg)
     if (request->has_status && span->status != request->status)
         return query_job_may_continue(request->rows->job);
     if (request->rows->count == request->rows->max)
-        return false; /* this is not a cut, because the request limits the number of rows */
+        /* this does not truncate the result: the request itself limits the number of rows */
+        return false;
     return query_braid_rows_add(span, request->rows);
 }
 
@@ -238,8 +239,8 @@ static bool spans_on_cpu(const struct br_stored_samples *samples, void *arg)
     return !request->rows->rc && query_job_may_continue(job);
 }
 
-/* Adds up the CPU time of each span. Samples are read from before the range, because clocks
- * differ, to an hour after it, because spans may be long. */
+/* Adds up the CPU time of each span. Samples are read from before the time range, because clocks
+ * differ, to an hour after the range, because spans may be long. */
 static int spans_read_cpu(struct spans_request *request, struct br_err *err)
 {
     const struct br_span_filter *filter = &request->filter;
@@ -576,7 +577,7 @@ static int spans_match_trace(struct spans_request *request, const struct br_stor
     return rc;
 }
 
-/* Keeps those rows that match the query, at most `limit` rows. */
+/* Keeps only the rows that match the query, at most `limit` rows. */
 static int spans_match_rows(struct spans_request *request, size_t limit, struct br_err *err)
 {
     struct query_braid_rows *rows = request->rows;

@@ -112,8 +112,8 @@ struct trace_response {
     struct query_braid_rows rows;
     struct br_map *resources; /* map from the bytes of a resource to its number in the response */
     struct br_str resources_out;
-    const uint32_t **resource_of; /* by row: the number of the row's resource */
-    struct br_span_bytes *bytes;  /* by row: the OTLP bytes of the row's span */
+    const uint32_t **resource_of; /* for each row, a pointer to the number of its resource */
+    struct br_span_bytes *bytes;  /* OTLP bytes of the span of each row */
 };
 
 static void *trace_unpack(struct br_arena *arena, const ProtobufCMessageDescriptor *desc,
@@ -137,7 +137,7 @@ static void trace_put_resource(struct trace_response *response, const struct br_
     br_str_putc(out, '}');
 }
 
-/* Sets the number of the resource of a row. Appends the resource to the response when it occurs
+/* Sets the number of the resource of a row. Appends a resource to the response when it occurs
  * for the first time. */
 static int trace_number(struct trace_response *response, size_t row)
 {
@@ -214,7 +214,7 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
 }
 
 /* Appends the fields of a span that are not in its row. If the bytes of the span cannot be read,
- * these fields are empty. */
+ * the details are empty. */
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs queries. The request is copied, because the client may disconnect while a thread reads the
- * request. A thread makes the whole response and compresses it, and the loop sends it.
+ * request. A thread makes the whole response and compresses it, and the event loop then sends the
+ * response.
  */
 #include <string.h>
 #include <strings.h>
@@ -134,8 +135,9 @@ static void job_count(const struct query_job *job, int change)
         query->n_downloads += (unsigned)change;
 }
 
-/* Frees the memory of a call, except the packed response. Called in the thread that ran the
- * call, because the store may be closed before the loop handles the end of the call. */
+/* Frees the memory that one call of the route's function used, except the packed response.
+ * Called in the thread that ran the call, because the store may be closed before the loop
+ * handles the end of the call. */
 static void job_end_call(struct query_job *job)
 {
     if (job->store)
@@ -294,7 +296,7 @@ static void job_on_timer(struct br_timer *timer)
     job_start_call(job);
 }
 
-/* Schedules the next call of a stream. Frees the job if it was the last call. */
+/* Schedules the next call of a stream. Frees the job if the call was the last call. */
 static void job_schedule_next(struct query_job *job)
 {
     struct query *query = job->query;
@@ -501,8 +503,8 @@ void query_jobs_end_streams(struct query *query)
         ;
 }
 
-/* Waits for running jobs, because they read memory that is freed after this function. The `done`
- * callback of such a job finds that job->query is NULL. */
+/* Waits for running jobs, because these jobs read memory that is freed after this function. The
+ * `done` callback of a running job finds that job->query is NULL. */
 void query_jobs_release(struct query *query)
 {
     struct br_list *list;

@@ -45,7 +45,7 @@ bool query_names_label(const struct br_stored_series *series, size_t index,
 }
 
 /* Returns the part of a profile type that Pyroscope stores as the value of `label`. Returns NULL
- * if Pyroscope stores no part under this label. */
+ * if Pyroscope does not store a part under the label. */
 static const char *names_type_part(struct query_job *job, const char *type, const char *label)
 {
     struct br_profile_type parsed;

@@ -83,7 +83,7 @@ void query_respond_functions(struct query_job *job, const struct query_selection
 
 /* --- Files ----------------------------------------------------------------------------------- */
 
-/* Replaces the contents of job->out by their gzip'd form. */
+/* Replaces the contents of job->out by the same contents in gzip. */
 static int answer_compress(struct query_job *job)
 {
     struct br_codec *codec = br_codec_new();

@@ -110,7 +110,8 @@ bool query_pyroscope_stacks(struct query_job *job, const MESSAGE(StackTraceSelec
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* Lists the names that `params` selects in a time range. Returns false after query_job_fail. */
+/* Lists the names that `params` selects in a time range. After an error, calls query_job_fail
+ * and returns false. */
 static bool pyroscope_gather(struct query_job *job, struct query_names_params *params,
                              int64_t start, int64_t end, char ***ret, size_t *ret_n)
 {
@@ -204,7 +205,8 @@ static void pyroscope_label_values(struct query_job *job)
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
 
-/* Determines the maximum number of nodes of a flame graph. Returns false after query_job_fail. */
+/* Determines the maximum number of nodes of a flame graph. After an error, calls query_job_fail
+ * and returns false. */
 static bool pyroscope_max_nodes(struct query_job *job, int64_t nodes_param, uint32_t *ret)
 {
     if (nodes_param > QUERY_FLAMEBEARER_NODES_TOP) {
@@ -235,7 +237,8 @@ static int pyroscope_add_pprof(struct query_job *job, const struct query_selecti
     return rc;
 }
 
-/* Converts the rows of bars to messages in the arena. Returns NULL if memory runs out. */
+/* Converts the flame graph's rows of bars to messages in the arena. Returns NULL if memory runs
+ * out. */
 static MESSAGE(Level) *
     *pyroscope_levels(struct query_job *job, const struct br_flamebearer *flamebearer)
 {

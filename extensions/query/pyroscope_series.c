@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pyroscope's methods about series: Series, SelectSeries and SelectHeatmap. Each point of a series,
- * and each slot of a heatmap, has the time at which its step ends. Source: grafana/pyroscope
- * pkg/model/timeseries and pkg/model/heatmap.
+ * Pyroscope's methods that return series: Series, SelectSeries and SelectHeatmap. Each point of a
+ * series, and each slot of a heatmap, has the time at which its step ends. Source:
+ * grafana/pyroscope pkg/model/timeseries and pkg/model/heatmap.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ struct pyroscope_sets {
     char *const *only;
     size_t n_only;
     bool plain; /* true: label names that need quotes in a selector are omitted */
-    /* used if `only` is empty; true: sets have no labels; false: sets have all labels */
+    /* true: sets have no labels; false: sets have all labels; used only if `only` is empty */
     bool grouping;
     uint64_t from_ns, step_ns;
     size_t n_steps;
@@ -52,7 +52,7 @@ struct pyroscope_sets {
 
 /* An exemplar: a span with the sum of its samples in one step, or a profile. */
 struct pyroscope_exemplar {
-    /* labels of the exemplar's series; of several series, the labels that they share; NULL: no
+    /* labels of the exemplar's series, or the labels that its several series share; NULL: no
      * exemplar */
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
@@ -360,7 +360,8 @@ static struct pyroscope_profile *pyroscope_profile_new(struct pyroscope_sets *se
     return profile;
 }
 
-/* Adds samples to their profile. The store passes sums of samples by series and time. */
+/* Adds samples to the profile that contains them. The store passes the sum of the samples of
+ * each series and time. */
 static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_sets *sets = arg;
@@ -511,7 +512,7 @@ static void pyroscope_respond_series(struct pyroscope_sets *sets, int64_t start_
 }
 
 /* Sets the time steps. The timestamp of a step is its end, and the first step ends at the start
- * of the range. Returns false after query_job_fail (400). */
+ * of the range. After an error, calls query_job_fail (400) and returns false. */
 static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64_t start,
                                  int64_t end, struct query_selection *selection)
 {
@@ -638,7 +639,7 @@ static int pyroscope_heatmap_row(const struct pyroscope_heatmap *heatmap, int64_
     return row;
 }
 
-/* Counts a value in its cell of the heatmap, and returns the exemplar of this cell. On failure
+/* Counts a value in its cell of the heatmap, and returns the exemplar of the cell. On failure
  * returns NULL and sets sets->rc. */
 static struct pyroscope_exemplar *pyroscope_heatmap_count(struct pyroscope_heatmap *heatmap,
                                                           struct pyroscope_set *set, int64_t value,

@@ -27,8 +27,8 @@
 
 /* --- The request ----------------------------------------------------------------------------- */
 
-/* Names of the parameters that contain a query and its time range. The two sides of a difference
- * have different names. */
+/* Names of the parameters that contain a query and its time range. The parameters of the two
+ * sides of a difference have different names. */
 struct render_names {
     const char *query, *from, *until;
 };
@@ -367,8 +367,8 @@ static void render_label_values(struct query_job *job)
 
 /* --- Applications ---------------------------------------------------------------------------- */
 
-/* Parses `topk(10, <query>)`. Returns the inner query, "" after query_job_fail, or NULL if the
- * text is not a topk(). */
+/* Parses `topk(10, <query>)`. Returns the inner query, or NULL if the text is not a topk().
+ * After an error, calls query_job_fail and returns "". */
 static const char *render_topk(struct query_job *job, const char *text, uint64_t *ret_limit)
 {
     text += strspn(text, " \t\r\n");

@@ -287,7 +287,7 @@ static bool selection_has_source(const struct br_stored_series *series, void *ar
     return series->source == *(const uint64_t *)arg;
 }
 
-/* Adds the stacks of those selected profiles that are in the time range. */
+/* Adds the stacks of the selected profiles that are in the time range. */
 static int selection_flame_profiles(struct query_job *job, const struct query_selection *selection,
                                     const struct br_sample_filter *filter, struct br_flame *flame,
                                     struct br_err *err)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Responses that are being sent. A client that reads slowly occupies memory and a place at no cost
- * to itself. Therefore a response counts for max_concurrent until it is sent, and all responses
- * together may hold only a part of the memory limit. If a new response needs memory, the client of
- * the oldest response is cut off.
+ * Responses that are being sent. A client that reads slowly occupies memory and one of the
+ * max_concurrent places, at no cost to the client. Therefore a response counts towards
+ * max_concurrent until it is sent, and all responses together may hold only a part of the memory
+ * limit. If a new response needs memory, the client of the oldest response is disconnected.
  */
 #include "base/mem.h"
 #include "extensions/query/query.h"
 
 /* the responses together may hold at most the memory limit divided by SENDING_SHARE */
 #define SENDING_SHARE 4
-/* milliseconds after which a response that is still being sent may be cut off */
+/* milliseconds after which the client of a response that is still being sent may be disconnected */
 #define SENDING_MIN_MS 1000
 
 struct query_sending {
     struct br_list link; /* link in query->sending, which begins with the oldest response */
     const struct br_buf *buf;
     /* the client's connection, which is valid until the buffer is released; NULL: the client
-     * cannot be cut off */
+     * cannot be disconnected */
     struct br_conn *conn;
     uint64_t since_ms;
     size_t bytes;

@@ -12,7 +12,7 @@
 #include "core/authenticator.h"
 
 #define ID_SIZE 32      /* number of random bytes of a session id */
-#define COOKIE_SIZE 256 /* bytes of a Set-Cookie header, including the terminator */
+#define COOKIE_SIZE 256 /* size of a Set-Cookie header, including the terminator, in bytes */
 
 static const char *session_authenticator_id(const struct query_sessions *sessions)
 {
@@ -35,9 +35,9 @@ static void session_cookie_name(const struct query_sessions *sessions, char out[
                    sessions->server ? br_server_port(sessions->server) : 0);
 }
 
-/* Finds the cookie `name` in a Cookie header (RFC 6265 section 4.2.1). Returns its value and
- * stores the length of the value in `*ret_len`. Returns NULL if the header does not contain the
- * cookie. */
+/* Finds the cookie `name` in a Cookie header (RFC 6265 section 4.2.1). Returns the value of the
+ * cookie, and stores the length of the value in `*ret_len`. Returns NULL if the header does not
+ * contain the cookie. */
 static const char *session_find_cookie(const char *header, const char *name, size_t *ret_len)
 {
     size_t name_len = strlen(name);
@@ -182,7 +182,7 @@ static void session_begin(struct query_sessions *sessions, struct br_request *re
     const char *value = authenticator ? br_request_header(request, authenticator->header) : NULL;
     char id[2 * ID_SIZE + 1], cookie[COOKIE_SIZE];
     uint8_t random[ID_SIZE];
-    if (!value) { /* the request was allowed by the cookie of a session */
+    if (!value) { /* a session cookie has authorized the request, which contains no credentials */
         session_describe(sessions, request, 200, NULL, session_of(sessions, request) != NULL);
         return;
     }

@@ -60,7 +60,7 @@ bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64
 /* --- Names ----------------------------------------------------------------------------------- */
 
 /* Returns the type of a value. The store keeps values as text. A text that reads as a number or
- * boolean most likely was one, and clients do not quote values of these types. */
+ * boolean most likely was one, and clients do not quote numbers and booleans. */
 static const char *tempo_type_of(const struct query_tempo_names *names, const char *value)
 {
     size_t len = strlen(value);
@@ -143,7 +143,7 @@ static bool tempo_is_scope(const struct query_job *job, const char *scope)
            strcmp(scope_param, scope) == 0;
 }
 
-/* Checks the parameter `scope`. Returns false after query_job_fail. */
+/* Checks the parameter `scope`. After an error, calls query_job_fail and returns false. */
 static bool tempo_check_scope(struct query_job *job)
 {
     static const char *const scopes[] = {"none",  "resource", "span",           "intrinsic",

@@ -258,9 +258,9 @@ static bool tempo_metrics_read_step(struct query_job *job, uint64_t fallback, ui
     return true;
 }
 
-/* Reads the time range, and aligns it to multiples of the step since the epoch. As in Tempo, the
- * timestamp of a step is its end, and the first step ends at the start of the range. The range
- * of an instant query is not aligned, and includes both ends. */
+/* Reads the time range, and aligns the range to multiples of the step since the epoch. As in
+ * Tempo, the timestamp of a step is its end, and the first step ends at the start of the range.
+ * The range of an instant query is not aligned, and includes both ends. */
 static bool tempo_metrics_read_range(struct query_job *job, bool instant,
                                      struct br_traceql_metrics *metrics)
 {

@@ -9,7 +9,7 @@
 #define PAGE_SPANS_MAX 32768u
 /* the spans of a page may use at most the query's memory divided by PAGE_SHARE */
 #define PAGE_SHARE 16
-/* number of spans after which the memory of their attribute values is released */
+/* number of spans after which the memory of the spans' attribute values is released */
 #define SCRATCH_SPANS 1024u
 #define SEEN_MAX (1u << 20)    /* maximum number of traces that a query evaluates as a whole */
 #define TRACE_SPANS_MAX 65536u /* maximum number of spans of one trace that are read */
@@ -43,8 +43,8 @@ static void tempo_scan_mark_seen(struct query_tempo_scan *scan, const uint8_t tr
         scan->rc = rc;
 }
 
-/* Evaluates the query on a whole trace, and passes the trace to `on_trace` if it matches.
- * Returns false to end the scan. */
+/* Evaluates the query on a whole trace, and passes a matching trace to `on_trace`. Returns false
+ * to end the scan. */
 static bool tempo_scan_trace(struct query_tempo_scan *scan, const uint8_t trace_id[16])
 {
     struct br_traceql_trace trace;
@@ -145,7 +145,8 @@ static bool tempo_scan_may_continue(struct query_tempo_scan *scan)
 struct direct {
     struct query_tempo_scan *scan;
     struct br_arena scratch;
-    /* stands in for the store's query: attribute values are allocated in its arena */
+    /* replaces the store's query as the owner of the arena in which attribute values are
+     * allocated */
     struct br_store_query values;
 };
 

@@ -313,8 +313,8 @@ static void tempo_search_put_quoted(struct br_str *out, const char *text, size_t
     br_str_putc(out, '"');
 }
 
-/* Returns true if the text of a value is a number or boolean. The value of a tag is then
- * compared as a number or boolean, and not only as text. */
+/* Returns true if the text of a value is a number or boolean. If it is, the value of a tag is
+ * compared as a number or boolean, too, and not only as text. */
 static bool tempo_search_is_literal(const char *text, size_t len)
 {
     if (br_bytes_are(text, len, "true") || br_bytes_are(text, len, "false"))
@@ -324,7 +324,7 @@ static bool tempo_search_is_literal(const char *text, size_t len)
 }
 
 /* Returns the TraceQL intrinsic that corresponds to a tag name of Tempo before TraceQL. Returns
- * NULL if there is none. */
+ * NULL if no intrinsic corresponds to the name. */
 static const char *tempo_search_intrinsic(const char *key, size_t len)
 {
     static const char *const names[][2] = {
@@ -400,7 +400,8 @@ static bool tempo_search_put_duration(struct query_job *job, const char *name, c
 }
 
 /* Returns the TraceQL query of the request. If the request has no query, its tags and durations
- * are converted to a query, which is allocated in job->head. Returns NULL after query_job_fail. */
+ * are converted to a query, which is allocated in job->head. After an error, calls
+ * query_job_fail and returns NULL. */
 static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
 {
     const char *text = query_job_param(job, "q"), *tags = query_job_param(job, "tags");

@@ -133,7 +133,8 @@ static const struct tempo_call {
      &tempopb__query_instant_response__descriptor, tempo_params_instant, query_tempo_instant},
 };
 
-/* Reads the request message, and sets the job's parameters. Returns false after query_job_fail. */
+/* Reads the request message, and sets the job's parameters. After an error, calls query_job_fail
+ * and returns false. */
 static bool tempo_stream_read(struct query_job *job, const struct tempo_call *call)
 {
     struct tempo_params params = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Assembles whole traces from their spans. The response contains one ResourceSpans for each pair of
- * a resource and a scope, as most senders do. Clients that read only `scopeSpans[0]` need this
- * form.
+ * a resource and a scope, as most senders do. Clients that read only `scopeSpans[0]` need one
+ * ResourceSpans per scope.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -197,7 +197,7 @@ static void tempo_trace_respond_v1(struct assembly *assembly)
 }
 
 /* Responds with a TraceByIDResponse. The field `trace` is present even if the trace is empty,
- * because Grafana's data source fails without it. */
+ * because Grafana's data source fails if the field is absent. */
 static void tempo_trace_respond_v2(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
@@ -227,7 +227,7 @@ static void tempo_trace_respond_v2(struct assembly *assembly)
 }
 
 /* Responds with a file of OTLP/JSON. OTLP has no field that marks a trace as incomplete, so the
- * name of such a file contains "-partial". */
+ * name of a file with an incomplete trace contains "-partial". */
 static void tempo_trace_respond_otlp(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The values of a tag. Most values of resource and span attributes, and the names of services and
- * operations, are listed by the store. Other values, and all values if a query limits them, are
- * read from the spans.
+ * operations, are listed by the store. Other values are read from the spans. If a query limits the
+ * values, all of them are read from the spans.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -32,7 +32,8 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     static const struct {
         const char *name;
         enum tag tag;
-        const char *query; /* name of the tag in a query; NULL: the same as `name` */
+        /* name of the tag in a query; NULL: the tag is called `name` in a query, too */
+        const char *query;
     } known[] = {
         {"name", TAG_NAME, NULL},
         {"span:name", TAG_NAME, NULL},
@@ -296,9 +297,9 @@ static const char *tempo_skip_text(const char *text)
     return *text ? text + 1 : text;
 }
 
-/* Replaces comparisons that lack a value by `true`, and closes open brackets: `{name = "a" &&
- * kind = ` becomes `{name = "a" && true}`. Returns NULL if memory runs out, or the nesting is
- * too deep. */
+/* Replaces comparisons that lack a value by `true`, and closes open brackets, for example in
+ * `{name = "a" && kind = `, which becomes `{name = "a" && true}`. Returns NULL if memory runs
+ * out, or the nesting is too deep. */
 static const char *tempo_complete_query(struct query_job *job, const char *text)
 {
     char open[NESTING_MAX];

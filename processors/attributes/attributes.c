@@ -148,7 +148,8 @@ static int attributes_processor_on_span(void *arg, struct br_visit *visit)
     struct attributes_state *state = run->node->state;
     int passes = br_matcher_passes(&state->matcher, visit);
     if (passes <= 0)
-        return passes; /* a result of 0 means BR_KEEP: the span does not match */
+        /* a result of 0 means BR_KEEP: the span does not match and stays unchanged */
+        return passes;
     int verdict = attributes_processor_rewrite_span(run, visit);
     if (verdict == BR_ENOMEM)
         verdict = br_arena_why(&state->scratch);

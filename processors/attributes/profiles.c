@@ -126,7 +126,7 @@ static struct outcome *attributes_profiles_apply(struct run *run, int *ret_rc)
 }
 
 /* Writes the attributes in state->list to `key` as a key for run->known. Returns the length of
- * the key, or 0 if it is too long to be stored. */
+ * the key, or 0 if the key is too long to be stored. */
 static size_t attributes_profiles_key_of(const struct br_attributes *list, uint8_t key[LIST_MAX])
 {
     size_t len = 0;

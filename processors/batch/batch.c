@@ -17,7 +17,7 @@ struct config {
 
 struct state {
     struct br_node *node;
-    /* consumer of the batchers' batches, which forwards them to the next component */
+    /* receives the batches of the batchers, and forwards them to the next component */
     struct br_consumer output;
     struct br_partitions *batchers; /* batchers by partition; NULL: requests pass unchanged */
     double *cardinality;            /* metric of the number of batchers; NULL for queue_batch */

@@ -22,8 +22,8 @@ struct traces {
     const struct br_yaml *spanevent;
 };
 
-/* Conditions whose paths name their context, such as `span.name`. For each condition in `texts`,
- * `nodes` and `paths` contain its place in the config. */
+/* Conditions whose paths begin with the name of their context, as in `span.name`. For each
+ * condition in `texts`, `nodes` and `paths` contain its place in the config. */
 struct named {
     struct br_strings texts;
     const struct br_yaml **nodes;
@@ -127,7 +127,7 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
 /* One list of conditions in the config. `section` is NULL for a list at the top level. */
 struct list {
     const struct br_strings *texts;
-    /* conditions with their places in the config; NULL: the list is the value of `key` */
+    /* conditions with their positions in the config; NULL: the list is the value of `key` */
     const struct named *named;
     const char *section, *key;
     enum br_signal signal;
@@ -239,8 +239,8 @@ static int filter_add_group(struct named *named, const struct br_yaml *item, con
     return rc;
 }
 
-/* Reads a list of conditions and groups. A group is a map with conditions under `conditions`;
- * its other keys are ignored, because the paths of its conditions name their context. */
+/* Reads a list of conditions and groups. A group is a map with conditions under `conditions`.
+ * Its other keys are ignored, because the paths of the conditions name their context. */
 static int filter_read_named(struct named *named, const struct br_yaml *list, const char *path,
                              const char *key, struct br_arena *arena, struct br_errs *errs)
 {
@@ -359,7 +359,8 @@ static int filter_create(struct br_node *node, struct br_err *err)
 /* The argument of filter_on_item. */
 struct filtering {
     struct br_matcher *matcher;
-    struct br_conditions *conditions; /* OTTL conditions; NULL if the config contains none */
+    /* OTTL conditions; NULL if the config contains no OTTL conditions */
+    struct br_conditions *conditions;
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)

@@ -216,24 +216,28 @@ struct marking {
     struct join_service service; /* service to which the spans of the current part belong */
     struct join_locals locals;
     struct join_infer infer; /* finds spans by thread; used only if the option `infer` is set */
-    /* where the resource of the current part ran; used only if the option `infer` is set */
+    /* process in which the resource of the current part ran; used only if the option `infer` is
+     * set */
     struct join_identity where;
-    /* number of spans whose marks do not include their descendants, because steps were short */
+    /* number of spans whose marks do not include their descendants, because too few steps were
+     * left */
     uint64_t n_cut;
     unsigned has;  /* bit set of the keys that the current span already has */
-    bool exact;    /* true if marks are removed from spans without samples */
-    bool dangling; /* true if the current span has a mark but no samples */
+    bool exact;    /* true if marks (pyroscope.profile.id) are removed from spans without samples */
+    bool dangling; /* true if the current span has a mark (pyroscope.profile.id) but no samples */
     int rc;
 };
 
-/* Samples of a span that are exported with the span id that they name. That span id is the id of
- * the span itself or of its root. */
+/* Samples of a span that are exported with the span id that they originally named. That span id
+ * is the id of the span itself or of its root. */
 struct named {
-    bool any; /* true if there are such samples; all of them may have been taken in descendants */
+    /* true if the span has such samples, even if all of them were taken in its descendants */
+    bool any;
     uint32_t count[JOIN_MEASURES];
 };
 
-/* Sums of samples: `own` is for the span alone, `all` for the span and its descendants. */
+/* Sums of samples: `own` contains the sums of the span alone; `all` contains those of the span
+ * and its descendants. */
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
@@ -312,8 +316,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Computes where a span of the current part ran. Returns false if the span's thread or process
- * is unknown, or if the option `infer` is not set. */
+/* Determines the process and thread in which a span of the current part ran. Returns false if
+ * the span's thread or process is unknown, or if the option `infer` is not set. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -352,9 +356,9 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
     return join_infer_is_partial(&marking->infer, &where, start_ns);
 }
 
-/* Returns true if the totals of a span in a known tree are incomplete. The reasons are those of
- * annotations_mark_lost, and one more: timestamps of samples that name the root were evicted, so
- * it is unknown in which spans these samples were taken. */
+/* Returns true if the totals of a span in a known tree are incomplete. One reason is that
+ * samples were lost (annotations_mark_lost). Another is that timestamps of samples that name the
+ * root were evicted, so the spans in which these samples were taken are unknown. */
 static bool annotations_mark_is_partial(const struct marking *marking,
                                         const struct join_local *local, uint32_t root,
                                         uint32_t index)
@@ -374,7 +378,7 @@ static bool annotations_mark_is_partial(const struct marking *marking,
 }
 
 /* Returns true if a profile store has other samples under the span's id than the span's totals
- * contain. The reason is that some samples were exported before the span in which they were
+ * contain. The difference exists if samples were exported before the span in which they were
  * taken arrived. */
 static bool annotations_mark_is_elsewhere(const struct sums *sums)
 {
@@ -592,16 +596,16 @@ static bool annotations_mark_parent_is_remote(const struct br_span *span)
 }
 
 /* Returns true if an SDK bridge would label samples with the span. Bridges use the span that has
- * no parent in its process. Whether the table contains the parent proves nothing, because spans
- * arrive before their parents. */
+ * no parent in its process. The absence of the parent from the table proves nothing, because
+ * spans often arrive before their parents. */
 static bool annotations_mark_is_entry(const struct br_span *span)
 {
     return !span->head.parent_id || br_span_kind_is_entry(span->kind) ||
            annotations_mark_parent_is_remote(span);
 }
 
-/* Returns true if samples that name the span keep their links. The CPU time of these samples
- * must be known already. */
+/* Returns true if samples that name the span keep their links. The CPU time of the samples must
+ * be known already. */
 static bool annotations_mark_is_kept(const struct marking *marking, const struct br_span *span,
                                      const uint8_t *span_id)
 {

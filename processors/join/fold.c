@@ -18,7 +18,8 @@
 #include "wire/protobuf.h"
 
 #define ATTRIBUTES_MAX (1u << 26)
-/* verdict on a sample that was merged into another one, in addition to those of enum join_fold */
+/* verdict on a sample that was merged into another sample, in addition to those of enum
+ * join_fold */
 #define JOIN_FOLD_MERGED 3
 
 /* The properties by which samples are compared. */
@@ -51,10 +52,10 @@ struct fold {
     uint32_t n_ranges;
     uint32_t count;         /* number of samples */
     uint32_t profile_first; /* index of the first sample of the current profile */
-    /* by sample number: position of the sample's field, relative to fold_range.base */
+    /* position of each sample's field relative to fold_range.base, by sample number */
     uint32_t *at;
-    /* by sample number: number of the next sample of the same chain; numbers ascend in a chain,
-     * and its last sample points to the first */
+    /* number of the next sample in the chain of each sample, by sample number; numbers ascend in
+     * a chain, and its last sample points to the first */
     uint32_t *next;
     /* hash table of chains; an entry is the number of the last sample of a chain, plus 1 */
     uint32_t *last;
@@ -76,7 +77,7 @@ static bool fold_is_kept(uint8_t verdict)
     return (verdict & ~JOIN_FOLD_TIMELESS) == JOIN_FOLD_KEPT;
 }
 
-/* Returns true if samples with this verdict lose attribute `index`. */
+/* Returns true if samples with the verdict `verdict` lose the attribute `index`. */
 static bool fold_drops(const struct fold *fold, uint8_t verdict, uint64_t index)
 {
     if (index >= fold->n_labels)
@@ -209,7 +210,7 @@ static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const u
 
 /* Returns a key for the sample's shape: samples with equal keys have the same shape. The shape
  * distinguishes samples with timestamps and values, samples with timestamps only, and samples
- * without timestamps. The key of samples without timestamps contains their number of values. */
+ * without timestamps. The key of samples without timestamps contains the number of their values. */
 static uint32_t fold_shape(const struct fold_sample *fold_sample)
 {
     return fold_sample->n_times ? UINT32_MAX - (fold_sample->n_values > 0) : fold_sample->n_values;
@@ -505,8 +506,8 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
     return BR_REPLACE;
 }
 
-/* Sets the verdict on all samples of the group except the first: JOIN_FOLD_MERGED if the group
- * is folded, or JOIN_FOLD_KEPT if it stays unchanged. */
+/* Sets the verdict on all samples of the group except the first. The verdict is JOIN_FOLD_MERGED
+ * if the group is folded, or JOIN_FOLD_KEPT if the group stays unchanged. */
 static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 {
     for (uint32_t index = fold_group->first; index != fold_group->last;) {
@@ -516,8 +517,8 @@ static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 }
 
 /* Replaces the first sample of a group by the merged sample. If the sums of a chain would
- * overflow, the remaining samples of the chain form a new group when the first of them is
- * visited. */
+ * overflow, the remaining samples of the chain form a new group when the first remaining sample
+ * is visited. */
 static int fold_on_sample(void *arg, struct br_visit *visit)
 {
     struct fold *fold = arg;

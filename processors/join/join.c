@@ -20,7 +20,7 @@ struct held {
      * is BR_SENDER_WAITS */
     struct br_item *item;
     uint64_t came_ms, until_ms;
-    uint8_t *memo; /* the memo of join_samples; used for profiles only */
+    uint8_t *memo; /* results of join_samples, one byte per sample; used for profiles only */
 };
 
 static const struct br_option label_options[] = {
@@ -198,8 +198,8 @@ static const char *join_reason(const struct join_progress *progress)
            "more than `window` earlier or later, or not be sampled";
 }
 
-/* If both signals have arrived for one window and no sample was joined, logs the most likely
- * reason, at most once. */
+/* Logs the most likely reason if both signals have arrived for one window and no sample was
+ * joined. Logs at most once. */
 static void join_log_reason(struct join *join)
 {
     const struct join_progress *progress = join_table_progress(join->table);
@@ -289,9 +289,9 @@ static void join_on_release(struct br_timer *timer)
     join_rearm(join);
 }
 
-/* Returns true if the item may be held. The limit covers held items, and released items that are
- * not delivered yet. Items above the limit are forwarded at once, and their senders get the
- * outcome. */
+/* Returns true if the item may be held. The limit covers held items, and released items that
+ * have not been delivered yet. Items above the limit are forwarded at once, and their senders
+ * get the outcome. */
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
     size_t ours = join->held_bytes,
@@ -304,7 +304,8 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
     return false;
 }
 
-/* Moves the data of `item` to a new item and returns it, or NULL if there is not enough memory. */
+/* Moves the data of `item` to a new item. Returns the new item, or NULL if there is not enough
+ * memory. */
 static struct br_item *join_move_data(struct br_item *item)
 {
     struct br_item *own = br_item_new(item->host, item->signal);
@@ -353,7 +354,7 @@ static void join_consume_traces(struct join *join, struct br_item *item)
     bool waits = hold_ms && (entered.waits || entered.sampled);
     if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
-    /* Samples that name the root of a local tree may have been taken in these spans. */
+    /* Samples that name the root of a local tree may have been taken in spans below the root. */
     bool deferred =
         entered.profiled && join_table_any_deferred(join->table, br_host_mono_ms(join->node->host));
     bool totals = waits || entered.sampled || deferred;
@@ -406,8 +407,8 @@ static void join_on_hold_idle(void *arg)
         br_node_drained(join->node);
 }
 
-/* Returns the number of function counters per span. With this number, the values of the largest
- * functions of one request are exact. */
+/* Returns the number of function counters per span. With the returned number of counters, the
+ * values of the largest functions of one request are exact. */
 static unsigned join_top_counters(unsigned shown)
 {
     return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;

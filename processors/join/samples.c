@@ -23,16 +23,16 @@ struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
     struct join_links links;
-    struct join_label *labels; /* by attribute index: meaning of the attribute */
+    struct join_label *labels; /* meaning of each attribute, by attribute index */
     bool any_label;
-    /* leaf functions of the stacks; used only with the option top_functions */
+    /* functions at the leaves of the stacks; used only with the option top_functions */
     struct join_leaves leaves;
 };
 
 /* The resource and the profile to which the current sample belongs. */
 struct run_scope {
     struct join_service service;
-    /* where the samples of the resource were taken; used only with the option `infer` */
+    /* process in which the samples of the resource were taken; used only with the option `infer` */
     struct join_identity where;
     /* the best measure among the profiles of the resource; used only with the option
      * span_metrics */
@@ -44,8 +44,10 @@ struct run_scope {
 
 /* Decisions about which samples lose their links or timestamps. */
 struct run_folding {
-    uint8_t *verdicts; /* by sample index: an enum join_fold; NULL: no sample loses anything */
-    bool timeless;     /* true if at least one sample loses its timestamps */
+    /* verdict (enum join_fold) on each sample, by sample index; NULL: no sample loses its link
+     * or timestamps */
+    uint8_t *verdicts;
+    bool timeless; /* true if at least one sample loses its timestamps */
     struct join_undecided undecided;
     struct {
         uint64_t samples;
@@ -68,11 +70,14 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo; /* element of the memo for the next sample; NULL with JOIN_PASS_ONLY */
-    /* memo of all samples after splitting, owned by the run; NULL if no sample was split */
+    /* element of the memo (results of an earlier pass) for the next sample; NULL with
+     * JOIN_PASS_ONLY */
+    uint8_t *memo;
+    /* results of an earlier pass for all samples after splitting, owned by the run; NULL if no
+     * sample was split */
     uint8_t *memos;
-    /* by sample index: true if the sample is a further piece of the same original sample as the
-     * previous one; NULL: no sample was split */
+    /* for each sample, true if it is a further piece of the same original sample as the previous
+     * sample; NULL: no sample was split */
     bool *continues;
     struct {
         bool any;
@@ -88,12 +93,12 @@ struct run {
     bool no_memory;
     struct run_dictionary dictionary;
     struct run_scope scope;
-    struct join_found found; /* the span of the current sample */
+    struct join_found found; /* copy of the span of the current sample */
     /* span id for a new link of the sample; NULL if the sample is linked to the span that it
      * names */
     const uint8_t *link;
-    /* by sample index: true if the sample's labels name another span than its link; NULL: this
-     * is not the case for any sample */
+    /* for each sample, true if the sample's labels name another span than its link; NULL: no
+     * sample's labels name another span */
     bool *relabelled;
     struct join_credit credit;
     struct join_infer infer;
@@ -165,7 +170,8 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
 
 /* Returns true if the timestamps of a sample must be deferred, because the span that the sample
  * names has not arrived, or is the root of a local tree as far as is known. If the sample names
- * a span below a root, notes that the samples of the service name exactly their spans. */
+ * a span below a root, notes that the samples of the service name exactly the spans in which
+ * they were taken. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {
@@ -188,8 +194,8 @@ static uint64_t join_run_waits_ms(const struct run *run)
     return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
 }
 
-/* Defers the timestamps of the sample. Adds its values to the deferred sums of the span that it
- * names. Returns false if the timestamps cannot be deferred. */
+/* Defers the timestamps of the sample. Adds the sample's values to the deferred sums of the span
+ * that the sample names. Returns false if the timestamps cannot be deferred. */
 static bool join_run_defer(struct run *run, const struct join_sample_view *view,
                            enum join_result *result)
 {
@@ -316,8 +322,8 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
     return start;
 }
 
-/* Returns the trace id that the sample names. If it names none, returns the trace id of its
- * span. Returns NULL if both are unknown. */
+/* Returns the trace id that the sample names. If the sample names no trace id, returns the trace
+ * id of its span. Returns NULL if both trace ids are unknown. */
 static const uint8_t *join_run_trace_of(const struct run *run, const struct join_sample_view *view,
                                         bool found)
 {
@@ -511,8 +517,8 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
     run->link = NULL;
 }
 
-/* Returns where the sample was taken. Attributes of the sample take precedence over those of its
- * resource. */
+/* Determines the process and thread in which the sample was taken. Attributes of the sample take
+ * precedence over those of its resource. */
 static struct join_identity join_run_where(const struct run *run,
                                            const struct join_sample_view *view)
 {
@@ -522,8 +528,8 @@ static struct join_identity join_run_where(const struct run *run,
     return where;
 }
 
-/* Defers the timestamps of a sample that does not name a span. The table assigns them to spans
- * of the sample's thread later. */
+/* Defers the timestamps of a sample that does not name a span. The table later assigns the
+ * timestamps to spans of the sample's thread. */
 static void join_run_defer_inferable(struct run *run, const struct join_sample_view *view,
                                      const struct join_identity *where)
 {
@@ -588,8 +594,8 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     return true;
 }
 
-/* Handles a sample that names several spans. The sample was taken in one of them, but it is
- * unknown in which: a thread that serves several requests gets the labels of all of them.
+/* Handles a sample that names several spans. The sample was taken in one of these spans, but it
+ * is unknown in which: a thread that serves several requests gets the labels of all of them.
  * Inference by thread would only guess. */
 static void run_ambiguous_sample(struct run *run, const struct join_sample_view *view,
                                  struct br_addition *addition)
@@ -645,7 +651,7 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
 }
 
 /* Returns true if the samples need not be read: no sample names a span, inference is off, no
- * link policy is configured, and the memo is NULL. */
+ * link policy is configured, and there are no results of an earlier pass (memo). */
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&
@@ -835,9 +841,10 @@ static void join_run_note_counts(struct run *run)
 
 struct splitting {
     struct run *run;
-    const uint8_t *memo; /* memo of the samples before splitting (with JOIN_PASS_ONLY: NULL) */
-    uint8_t *memos;      /* memo of the samples after splitting */
-    bool *continues;     /* run.continues for the samples after splitting */
+    /* results of an earlier pass, for the samples before splitting (with JOIN_PASS_ONLY: NULL) */
+    const uint8_t *memo;
+    uint8_t *memos;  /* results of an earlier pass, for the samples after splitting */
+    bool *continues; /* new value of run.continues, for the samples after splitting */
     uint32_t count, cap, cap_continues;
     uint32_t part; /* index of the current part */
     uint64_t *spans;
@@ -880,8 +887,8 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
-/* Copies the memo of a sample to its `count` pieces. Marks all pieces except the first in
- * `continues`. */
+/* Copies the result of an earlier pass for a sample to the `count` pieces of the sample. Marks
+ * all pieces except the first in `continues`. */
 static bool join_samples_splitting_note(struct splitting *splitting, uint32_t index, uint32_t count)
 {
     size_t need = (size_t)splitting->count + count;

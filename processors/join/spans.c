@@ -14,7 +14,8 @@
 #include "wire/protobuf.h"
 
 #define CHUNK 256u
-/* longest attribute value, in bytes, because its length + 1 must fit into a byte */
+/* longest attribute value, in bytes; the limit exists because its length + 1 must fit into a
+ * byte */
 #define TEXT_MAX (JOIN_VALUE_MAX - 1)
 
 /* --- Attributes ------------------------------------------------------------------------- */
@@ -64,8 +65,8 @@ static void spans_read_attribute(const struct join *join, const uint8_t *data, s
             spans_put_scalar(&texts[i], kv.value);
 }
 
-/* Returns true if none of the configured keys is as long as this key. This check excludes most
- * keys. */
+/* Returns true if none of the configured keys has the length of this key. This check excludes
+ * most keys. */
 static inline bool spans_is_unwanted(const struct join *join, const uint8_t *p, size_t len)
 {
     if (len < 2 || p[0] != BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) || p[1] >= 64)
@@ -123,7 +124,7 @@ struct entering {
     size_t count;
     uint32_t first_part;
     struct join_origin origins[ORIGINS];
-    /* where the spans of each origin ran; used only with the option `infer` */
+    /* process in which the spans of each origin ran; used only with the option `infer` */
     struct join_identity where[ORIGINS];
     /* Used only with the option sample_attributes: values of the current resource, values of the
      * current span, and the encoded attributes of up to CHUNK spans. */
@@ -301,7 +302,7 @@ static void spans_find(struct br_item *item)
         struct br_pending pending = item->pending;
         struct br_span *spans = again->spans;
         struct br_buf *spans_buf = again->spans_buf;
-        again->spans_buf = NULL; /* NULL, because the buffer is moved to `item` below */
+        again->spans_buf = NULL; /* set to NULL, because the buffer is moved to `item` below */
         br_item_clear_parts(item);
         (void)br_item_absorb(item, again); /* cannot fail, because the item is empty */
         item->pending = pending;

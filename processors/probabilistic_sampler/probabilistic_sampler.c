@@ -267,7 +267,7 @@ struct run {
     struct br_groups groups;
     /* decisions about the named traces, by index of the link and by index of the attribute */
     uint8_t *links, *attributes;
-    /* by attribute index: position of the attribute's name in the configured list; among a
+    /* position of each attribute's name in the configured list, by attribute index; among a
      * sample's attributes, the one with the smallest position is used */
     uint8_t *rank;
     bool keep_unlinked; /* samples of the current profile that do not belong to a trace are kept */

@@ -18,8 +18,8 @@ void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percen
     *sampler = (struct sampler){
         .mode = mode, .seed = seed, .precision = precision, .fail_closed = fail_closed};
     if (mode == SAMPLER_HASH_SEED) {
-        /* Computed in single precision and rounded toward zero, as in the Collector; any other
-         * rounding would change decisions. */
+        /* The number is computed in single precision and rounded toward zero, as in the
+         * Collector; any other rounding would change decisions. */
         uint32_t accepted = (uint32_t)(percent * (BUCKETS / 100.0f));
         sampler->threshold =
             accepted ? (uint64_t)(BUCKETS - accepted) << BUCKETS_SHIFT : BR_THRESHOLD_NEVER;

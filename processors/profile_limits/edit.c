@@ -63,7 +63,8 @@ static uint32_t limits_edit_append(struct limits_edit *edit, enum br_table table
 uint32_t limits_edit_add(struct limits_edit *edit, enum br_table table, const void *data,
                          size_t len)
 {
-    /* Index 0 means "none". So if the table is empty, an unused entry 0 is added first. */
+    /* Index 0 in a table means "no entry". Therefore, if the table is empty, an unused entry 0
+     * is added first. */
     if (edit->view.count[table] + edit->n_added[table] == 0)
         (void)limits_edit_append(edit, table, "", 0);
     return limits_edit_append(edit, table, data, len);

@@ -148,9 +148,9 @@ static void limits_labels_set_other(struct limits_edit *edit, uint32_t index,
     limits_edit_replace(edit, BR_TABLE_ATTRIBUTE, index, entry, len);
 }
 
-/* Returns true if the value of an attribute is admitted. `keys` contains the number of each key,
- * by string index. So the text of a key is read once, regardless of how many attributes have the
- * key. */
+/* Returns true if the value of an attribute is among the admitted values of its key. `keys`
+ * contains the number of each key, by string index. So the text of a key is read once,
+ * regardless of how many attributes have the key. */
 static bool limits_labels_admit(const struct limits_edit *edit, const struct limits_labels *labels,
                                 uint16_t *keys, const struct label *label)
 {

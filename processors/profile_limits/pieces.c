@@ -7,16 +7,17 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
-/* all pieces of a request together may have at most this many times the bytes of the request */
+/* all pieces of a request together may have at most GROWTH_MAX times the bytes of the request */
 #define GROWTH_MAX 3
-#define GROWTH_FREE (1u << 20) /* bytes that all pieces together may have in addition */
-#define PIECE_COST 1536        /* memory that a piece takes in addition to its data, in bytes */
+/* number of bytes that all pieces together may have in addition to GROWTH_MAX times the request */
+#define GROWTH_FREE (1u << 20)
+#define PIECE_COST 1536 /* memory that a piece takes in addition to its data, in bytes */
 #define GROWS_TOO_MUCH 1
 
 /* field numbers of original_payload_format and original_payload in the message Profile */
 enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 };
 
-/* --- Is it too large? ------------------------------------------------------------------------ */
+/* --- Checks for requests that are too large -------------------------------------------------- */
 
 struct most {
     /* number of samples in the current profile, and in the largest profile so far */

@@ -19,16 +19,17 @@ struct cut {
     /* all fields of the location except its lines: fields before the first line, and fields
      * after it */
     struct br_entry before, after;
-    /* by number of lines: location index of the copy with that many lines; 0: not made yet */
+    /* location index of the copy with a given number of lines, by number of lines; 0: not made
+     * yet */
     uint32_t *copies;
 };
 
 struct cutter {
     struct limits_edit *edit;
     uint32_t max_depth;
-    uint32_t *frames; /* by location index: number of frames of the location */
-    uint32_t most;    /* largest element of `frames` */
-    /* by location index: data for making shorter copies of the location; NULL: no location was
+    uint32_t *frames; /* number of frames of each location, by location index */
+    uint32_t most;    /* largest number of frames of a location */
+    /* data for making shorter copies of each location, by location index; NULL: no location was
      * cut */
     struct cut **cuts;
     uint32_t truncated; /* index of the added location [truncated]; 0: not added yet */

@@ -137,8 +137,8 @@ static void db_put_word(struct scan *scan)
     db_put_name(scan, p);
 }
 
-/* Returns the end of a text that begins here and has the form $1, $$text$$ or $tag$text$tag$.
- * Returns NULL if no such text begins here. */
+/* Returns the end of a text that begins at the current position and has the form $1, $$text$$ or
+ * $tag$text$tag$. Returns NULL if no text of this form begins at the current position. */
 static const uint8_t *db_dollar_end(const struct scan *scan)
 {
     const uint8_t *p = scan->p + 1;
@@ -156,7 +156,8 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
     return close ? close + tag : scan->end;
 }
 
-/* Returns the end of a comment that begins here, or NULL if none begins here. Comments are kept. */
+/* Returns the end of a comment that begins at the current position, or NULL if no comment begins
+ * there. Comments are kept. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
     const char *close = NULL;
@@ -171,7 +172,8 @@ static const uint8_t *db_comment_end(const struct scan *scan)
     return at ? at + len : scan->end;
 }
 
-/* Returns true if a number begins here. A sign belongs to the number if it follows an operator. */
+/* Returns true if a number begins at the current position. A sign belongs to the number if it
+ * follows an operator. */
 static bool db_is_number(const struct scan *scan, const uint8_t *start)
 {
     bool sign = (*scan->p == '-' || *scan->p == '+') &&

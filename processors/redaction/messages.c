@@ -318,8 +318,8 @@ static bool redact_messages_is_plain(const struct redact_walk *walk, const struc
             field.number != BR_VALUE_MAP && field.number != BR_VALUE_STRINDEX);
 }
 
-/* Redacts all fields of the oneof in an AnyValue. A message may contain several of them, of
- * which the last is the value. */
+/* Redacts all fields of the oneof in an AnyValue. A message may contain several fields of the
+ * oneof, of which the last is the value. */
 int redact_value(struct redact_walk *walk, const struct br_field *found, const uint8_t *next,
                  enum redact_key key)
 {
@@ -445,8 +445,8 @@ static void redact_messages_keep_value_type(struct redact_walk *walk, const stru
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-/* Returns true if nothing remains of the URL after cleaning. In this case the span name is kept,
- * as in the Collector. */
+/* Returns true if nothing remains of the URL after cleaning. If nothing remains, the span name
+ * is kept, as in the Collector. */
 static bool redact_messages_cleans_all(const struct redact_rules *rules)
 {
     bool star = false;

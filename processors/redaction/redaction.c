@@ -115,8 +115,8 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     struct br_mem_scope scope;
     redact_rules_begin(&state->rules, item);
-    /* The scope is not limited, because a text that would grow too large is masked as a whole.
-     * Only the process's memory budget limits the item. */
+    /* The memory scope is not limited, because a text that would grow too large is masked as a
+     * whole. Only the process's memory budget limits the item. */
     br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);

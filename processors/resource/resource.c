@@ -86,7 +86,7 @@ static const struct resource_cached *resource_cache_find(struct resource_cache *
     return br_cache_find(&cache->places, in->hash, resource_cache_equal, in);
 }
 
-/* Stores the result for the input `in`. Takes over `buf`, which must have the layout of
+/* Stores the result for the input `in`. Takes ownership of `buf`, which must have the layout of
  * resource_cached.buf. Must be called after resource_cache_find with the same input. */
 static void resource_cache_put(struct resource_cache *cache, const struct resource_input *in,
                                struct br_buf *buf, size_t out_len, bool changed)

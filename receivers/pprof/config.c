@@ -380,7 +380,7 @@ static void pprof_config_check_profiles(const struct checker *checker,
 }
 
 /* Warns if the config enables several kinds of profiles that contain the same values under the
- * same name. A backend would add up these values. */
+ * same name. A backend would add up the values of these kinds. */
 static void pprof_config_warn_of_duplicates(const struct checker *checker,
                                             const struct pprof_config *config)
 {

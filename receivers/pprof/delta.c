@@ -16,9 +16,9 @@
 #include "profile/pprof/fields.h"
 
 #define TYPES_MAX 16
-/* Memory limit of a comparison: GROWTH bytes per byte of the profile, plus SPARE. The difference
- * is hardly larger than the profile, so a comparison and its difference take at most four times
- * the size of the profile plus 1 MiB. */
+/* Memory limit of a comparison of two profiles: GROWTH bytes per byte of the profile, plus
+ * SPARE. The difference is hardly larger than the profile, so a comparison and its difference
+ * take at most four times the size of the profile plus 1 MiB. */
 #define GROWTH 3
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 
@@ -58,13 +58,13 @@ struct reading {
     struct br_err *err;
     const uint8_t *data, *end;
     size_t max_bytes;
-    /* by field number: how many fields of the profile have that number */
+    /* number of fields of the profile with each field number */
     size_t counts[STRING + 1];
     int64_t time_ns, duration_ns;
     struct text *texts, empty;
-    /* by sample type: true if the values are totals since the program began */
+    /* for each sample type, true if the values are totals since the program began */
     bool cumulative[TYPES_MAX];
-    /* by sample type: true if a decrease means that the program was restarted */
+    /* for each sample type, true if a decrease means that the program was restarted */
     bool restarts_on_decrease[TYPES_MAX];
     size_t n_types;
     uint64_t types;
@@ -109,7 +109,7 @@ static bool delta_next_of(const struct reading *reading, const uint8_t **at, uin
     return false;
 }
 
-/* Called for each value of a repeated varint field, packed or not. Returns 0 or a code. */
+/* Called for each value of a repeated varint field, packed or not. Returns 0 or an error code. */
 typedef int number_fn(struct reading *reading, void *arg, uint64_t value);
 
 static int delta_each_packed(struct reading *reading, const struct br_field *field, number_fn *fn,
@@ -209,7 +209,8 @@ static bool delta_starts_with(const struct reading *reading, const struct text *
 }
 
 /* Reads the sample types. A decrease of values with the unit "count" indicates a restart of the
- * program. In a profile without such a type, a decrease of any type indicates a restart. */
+ * program. If no sample type of the profile has this unit, a decrease of any type indicates a
+ * restart. */
 static int delta_read_types(struct reading *reading)
 {
     const uint8_t *at = reading->data;
@@ -554,9 +555,9 @@ static bool delta_was_restarted(const struct reading *reading)
     return false;
 }
 
-/* Replaces the values of sample `index` by the differences. Returns false if all are 0. If
- * several samples have the same stack, the first one gets the difference of their sums. Values
- * that are not totals are unchanged. */
+/* Replaces the values of sample `index` by the differences. Returns false if all differences are
+ * zero. If several samples have the same stack, the first one gets the difference of their sums.
+ * Values that are not totals are unchanged. */
 static bool delta_subtract(const struct reading *reading, const struct sums *before, uint32_t index,
                            struct values *values)
 {

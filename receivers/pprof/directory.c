@@ -4,7 +4,7 @@
  * file system. A file is complete when it has not changed between two scans.
  *
  * All disk access runs in a thread, one task at a time, so a disk that does not respond blocks at
- * most one thread. A task is a part of a scan (struct scan_part) or reads one file. A scan pauses
+ * most one thread. A task runs a part of a scan (struct scan_part) or reads one file. A scan pauses
  * when enough files are ready, and continues after they were read. The running task owns the tables
  * of files; the worker owns the items in the pipeline.
  */
@@ -35,7 +35,8 @@
 /* largest number of files named in the log per LOG_EVERY_MS; other files are only counted */
 #define NAMED_MAX 20
 #define READ_FILES_NAME ".braid-taken"
-/* READ_FILES_NAME is rewritten when it has more lines than this plus two for each file */
+/* READ_FILES_NAME is rewritten when the number of its lines exceeds READ_FILES_SPARE plus two
+ * for each file */
 #define READ_FILES_SPARE 1000
 #define NS_PER_MS 1000000
 
@@ -58,10 +59,11 @@ struct file {
     struct pprof_mark mark; /* beginning of the file whose samples were already counted */
     uint64_t mark_inode;    /* inode of the file from which `mark` was made */
     struct pprof_mark next; /* value of `mark` after the current read */
-    /* the file is unchanged since this time, in ms of the worker's monotonic clock */
+    /* time since which the file has been unchanged, in ms of the worker's monotonic clock */
     uint64_t since_ms;
-    uint64_t scan;                   /* number of the last scan that found the file */
-    struct br_reading_task *reading; /* conversion of the file; NULL unless a thread runs it */
+    uint64_t scan; /* number of the last scan that found the file */
+    /* conversion of the file; NULL unless a thread runs the conversion */
+    struct br_reading_task *reading;
     struct br_item *item;
     char name[]; /* NUL-terminated name */
 };
@@ -89,7 +91,7 @@ struct scan_part {
     bool reads_directory;
     unsigned room;        /* largest number of files that the part may add to `ready` */
     struct br_list ended; /* files whose result must be recorded */
-    /* The following fields are the results of the part: */
+    /* The following fields are the results of the part of the scan: */
     struct br_list ready; /* files to be read; their state is BUSY */
     bool finished;        /* the end of the directory was reached */
     struct warning warnings[NAMED_MAX];
@@ -109,7 +111,8 @@ struct pprof_directory {
     /* The following fields are owned by the running task: */
     uint64_t scan; /* number of the current scan */
     DIR *dir;      /* the open directory; NULL between scans */
-    /* name of the file at which the scan paused, because it is ready but has to wait; "": none */
+    /* name of the file at which the scan paused, because the file is ready but has to wait; "":
+     * the scan did not pause */
     char paused_at[NAME_MAX + 1];
     /* files that are BUSY until their result is recorded; NULL for unused places */
     struct file *busy[BUSY_MAX];
@@ -177,7 +180,7 @@ static bool directory_is_same(const struct pprof_identity *file, const struct pp
            file->changed_ns == other->changed_ns;
 }
 
-/* Builds "path/name". Returns false if it is too long. */
+/* Builds "path/name". Returns false if the path is too long. */
 static bool directory_join(char *out, size_t size, const char *directory, const char *name)
 {
     int n = snprintf(out, size, "%s/%s", directory, name);
@@ -253,7 +256,7 @@ static void directory_swap_busy(struct pprof_directory *directory, const struct 
     directory->busy[i] = file;
 }
 
-/* Records the result of a file. Runs in the thread that reads the directory. */
+/* Records the result of the delivery of a file. Runs in the thread that reads the directory. */
 static void directory_record_end(struct file *file, uint64_t now_ms)
 {
     directory_swap_busy(file->directory, file, NULL);
@@ -358,14 +361,14 @@ static int directory_load(struct br_reading *reading, struct file *file)
 }
 
 /* Corrects a line that was read up to `counted` while a program was still writing it. If the
- * part that was read ended in a number, replaces the number of the line by the difference.
- * Returns false if the stack itself has become longer. */
+ * part of the line that was read before ended in a number, replaces the number of the line by
+ * the difference. Returns false if the stack itself has become longer. */
 static bool directory_subtract_counted(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
     uint64_t before, all;
     if (!space)
-        return true; /* no stack of the line was counted */
+        return true; /* no stack of the line has been counted yet, so the line stays unchanged */
     if (eol > counted && eol[-1] == '\r')
         eol--;
     const char *number = (const char *)space + 1;
@@ -413,9 +416,9 @@ static void directory_skip_counted(const struct file *file, struct br_reading *r
     source->len -= skip;
 }
 
-/* Sets `file->mark`, the beginning of the file that was already counted. If the same inode was
- * read under any name, its mark is used. For a new inode, the mark of the previous file with
- * this name is used, unless that file still exists under another name. */
+/* Sets `file->mark`, the beginning of the file that was already counted. If a file with the same
+ * inode was read under any name, the mark of that file is used. For a new inode, the mark of the
+ * previous file with this name is used, unless that file still exists under another name. */
 static void directory_choose_mark(struct file *file)
 {
     const struct known *known = directory_known(file->directory, file->identity.inode);
@@ -855,7 +858,7 @@ static int directory_check(const char *key, const char *path, int mode, struct b
     return 0;
 }
 
-/* Checks that the configured directories exist. Without this check, a misspelt path would look
+/* Checks that the configured directories exist. Without the check, a misspelt path would look
  * like an empty directory. */
 static int directory_check_all(const struct pprof_directory_config *config, struct br_err *err)
 {
@@ -939,7 +942,7 @@ static void directory_free_file(void *arg)
     br_free(file);
 }
 
-/* Waits for the thread, and records the results that are not recorded yet. */
+/* Waits for the thread, and records the results that have not been recorded yet. */
 static void directory_end_part(struct pprof_directory *directory)
 {
     struct scan_part *part = directory->part;

@@ -14,13 +14,14 @@
 #include "base/mem.h"
 
 #define NUMBERS 5
-/* Largest length of a line in bytes: NUMBERS numbers, and a name in which every byte is escaped. */
+/* Largest length of a line of the list, in bytes: a line consists of NUMBERS numbers and a name,
+ * in which every byte may be escaped. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
 #define CHUNK (8u << 10) /* number of bytes read at a time */
 
 struct pprof_read_files {
     char *path, *fresh; /* paths of the list, and of the new file to which the list is rewritten */
-    int fd;             /* -1 if the list is closed */
+    int fd;             /* file descriptor of the list; -1: the list is closed */
     int fresh_fd;       /* file descriptor of `fresh`; -1 unless the list is being rewritten */
     bool half;          /* the last line may be incomplete */
     size_t n_lines, n_fresh;
@@ -56,7 +57,7 @@ static bool read_files_unescape(const char *text, const char *end, char out[NAME
     return true;
 }
 
-/* Parses a line. Returns false if it is invalid. */
+/* Parses a line. Returns false if the line is invalid. */
 static bool read_files_parse(const char *p, const char *end, char name[NAME_MAX + 1],
                              struct pprof_file_state *ret)
 {

@@ -121,7 +121,7 @@ int pprof_built(struct br_reading *reading, int rc)
     return rc;
 }
 
-/* --- Immediately or in a thread --------------------------------------------------------------- */
+/* --- Conversion immediately or in a thread ---------------------------------------------------- */
 
 int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max)
 {

@@ -72,8 +72,8 @@ static void scrape_fail(struct pprof_job *job, const char *why)
     job->failing = true;
 }
 
-/* Counts the samples that were left out of a profile. Logs a message if there are some and the
- * previous profile of the job had none. */
+/* Counts the samples that were left out of a profile. Logs a message if samples were left out
+ * and the previous profile of the job was complete. */
 static void scrape_count_flaws(struct pprof_job *job, const struct br_reading *reading)
 {
     struct pprof_scraper *scraper = job->target->scraper;
@@ -100,7 +100,7 @@ static size_t scrape_scratch_max(const struct br_reading *reading)
 }
 
 /* Compares a profile with the previous one. pprof_delta_next limits the memory of the kept
- * state, so that memory is not subtracted from the limit of the conversion. */
+ * state, so the memory of that state is not subtracted from the limit of the conversion. */
 static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
                           struct br_arena *arena, const uint8_t **data, size_t *len)
 {

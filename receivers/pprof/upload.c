@@ -120,7 +120,7 @@ static int pprof_upload_read_query(struct reading *reading, struct query *ret)
 /* --- Source ----------------------------------------------------------------------------------- */
 
 /* Parses `name` (an application name with labels) and `labels` (more labels in the same syntax).
- * The two are concatenated to one text; a placeholder replaces a missing name. */
+ * Both parameters are concatenated into one text; a placeholder replaces a missing name. */
 static int pprof_upload_read_name(struct reading *reading, const struct query *query,
                                   struct br_app_name *ret)
 {

@@ -133,8 +133,8 @@ static bool pyroscope_ingest_is_text(enum br_profile_format format)
     return format != BR_FORMAT_PPROF && format != BR_FORMAT_JFR;
 }
 
-/* Builds the labels of the series from the labels that Pyroscope adds and those of the client.
- * The client's labels take precedence. */
+/* Builds the labels of the series from the labels that Pyroscope adds and the labels of the
+ * client. The client's labels take precedence. */
 static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const struct query *query,
                                         size_t app_len, struct br_addition *ret)
 {
@@ -172,7 +172,7 @@ static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const s
     source->type = type.type;
     source->units = type.units;
     /* Without a sample rate, Pyroscope does not multiply the values by a period, and stores them
-     * with this type. */
+     * with the type set here. */
     if (counts && query->sample_rate <= 0) {
         source->type = "samples";
         source->units = "count";
@@ -313,7 +313,7 @@ static int pyroscope_ingest_read_all(struct pyroscope_upload *upload)
         rc = pyroscope_ingest_make_source(upload, &query, &source, &resource);
     if (rc)
         return rc;
-    /* Errors from here on are reported as errors of the profile, not of the request. */
+    /* Errors from here on are reported as errors of the profile, not as errors of the request. */
     upload->reading->invalid = BR_STATUS_UNKNOWN;
     rc = pyroscope_ingest_unpack(upload);
     if (!rc)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handles POST /push.v1.PusherService/Push. The same message can be sent in three protocols:
- * Connect's unary call (connectrpc.com/docs/protocol), gRPC, and gRPC-Web
+ * Handles POST /push.v1.PusherService/Push. The same message can be sent in three protocols, which
+ * are Connect's unary call (connectrpc.com/docs/protocol), gRPC, and gRPC-Web
  * (grpc/doc/PROTOCOL-WEB.md).
  */
 #include <string.h>

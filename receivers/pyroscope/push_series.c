@@ -24,7 +24,7 @@ static void *push_series_allocate(void *data, size_t size)
 static void push_series_release(void *data, void *memory)
 {
     (void)data;
-    (void)memory; /* nothing to free here: the memory is freed with the arena */
+    (void)memory; /* nothing is freed here: the memory is freed with the arena */
 }
 
 static int push_series_invalid(struct pyroscope_upload *upload, size_t series, const char *why,
@@ -103,7 +103,7 @@ static int push_series_make_labels(struct pyroscope_upload *upload,
 
 /* --- Profiles --------------------------------------------------------------------------------- */
 
-/* Parses a UUID with or without hyphens. Returns false if it is invalid. */
+/* Parses a UUID with or without hyphens. Returns false if the text is not a UUID. */
 static bool push_series_read_uuid(const char *text, uint8_t ret[16])
 {
     char digits[32];
@@ -176,8 +176,8 @@ static int push_series_read(struct pyroscope_upload *upload,
     return rc ? rc : push_series_read_samples(upload, series, at, &source);
 }
 
-/* Returns 0 if any profile of the request was read. If no profile was read, returns BR_EINVAL
- * with the message of the first profile that was left out. */
+/* Returns 0 if at least one profile of the request was read. If no profile was read, returns
+ * BR_EINVAL with the message of the first profile that was left out. */
 static int push_series_check_any(struct pyroscope_upload *upload, size_t count)
 {
     if (count == 0)

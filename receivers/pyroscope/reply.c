@@ -26,7 +26,7 @@ static const struct line refused = {"failed_precondition", 400, 400};
 
 static const struct line done = {NULL, 200, 200};
 
-/* Responses by the status of a permanent rejection. */
+/* Responses to permanent rejections, by status. */
 static const struct {
     enum br_status status;
     struct line line;

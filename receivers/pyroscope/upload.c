@@ -106,7 +106,7 @@ void pyroscope_upload_leave_out(struct pyroscope_upload *upload, uint32_t count)
     upload->reading->err = (struct br_err){0};
 }
 
-/* Stores the number of left-out profiles and samples, with the first error, in the reading. */
+/* Stores how many profiles and samples were left out, and the first error, in upload->reading. */
 static void pyroscope_upload_report_lost(struct pyroscope_upload *upload)
 {
     struct br_reading *reading = upload->reading;

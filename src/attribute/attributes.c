@@ -183,7 +183,8 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *ou
 
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
-#define SHORT 64 /* bytes of an entry; a longer entry is read once per item */
+/* largest entry, in bytes, that is read each time; a longer entry is read once per item */
+#define SHORT 64
 
 static struct br_attribute attributes_read_entry(const struct br_dictionary_view *view,
                                                  uint32_t index)
@@ -209,7 +210,7 @@ static const struct br_attribute *attributes_read_long_entry(struct br_value_mem
                                                              const struct br_dictionary_view *view,
                                                              uint32_t index)
 {
-    /* differs from all keys that begin with the address of a value */
+    /* a key that differs from all keys that begin with the address of a value */
     const uintptr_t key[] = {0, index, 0};
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return NULL;

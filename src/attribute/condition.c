@@ -14,8 +14,8 @@
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
-#define SHORT 64 /* bytes of a value; results of longer values are kept */
-/* in keys of the memo, stands in place of the length of a value */
+#define SHORT 64 /* largest value, in bytes, whose results are not kept */
+/* takes the place of a value's length in keys of the memo if the value is a number */
 #define OF_NUMBER ((uintptr_t)-1)
 
 enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
@@ -37,8 +37,8 @@ enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
 
 /* --- Fields ---------------------------------------------------------------------------------- */
 
-/* Returns the last field with this number. If the message has no such field, the `wire` of the
- * result is 255. */
+/* Returns the last field with the number `number`. If the message has no such field, the `wire`
+ * of the result is 255. */
 static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
 {
     struct br_field found = {.wire = (enum br_wire)255}, f;
@@ -337,8 +337,8 @@ static bool condition_is_shared(const struct br_conditions *conditions,
            condition_place(conditions, operand) != 0;
 }
 
-/* Returns the result that condition_keep stored for `key` in this item, or 0 if it has stored
- * none. */
+/* Returns the result that condition_keep stored for `key` in this item, or 0 if no result is
+ * stored. */
 static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
 {
     const struct br_map *known = conditions->memo.known;
@@ -365,7 +365,7 @@ static double condition_double(const struct br_any *any)
     return v;
 }
 
-/* Sets of bits: the possible results of comparing two values. */
+/* Bits of a set of results that the comparison of two values may have. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
 static enum order condition_order_of(bool less, bool greater)
@@ -407,7 +407,7 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     return condition_order_bytes(any, other);
 }
 
-/* Compares two values. Keeps the result if the values are long, because many samples may have
+/* Compares two values. Stores the result if the values are long, because many samples may have
  * the same two values. */
 static enum order condition_order_known(struct br_conditions *conditions,
                                         const struct br_condition *node, const struct br_any *any,
@@ -483,8 +483,8 @@ static bool condition_match_now(struct br_conditions *conditions, const struct b
     return rc > 0;
 }
 
-/* Evaluates IsMatch. Keeps the result, because many samples or profiles may have the same value,
- * and formatting a double is slow. */
+/* Evaluates IsMatch. Stores the result, because many samples or profiles may have the same
+ * value, and formatting a double is slow. */
 static bool condition_match_known(struct br_conditions *conditions, struct br_condition *node)
 {
     enum { NO = 1, YES };
@@ -564,7 +564,7 @@ int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *
     return conditions->rc ? conditions->rc : holds;
 }
 
-/* --- One item after another ------------------------------------------------------------------ */
+/* --- Preparation for an item, and its groups ------------------------------------------------- */
 
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time)
 {

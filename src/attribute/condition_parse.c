@@ -431,7 +431,7 @@ static struct br_condition *parse_list(struct parser *parser, enum br_condition_
     if (!first || !parse_take(parser, word))
         return first;
     /* A separate node is necessary: a child that is itself a list uses `first` for its children
-     * and `next` for its place in this list. */
+     * and `next` for its place in the outer list. */
     list = parse_node(parser, op);
     if (!list)
         return NULL;

@@ -34,8 +34,8 @@ static bool match_text(struct br_matcher *matcher, const struct br_matcher_texts
     return false;
 }
 
-/* Matches the text of a value. For attributes, the text of a double has no exponent; for
- * services, the text may have an exponent. */
+/* Returns true if the text of a value matches. For attributes, the text of a double has no
+ * exponent; for services, the text may have an exponent. */
 static bool match_value_text(struct br_matcher *matcher, const struct br_matcher_texts *texts,
                              const struct br_any *any, bool plain)
 {
@@ -72,8 +72,8 @@ static bool match_value(struct br_matcher *matcher, const struct br_matcher_attr
     return has_text && match_value_text(matcher, &left->pattern, &any, true);
 }
 
-/* Matches a criterion with a value of the dictionary. Keeps the result, so that each value is
- * matched only once. */
+/* Returns true if an attribute value of the dictionary fulfils the criterion. Stores the result,
+ * so that each value is matched only once. */
 static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)
 {
@@ -88,8 +88,8 @@ static bool match_known_value(struct br_matcher *matcher, int index, size_t crit
     return *memo == YES;
 }
 
-/* Matches a criterion with the attributes of the current profile. Called for samples without an
- * attribute of the criterion's key. */
+/* Returns true if an attribute of the current profile fulfils the criterion. Called for samples
+ * that have no attribute with the criterion's key. */
 static bool match_common(struct br_matcher *matcher, int index, size_t criterion)
 {
     uint8_t *memo =
@@ -106,8 +106,8 @@ static bool match_common(struct br_matcher *matcher, int index, size_t criterion
     return *memo == YES;
 }
 
-/* Matches the attributes of a span or sample. If a sample has no attribute with the key of a
- * criterion, the attributes of its profile are matched. */
+/* Returns true if the attributes of a span or sample match. If a sample has no attribute with
+ * the key of a criterion, the attributes of its profile are matched. */
 static bool match_own(struct br_matcher *matcher, int index)
 {
     const struct br_matcher_attributes *left = &matcher->matches[index]->attributes;
@@ -419,7 +419,7 @@ int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit)
     return matcher->rc ? matcher->rc : passes;
 }
 
-/* --- One item after another ------------------------------------------------------------------ */
+/* --- Preparation for an item, and its groups ------------------------------------------------- */
 
 static bool match_make_memo(struct br_matcher *matcher, uint8_t **memo, size_t count)
 {

@@ -201,7 +201,8 @@ static int match_config_compile_attributes(struct compiler *compiler, const stru
     ret->attributes = br_arena_calloc(compiler->arena, list->count, sizeof *ret->attributes);
     int rc = ret->attributes ? 0 : BR_ENOMEM;
     for (size_t i = 0; i < list->count && !rc; i++) {
-        /* set before the pattern is compiled, so that the pattern is released after a failure */
+        /* the count is set before the pattern is compiled, so that the pattern is released after
+         * a failure */
         ret->count = i + 1;
         match_config_at(compiler, key, i, "value");
         rc = match_config_compile_attribute(compiler, &attribute[i], &ret->attributes[i]);

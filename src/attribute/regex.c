@@ -8,16 +8,17 @@
 #include "base/mem.h"
 #include "base/steps.h"
 
-#define MATCH_STEPS_MAX 1000000 /* maximum steps of the search for one pattern in one text */
-/* maximum steps per start offset if the time is limited; they take about 0.2 ms */
+/* maximum number of steps of the search for one pattern in one text */
+#define MATCH_STEPS_MAX 1000000
+/* maximum number of steps per start offset if the time is limited; they take about 0.2 ms */
 #define BOUND_STEPS_MAX 20000
 /* nanoseconds allowed per byte of an item; most patterns take half a nanosecond per byte, and
  * few take more than two */
 #define TIME_NS_PER_BYTE 20u
-/* a match that took less than this number of nanoseconds was probably not interrupted */
+/* if a match took less than SURE_NS nanoseconds, the thread was probably not interrupted */
 #define SURE_NS 1000000u
-/* minimum fraction of the time limit that a piece of a request gets: it takes time to start a
- * match, even in a short text */
+/* minimum fraction of the time limit that a piece of a request gets, because starting a match
+ * takes time even in a short text */
 #define SHARE_MIN (1.0 / 256)
 /* memory limit, in KiB, of PCRE2's interpreter, which is used if machine code runs out of stack */
 #define HEAP_KIB_MAX 16384
@@ -53,8 +54,8 @@ static int regex_prepare(struct br_regex *regex)
     return 0;
 }
 
-/* Compiles a pattern. Follows Go's regexp where PCRE2 differs from it: `$` is the end of the
- * text, and classes are ASCII. */
+/* Compiles a pattern. Follows Go's regexp where PCRE2 differs: `$` is the end of the text, and
+ * classes are ASCII. */
 int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **ret,
                      char why[BR_REGEX_WHY_SIZE])
 {

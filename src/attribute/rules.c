@@ -263,7 +263,8 @@ int br_rules_compile(const struct br_rule_config *config, size_t count, struct b
         problem->rule = ret->count;
         int rc =
             attribute_rules_compile(ret, &ret->rules[ret->count], &config[ret->count], problem);
-        ret->count++; /* incremented even after a failure, so that the rule's pattern is released */
+        /* the count is incremented even after a failure, so that the rule's pattern is released */
+        ret->count++;
         if (rc)
             return rc;
     }
@@ -336,11 +337,12 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
-/* bytes of a key or value; results of longer keys and values are kept */
+/* largest key or value, in bytes, whose results are not kept */
 #define SHORT 64
 /* number of kept results above which no results of short values are kept */
 #define SHORT_MAX (1u << 13)
-#define OF_KEY ((uintptr_t)-1) /* in keys of the memo, stands in place of the length of a value */
+/* takes the place of a value's length in keys of the memo for results of attribute keys */
+#define OF_KEY ((uintptr_t)-1)
 
 /* Returns true if the pattern matches. If the match takes too long, the result is `in_doubt`. */
 static bool attribute_rules_matches(const struct br_rules *rules, const struct br_rule *rule,
@@ -353,7 +355,7 @@ static bool attribute_rules_matches(const struct br_rules *rules, const struct b
     return rc == BR_EFULL ? in_doubt : rc > 0;
 }
 
-/* Returns true if the pattern matches a key. Keeps the results of long keys, because many lists
+/* Returns true if the pattern matches a key. Stores the results of long keys, because many lists
  * may contain the same long key of the dictionary. */
 static bool attribute_rules_matches_key(const struct br_rules *rules, const struct br_rule *rule,
                                         struct br_attributes *attributes,
@@ -440,8 +442,9 @@ static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value
                                         : br_value_convert(value, rule->to, arena, ret);
 }
 
-/* Computes the result of a hash or convert rule for a value. Keeps the results of long values.
- * Hashes of short values are also kept, because hashing is slow. */
+/* Computes the result of a hash or convert rule for a value. Stores the results of long values,
+ * so that equal values are not processed again. Results for short values are also stored if the
+ * rule hashes them, because hashing is slow. */
 static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attributes *attributes,
                                       struct br_value value, struct br_value *ret)
 {
@@ -523,8 +526,8 @@ static struct extracted *attribute_rules_read_text(const struct br_rules *rules,
     return extracted;
 }
 
-/* Returns the values of an extract rule's groups in a text. Keeps the values if the text is long
- * and belongs to the dictionary, because many lists may contain the text. */
+/* Returns the values of an extract rule's groups in a text. Stores the values if the text is
+ * long and belongs to the dictionary, because many lists may contain the text. */
 static struct extracted *attribute_rules_extracted(const struct br_rules *rules,
                                                    const struct br_rule *rule,
                                                    struct br_attributes *attributes,

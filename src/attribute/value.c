@@ -129,8 +129,8 @@ static bool value_put_double(double value, struct br_arena *arena, struct br_val
 
 /* --- Numbers in texts ------------------------------------------------------------------------ */
 
-/* Parses like Go's strconv.ParseInt with base 0: the number may have the prefix 0x, 0o or 0b, or
- * a leading 0 for octal. */
+/* Parses a number in the same way as Go's strconv.ParseInt with base 0: the number may have the
+ * prefix 0x, 0o or 0b, or a leading 0 for octal. */
 static bool value_parse_int_prefixed(const char *text, int64_t *ret)
 {
     bool negative = *text == '-';
@@ -149,8 +149,8 @@ static bool value_parse_int_prefixed(const char *text, int64_t *ret)
     }
 }
 
-/* Parses like Go's strconv.ParseFloat, but without underscores: a decimal number, a hexadecimal
- * number with an exponent, inf or nan. */
+/* Parses a number in the same way as Go's strconv.ParseFloat, but without underscores: a decimal
+ * number, a hexadecimal number with an exponent, inf or nan. */
 static bool value_parse_double(const char *text, double *ret)
 {
     const char *p = text + (*text == '-' || *text == '+');

@@ -18,13 +18,15 @@
 #define IDLE_SHARE 16u
 /* one call of br_pool_release_some frees at least this number of bytes */
 #define RELEASE_SLICE (512u << 10)
-/* one call of br_pool_release_some frees at least 1/RELEASE_TURNS of the delayed bytes */
+/* one call of br_pool_release_some frees at least 1/RELEASE_TURNS of the bytes that wait to be
+ * freed */
 #define RELEASE_TURNS 256u
 /* alignment of released memory: a multiple of the page size of every system */
 #define RELEASE_ALIGN ((uintptr_t)64 << 10)
 /* buffers of more than this number of bytes are freed gradually */
 #define RELEASE_FROM (1u << 20)
-/* smallest buffer from another thread, in bytes, whose pages are released when it is freed */
+/* smallest size, in bytes, of a buffer from another thread whose pages are released when the
+ * buffer is freed */
 #define FOREIGN_FROM (8u << 10)
 /* a growing buffer with more than this number of bytes is moved with mremap, not copied */
 #define COPIED_MAX (2u << 20)
@@ -33,14 +35,14 @@ struct idle {
     struct idle *next;
 };
 
-#define BLOCK_STEP 32u  /* bytes between two block sizes */
+#define BLOCK_STEP 32u  /* difference between successive block sizes, in bytes */
 #define BLOCK_SIZES 32u /* number of block sizes that are reused */
 /* largest number of bytes in the unused blocks of a pool */
 #define BLOCKS_IDLE_MAX ((size_t)256 << 10)
 
 /* Header that precedes each block. */
 struct block {
-    /* bytes of the block: up to BLOCK_SIZES * BLOCK_STEP bytes a multiple of BLOCK_STEP, above
+    /* size of the block in bytes: a multiple of BLOCK_STEP up to BLOCK_SIZES * BLOCK_STEP, above
      * that the exact size */
     _Alignas(16) size_t size;
 };
@@ -50,7 +52,7 @@ struct block {
 struct leaving {
     struct leaving *next;
     size_t size; /* capacity of the buffer in bytes */
-    size_t left; /* bytes of the buffer's memory whose pages have not been released yet */
+    size_t left; /* number of bytes of the buffer whose pages have not been released yet */
 };
 
 struct br_pool {
@@ -61,7 +63,7 @@ struct br_pool {
     struct br_memory *memory;
     uint64_t taken;
     struct idle *free[CLASSES];
-    size_t idle_blocks; /* bytes in all unused blocks */
+    size_t idle_blocks; /* total size of the unused blocks, in bytes */
     struct idle *blocks[BLOCK_SIZES];
     /* pool that receives each buffer after its last reference is dropped, set by br_pool_watch;
      * NULL: no watch */
@@ -94,7 +96,7 @@ static size_t buf_block_size(size_t size)
 }
 
 /* Allocates the memory of a buffer. A large buffer in the C library's heap would be copied when
- * it grows, which takes a millisecond per MiB. Large buffers are therefore mapped. */
+ * it grows, which takes a millisecond per MiB. Large buffers are therefore mapped with mmap. */
 static void *buf_block_new(size_t size)
 {
     size_t all = buf_block_size(size);
@@ -155,8 +157,8 @@ void br_pool_linger(struct br_pool *pool)
     pool->lingers = true;
 }
 
-/* Frees the first delayed buffer, or only the last `most` of its remaining bytes. Returns the
- * number of bytes that were freed. */
+/* Frees the first buffer that waits to be freed, or only the last `most` of its remaining bytes.
+ * Returns the number of bytes that were freed. */
 static size_t buf_pool_release(struct br_pool *pool, size_t most)
 {
     struct leaving *leaving = pool->leaving;

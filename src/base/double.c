@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The digits are found as in R. Giulietti, "The Schubfach way to render doubles" (2020). A decimal
- * reads back as the double c * 2^q if it lies between the midpoints to the double's neighbours. Let
- * k be the largest number for which that interval certainly contains a multiple of 10^k. The
- * interval then contains at most one multiple of 10^(k+1), and every shorter decimal is one. It is
- * therefore enough to examine the multiples of 10^(k+1) and of 10^k on both sides of the value.
+ * The digits are found by the algorithm in Giulietti, "The Schubfach way to render doubles" (2020).
+ * A decimal reads back as the double c * 2^q if it lies between the midpoints to the double's
+ * neighbours. Let k be the largest number for which that interval certainly contains a multiple of
+ * 10^k. The interval then contains at most one multiple of 10^(k+1), and every shorter decimal is
+ * such a multiple. It is therefore enough to examine the multiples of 10^(k+1) and of 10^k on both
+ * sides of the value.
  *
  * The value and both midpoints are multiplied by four, divided by 10^k and compared with those
  * multiples as integers. Only the significant bits are kept; the lowest bit indicates whether the

@@ -137,7 +137,8 @@ static int lexer_escape(struct br_lexer *lexer, char *out, size_t *ret_len)
     return 0;
 }
 
-/* Returns the number of bytes up to the closing quote or, if there is none, to the end. */
+/* Returns the number of bytes up to the closing quote or, if the quote is missing, to the end of
+ * the text. */
 static size_t lexer_string_len(const struct br_lexer *lexer, bool raw)
 {
     const char *p = lexer->at + 1;
@@ -150,7 +151,7 @@ int br_lexer_string(struct br_lexer *lexer, const char **ret, size_t *ret_len)
 {
     const char *start = lexer->at;
     bool raw = *start == '`';
-    /* The string without its escapes is never longer than its text. */
+    /* A string whose escapes are decoded is never longer than its source text. */
     char *out = br_arena_alloc(lexer->arena, lexer_string_len(lexer, raw) + 1);
     size_t n = 0;
     if (!out)
@@ -199,7 +200,8 @@ size_t br_lexer_decimal(const char *p, const char *end, bool *ret_point)
     return whole + fraction + *ret_point;
 }
 
-/* Returns the number of characters of an exponent such as "e5" or "E-3"; 0 if there is none. */
+/* Returns the number of characters of an exponent such as "e5" or "E-3"; 0 if the text has no
+ * exponent. */
 static size_t lexer_exponent(const char *p, const char *end)
 {
     if (p == end || (*p != 'e' && *p != 'E'))

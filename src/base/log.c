@@ -72,9 +72,9 @@ static uint64_t log_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Returns true for characters that move a cursor, hide text or change its direction: C0, DEL,
- * C1, and the marks of line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the
- * Bidi_Control property). */
+/* Returns true for characters that move a cursor, hide text or change the direction of text: C0,
+ * DEL, C1, and the marks of line and direction (Unicode 3.1 general categories Cc, Zl, Zp and
+ * the Bidi_Control property). */
 static bool log_is_control(uint32_t code)
 {
     static const struct {

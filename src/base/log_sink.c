@@ -161,7 +161,7 @@ static void log_sink_release_crashes(void)
 
 /* --- For log.c -------------------------------------------------------------------------------- */
 
-/* Queues a line. Returns true if it fits into the ring. */
+/* Queues a line. Returns true if the line fits into the ring. */
 static bool log_sink_queue(const char *line, size_t len)
 {
     size_t at = sink.head % RING_BYTES;

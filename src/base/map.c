@@ -20,8 +20,8 @@ struct br_map {
     uint8_t secret[16];
     struct entry *entries;
     uint32_t count, cap;
-    /* slots, each with the index of an entry plus 1; 0: empty slot; open addressing, at most
-     * half full */
+    /* hash slots (open addressing, at most half full), each with the index of an entry plus 1;
+     * 0: empty slot */
     uint32_t *slots;
     size_t n_slots;
 };

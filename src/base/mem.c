@@ -23,8 +23,8 @@
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
 
-/* A thread's figures that have not been added to those of the process yet, and its innermost
- * scope. */
+/* A thread's memory figures that have not been added to those of the process yet, and its
+ * innermost scope. */
 static _Thread_local struct {
     int64_t live;
     int64_t held[BR_HOLDERS];
@@ -39,8 +39,8 @@ void br_mem_set_hooks(const struct br_mem_hooks *mem_hooks)
     hooks = mem_hooks ? mem_hooks : &libc_hooks;
 }
 
-/* Setting the thresholds also prevents the library from raising them when blocks are freed. With
- * higher thresholds, large blocks would stay in the heaps of their threads. */
+/* Setting the thresholds also prevents the C library from raising them when blocks are freed.
+ * With higher thresholds, large blocks would stay in the heaps of their threads. */
 void br_mem_tune(size_t limit)
 {
     size_t keep = limit / TRIM_SHARE;

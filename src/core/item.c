@@ -199,7 +199,7 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     from->n_parts = from->n_records = 0;
     from->size = 0;
     /* The spans listed for `into` and `from` no longer match the parts. `from` may live until
-     * `into` is delivered, which is too long to keep the memory of its list. */
+     * `into` is delivered, which is too long to keep the memory of its list of spans. */
     br_item_forget_spans(into);
     br_item_forget_spans(from);
     return 0;
@@ -339,8 +339,8 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
 }
 
 /* Returns the index of the dictionary that the additions belong to. The indices in additions
- * count through all dictionaries in order, so this is the last dictionary. If the item has only
- * additions, returns the index of the first addition. */
+ * count through all dictionaries in order, so the result is the last dictionary. If the item has
+ * only additions, returns the index of the first addition. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;
@@ -569,8 +569,8 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
-/* Folds the outcome of a piece into the parent. BR_RETRY outweighs BR_REJECT: if one piece can
- * be accepted later, the sender sends the whole request again. */
+/* Combines the outcome of a piece with that of the parent. BR_RETRY outweighs BR_REJECT: if one
+ * piece can be accepted later, the sender sends the whole request again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
 {
     struct br_outcome *into = &parent->outcome;
@@ -604,8 +604,8 @@ static void item_lose_pieces(struct br_item *parent)
     outcome->n_rejected = lost < parent->n_records ? (uint32_t)lost : parent->n_records;
 }
 
-/* Folds the outcome of a completed piece into the parent. Finishes the parent if this was its
- * last piece and the parent was released. */
+/* Combines the outcome of a completed piece with that of the parent. Finishes the parent if this
+ * was its last piece and the parent was released. */
 static void item_complete_piece(struct br_item *parent, const struct br_item *piece)
 {
     item_fold_piece(parent, piece);

@@ -21,7 +21,7 @@ struct masked_entry {
 struct br_masked {
     pthread_mutex_t lock;
     atomic_bool watched;
-    struct br_map *rows; /* rows of the table, of struct masked_entry */
+    struct br_map *rows; /* rows of the table; each row is a struct masked_entry */
     uint64_t left_out;
     char *nodes[BR_MASKED_NODES_MAX];
     size_t n_nodes;

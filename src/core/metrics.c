@@ -16,15 +16,16 @@ struct metric {
     enum br_metric_type type;
     const char *name;
     const char *labels;
-    /* counts of the histogram's buckets; `name` and `labels` are stored after them */
+    /* counts of the histogram's buckets; `name` and `labels` are stored after the counts */
     double counts[];
 };
 
 struct br_metrics {
     struct br_map *map; /* map from "name\0labels" to struct metric */
-    /* shared value of the metrics above BR_METRICS_MAX, which is not in any scrape */
+    /* value that all metrics beyond the first BR_METRICS_MAX share; it is not in any scrape */
     double lost;
-    struct br_histogram lost_figures; /* shared histogram of the histograms above BR_METRICS_MAX */
+    /* histogram that all histograms beyond the first BR_METRICS_MAX metrics share */
+    struct br_histogram lost_figures;
 };
 
 struct br_metrics *br_metrics_new(void)
@@ -48,8 +49,8 @@ void br_metrics_free(struct br_metrics *metrics)
     br_free(metrics);
 }
 
-/* Returns the metric of that name and labels. Creates the metric if it does not exist. Returns
- * NULL if there are already BR_METRICS_MAX metrics or if memory is short. */
+/* Returns the metric with that name and these labels. Creates the metric if it does not exist.
+ * Returns NULL if there are already BR_METRICS_MAX metrics or if memory is short. */
 static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_type type,
                                    const char *name, const char *labels, size_t n_counts)
 {
@@ -203,7 +204,7 @@ static void metrics_print_sample(const struct metric *metric, const char *suffix
     metrics_print_value(value, out);
 }
 
-/* Prints the sample of one bucket. Formats the bucket's bound as the format requires:
+/* Prints the sample of one bucket. Formats the bucket's bound as the metrics format requires:
  * OpenMetrics needs a decimal point. */
 static void metrics_print_bucket(const struct metric *metric, enum br_metrics_format format,
                                  double bound, double count, struct br_str *out)

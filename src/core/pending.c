@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "core/host.h"
 
-/* The copy of the records that one destination of a br_copies has. */
+/* The copied records of one destination of a br_copies. */
 struct copy {
     struct br_copies *copies;
     uint32_t n_sent;
@@ -23,7 +23,7 @@ struct br_copies {
     struct copy each[];
 };
 
-/* An entry of br_pending.copied: `count` pending records that belong to a copy. */
+/* An entry of the list br_pending.copied: `count` pending records that belong to a copy. */
 struct br_copied {
     struct br_copied *next;
     struct copy *copy;
@@ -120,7 +120,8 @@ static void pending_end_copies(struct br_copies *copies)
     br_free(copies);
 }
 
-/* Recursive, because a fan-out can be behind another one; a graph has at most three in a row. */
+/* The function is recursive, because a fan-out can be behind another one; a graph has at most
+ * three fan-outs in a row. */
 static void pending_report_copy(struct copy *copy, enum br_result result, const char *reason,
                                 uint32_t count)
 {

@@ -24,7 +24,7 @@ struct br_watched {
     struct br_work work;
     struct br_timer timer;
     struct br_host *host;
-    struct reading next; /* the result of the thread */
+    struct reading next; /* result of the last read in the thread */
     struct stat known;   /* identity of the file whose contents were delivered */
     struct br_log_limit log_limit;
     bool runs, freed;

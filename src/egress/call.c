@@ -251,7 +251,7 @@ struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char
         return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "%s", text);
     case 404:
         return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "%s", text);
-    case 400: /* Collectors reject a body that is too large after decompression with 400 */
+    case 400: /* Collectors answer 400 if a body is too large after decompression */
         return br_outcome_reject(br_call_is_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
                                                                : BR_STATUS_INVALID_ARGUMENT,
                                  "%s", text);

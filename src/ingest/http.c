@@ -147,9 +147,9 @@ static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
     return host && colon && strcasecmp(colon + 3, host) == 0 && br_hosts_allow(hosts, request);
 }
 
-/* Returns true for a resource that another site embeds, such as an image. For such a resource,
- * browsers send no Origin. Instead, browsers send Sec-Fetch-Site, and a Sec-Fetch-Mode other
- * than navigate (w3.org/TR/fetch-metadata). */
+/* Returns true for a resource that another site embeds, such as an image. For an embedded
+ * resource, browsers send no Origin. Instead, browsers send Sec-Fetch-Site, and a Sec-Fetch-Mode
+ * other than navigate (w3.org/TR/fetch-metadata). */
 static bool ingest_http_is_embedded(const struct br_request *request)
 {
     const char *site = br_request_header(request, "sec-fetch-site");

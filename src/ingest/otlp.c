@@ -12,8 +12,8 @@
 #include "otlp/edit/edit.h"
 #include "otlp/json/json.h"
 
-/* Maximum bytes of a body that the worker reads at once, in one or two milliseconds. The maximum
- * is lower for JSON, which is converted to protobuf first. */
+/* Maximum number of bytes of a body that the worker reads at once, in one or two milliseconds.
+ * The maximum is lower for JSON, which is converted to protobuf first. */
 #define READ_NOW (1u << 20)
 #define JSON_NOW (512u << 10)
 
@@ -96,7 +96,7 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     return rc;
 }
 
-/* Walks the request. Only the items that are sent on get a list of their spans: the pieces, or
+/* Walks the request. Only the items that are forwarded get a list of their spans: the pieces, or
  * the whole item if it is not cut. Lists for the whole item and for its pieces would take too
  * much memory. */
 static int ingest_otlp_walk(struct br_reading *reading)

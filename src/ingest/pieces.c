@@ -14,7 +14,8 @@
 #define CUT_GROWTH 4u
 #define SMALL_GROWTH 3u /* CUT_GROWTH for pieces below SMALL_BYTES */
 #define SMALL_BYTES (1u << 20)
-/* limit, like CUT_GROWTH, for pieces of traces; one more if the pieces have lists of spans */
+/* value of CUT_GROWTH for pieces of traces; the value is higher by 1 if the pieces have lists of
+ * spans */
 #define SPANS_GROWTH 2u
 /* factor by which record_bytes grows when pieces first become larger than SMALL_BYTES */
 #define SPREAD 8u
@@ -28,7 +29,7 @@ struct br_pieces {
     struct br_node *node;
     struct br_consumer output;
     struct br_item *whole; /* the item that was cut, the parent of all pieces */
-    struct br_hold hold;   /* keeps the pieces until they end, and retries them */
+    struct br_hold hold;   /* keeps the pieces until their delivery ends, and retries them */
     bool stopped;
 };
 
@@ -39,8 +40,8 @@ static size_t pieces_record_bytes(enum br_signal signal)
     return signal == BR_TRACES ? BR_PIECE_SPAN_BYTES : BR_PIECE_SAMPLE_BYTES;
 }
 
-/* Returns the weight, in bytes, of data with `n_records` records: `size`, or the minimum weight
- * of the records if that is more. */
+/* Returns the weight, in bytes, of data with `n_records` records. The weight is `size`, or the
+ * minimum weight of the records if that is more. */
 static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_records)
 {
     size_t least = n_records * pieces_record_bytes(signal);
@@ -97,7 +98,7 @@ static bool pieces_cut_exceeds(const struct cut *cut)
            made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
-/* Counts a new piece. `bytes` is the size of its data outside of the request's buffers. */
+/* Counts a new piece. `bytes` is the size of the piece's data outside of the request's buffers. */
 static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
 {
     cut->made_bytes += bytes;

@@ -6,8 +6,8 @@
 #include "ingest/pieces.h"
 #include "otlp/sample_types.h"
 
-/* Minimum size of a block that leaves no hole in the heap: the system moves such a block when it
- * grows. */
+/* Minimum size of a block that leaves no hole in the heap, because the system moves such a block
+ * when it grows. */
 #define HOLES BR_MEM_MAPPED
 #define ROUNDING 64u /* The overhead of heap blocks is 1/ROUNDING of their size. */
 
@@ -172,7 +172,7 @@ const char *br_reading_why(const struct br_reading *reading, int rc)
     return reading->err.text[0] ? reading->err.text : br_strerror(rc);
 }
 
-/* --- At once, or in a thread ------------------------------------------------------------------ */
+/* --- Reading at once, or in a thread ---------------------------------------------------------- */
 
 static const char *reading_copy_text(char **at, const char *text)
 {

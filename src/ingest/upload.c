@@ -168,8 +168,8 @@ static void upload_put_metadata(struct br_str *text, const char *key, const char
     br_str_add(text, value, strlen(value) + 1);
 }
 
-/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A header of
- * that name is never used instead. */
+/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A header
+ * with the same name is never used instead. */
 static void upload_put_auth(struct br_str *text, const char *key, const struct br_request *request)
 {
     for (const char *name = request->auth; name && *name;) {
@@ -210,8 +210,8 @@ static void upload_on_stopped(void *arg)
         br_node_drained(ingest->node);
 }
 
-/* Ends the wait for the transfers of pieces if all have ended. They may go on after the last
- * request has ended. */
+/* Ends the wait for the transfers of pieces if all have ended. The transfers may go on after the
+ * last request has ended. */
 static void upload_check_sendings(struct br_ingest *ingest)
 {
     if (!ingest->awaits_sendings || !br_list_empty(&ingest->sendings))
@@ -298,7 +298,7 @@ static void upload_on_read(void *owner, struct br_reading *reading, int rc)
     upload_send(upload, item, &reading->pieces);
 }
 
-/* Starts to read the body, and takes the reference to `body`. */
+/* Starts to read the body, and takes over the caller's reference to `body`. */
 static void upload_read(struct br_upload *upload, struct br_buf *body)
 {
     struct br_ingest *ingest = upload->listener->ingest;
@@ -377,7 +377,7 @@ static int upload_apply(struct br_overridable *overridable, const struct br_over
     (void)overridable;
     (void) override;
     (void)err;
-    /* no override is applied, because a receiver cannot request more from clients that push */
+    /* no override is applied, because a receiver cannot request more data from clients that push */
     return 0;
 }
 

@@ -71,7 +71,7 @@ struct link {
 
 struct resolve {
     uv_getaddrinfo_t request;
-    /* client that needs the addresses; NULL if it was freed during the name resolution */
+    /* client that needs the addresses; NULL if the client was freed during the name resolution */
     struct client *client;
 };
 
@@ -87,10 +87,10 @@ struct client {
     struct br_forward forward;
     char origin[sizeof((struct br_endpoint *)0)->authority + 16];
     struct br_tls_context *tls;
-    /* periodic reload of the TLS files; NULL if they are never reloaded */
+    /* periodic reload of the TLS files; NULL if the files are never reloaded */
     struct br_tls_reload *tls_reload;
     struct br_list links;
-    /* queue of struct waiting; `impl` of each exchange points to its entry */
+    /* queue of struct waiting; `impl` of each exchange points to its entry in the queue */
     struct br_list waiting;
     struct br_deferred pump;
     struct br_timer sweep;
@@ -102,7 +102,7 @@ struct client {
     struct br_addresses addresses;
     struct br_redirects redirects;
     enum alpn_result last_alpn;
-    char why[160]; /* error text of the last connection attempt; "" if it has not failed */
+    char why[160]; /* error text of the last connection attempt; "" if the attempt has not failed */
     bool fixed;    /* the addresses are literal, so the client never resolves a name */
     bool stale;    /* a connection has ended or failed since the last name resolution */
     bool closing;
@@ -489,7 +489,7 @@ static bool client_connect_to(struct client *client, const struct br_address *ad
 }
 
 /* Returns true if an address has the maximum number of connections. Connections that are being
- * made count. */
+ * made are counted, too. */
 static bool client_address_is_used(void *arg, unsigned index)
 {
     const struct client *client = arg;
@@ -656,7 +656,7 @@ static void client_note_draining(struct client *client)
         if (conn->leaving && !link->draining) {
             link->draining = true;
             if (conn->calm && client->ping_ms < PING_MAX_MS)
-                /* doubled after ENHANCE_YOUR_CALM, as in gRPC (proposal A8) */
+                /* the interval is doubled after ENHANCE_YOUR_CALM, as in gRPC (proposal A8) */
                 client->ping_ms *= 2;
         }
         if ((link->draining || link->no_reuse || !br_conn_can_send(conn)) &&

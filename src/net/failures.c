@@ -6,7 +6,8 @@
 #include "net/gate.h"
 
 /* Reads the address of "192.0.2.1:80" or "[2001:db8::1]:80". An IPv4 address has the form of
- * ::ffff:192.0.2.1. For other texts, such as those of unix sockets, the address is all zero. */
+ * ::ffff:192.0.2.1. For other texts, such as those of unix sockets, all bytes of the address are
+ * zero. */
 static void failures_address(const char *peer, uint8_t ret[16])
 {
     char text[64];

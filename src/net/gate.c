@@ -39,8 +39,8 @@ static void gate_refuse_grpc(struct br_request *request, enum br_gate_reason rea
 }
 
 /* Writes the value of WWW-Authenticate (RFC 9110 section 11.6.1). A page that fetches data must
- * not make the browser ask for a password. For such requests, the scheme begins with "X-", so
- * that browsers do not know it. */
+ * not make the browser ask for a password. For requests of such pages, the scheme begins with
+ * "X-", so that browsers do not know the scheme. */
 static void gate_challenge(const struct br_gate *gate, const struct br_authenticator *authenticator,
                            const struct br_request *request, char out[CHALLENGE_SIZE])
 {
@@ -83,9 +83,9 @@ static void gate_refuse(struct br_gate *gate, const struct br_authenticator *aut
         gate_refuse_http(gate, authenticator, request, reason);
 }
 
-/* Returns true if the credentials are valid. Returns false and sets `*ret_reason` if they are
- * not. Invalid credentials of a session are not counted as a failure, because they were valid
- * before and are not a guess. */
+/* Returns true if the credentials are valid. Returns false and sets `*ret_reason` if the
+ * credentials are not valid. Invalid credentials of a session are not counted as a failure,
+ * because they were valid before and are not a guess. */
 static bool gate_check(struct br_gate *gate, struct br_authenticator *authenticator,
                        struct br_request *request, const char *value, bool from_session,
                        enum br_gate_reason *ret_reason)

@@ -71,8 +71,8 @@ static struct br_net_server *listener_choose(struct br_listener *listener)
     return best;
 }
 
-/* Returns the server at which the search for an idle connection begins: the one whose published
- * time of a last request is the earliest. If no server has published a time, because all
+/* Returns the server at which the search for an idle connection begins: the server that has
+ * published the earliest time of a last request. If no server has published a time, because all
  * connections are still being handed over, the search begins at the server with the most
  * connections. */
 static struct br_net_server *listener_oldest(const struct br_listener *listener)
@@ -424,7 +424,7 @@ int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_ord
     if (rc)
         return br_err_set(err, BR_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
     /* Like Go's listener: prefer IPv4 if a name has IPv4 and IPv6 addresses; listen on IPv6 and
-     * IPv4 if all interfaces are meant. */
+     * IPv4 if the host means all interfaces. */
     bool every = !host[0] || strcmp(host, "::") == 0;
     ret_order[0] = every ? AF_INET6 : AF_INET;
     ret_order[1] = every ? AF_INET : AF_INET6;

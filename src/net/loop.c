@@ -196,8 +196,8 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
                 struct br_err *err)
 {
     if (worker == 0)
-        /* sets an environment variable, so it is called before other threads could read the
-         * environment */
+        /* the function sets an environment variable, so it is called before other threads could
+         * read the environment */
         br_net_size_pool(n_workers);
     struct br_loop *loop = br_calloc(1, sizeof *loop);
     struct br_pool *pool = br_pool_new(POOL_IDLE_MAX);

@@ -11,7 +11,7 @@
 #include "base/decimal.h"
 #include "base/str.h"
 
-#define USER_MAX 256 /* maximum bytes of a decoded "user:password" */
+#define USER_MAX 256 /* maximum number of bytes of a decoded "user:password" */
 
 /* --- NO_PROXY --------------------------------------------------------------------------------- */
 
@@ -52,7 +52,7 @@ static bool route_same_prefix(const struct route_ip *one, const struct route_ip 
     return rest == 0 || (one->bytes[whole] ^ other->bytes[whole]) >> (8 - rest) == 0;
 }
 
-/* Parses "address/bits". Returns false if the text is not a network in this notation. */
+/* Parses "address/bits". Returns false if the text is not a network in CIDR notation. */
 static bool route_read_network(const char *text, struct route_ip *ret, unsigned *ret_bits)
 {
     char address[INET6_ADDRSTRLEN];

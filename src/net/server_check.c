@@ -62,8 +62,8 @@ static int server_check_bind(const struct sockaddr_storage *addr, const struct a
     return why;
 }
 
-/* Checks whether a server could listen at one resolved address. Returns 0 or an errno value. A
- * port that is in use sets `taken` and is not an error. */
+/* Checks whether a server could listen at one resolved address. Returns 0 or an errno value. If
+ * the port is in use, sets `taken`, which is not an error. */
 static int server_check_place_try(struct br_server_place *place, const struct addrinfo *ai)
 {
     struct sockaddr_storage addr = {0};

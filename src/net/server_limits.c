@@ -4,15 +4,15 @@
  * longest without a request, on any worker. If every connection has a request in progress, the new
  * connection is rejected.
  *
- * A worker only examines its own connections. The worker publishes in `oldest_ns` when its first
- * connection had its last request. No idle connection of the worker had its last request before
- * that time.
+ * A worker only examines its own connections. Each worker publishes in `oldest_ns` the time of the
+ * last request of its first connection. No idle connection of the worker had its last request
+ * before the published time.
  *
  * The search begins at the worker with the earliest published time and visits the other workers in
- * turn. The search skips workers that cannot have an idle connection older than the oldest one
- * found so far. The search ends at the worker that owns the oldest idle connection. If that
- * connection was closed meanwhile or has a request, a second round evicts the first idle connection
- * that it finds.
+ * turn. The search skips workers that cannot have an idle connection older than the oldest
+ * connection found so far. The search ends at the worker that owns the oldest idle connection. If
+ * that connection was closed meanwhile or has a request, a second round evicts the first idle
+ * connection that it finds.
  */
 #include <string.h>
 
@@ -27,8 +27,8 @@
 
 /* --- The order of eviction -------------------------------------------------------------------- */
 
-/* Returns true if connections are limited. Without a limit, the order of eviction across
- * workers is not needed, and requests do not update it. */
+/* Returns true if connections are limited. Without a limit, the order of eviction across workers
+ * is not needed, and requests do not update the order. */
 static bool server_limit_is_set(const struct br_net_server *server)
 {
     return server->listener->max || server->listener->max_per_address;

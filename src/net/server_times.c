@@ -7,8 +7,8 @@
 #define HANDSHAKE_MS 10000
 #define FIRST_REQUEST_MS 20000
 #define REQUEST_MS 30000
-/* limit for a response that the client does not read; the same as gRPC's limit for
- * unacknowledged data */
+/* time limit for a response that the client does not read, in milliseconds; the same as gRPC's
+ * limit for unacknowledged data */
 #define READING_MS 20000
 #define BODY_MS 10000 /* milliseconds over which the rate of a body is averaged */
 #define BODY_RATE 1024
@@ -24,8 +24,8 @@
  */
 
 /* Returns the time since which the server has been waiting for `what`, or UINT64_MAX. The server
- * does not wait for a paused connection; the timeout restarts when the connection is resumed. A
- * large unread response fills the socket, which `writing` records. */
+ * does not wait for a paused connection; the timeout restarts when the connection is resumed. If
+ * a large unread response has filled the socket, `stream->writing` determines the time. */
 static uint64_t server_times_awaits_since(const struct br_stream *stream, uint64_t now,
                                           enum br_awaited what)
 {

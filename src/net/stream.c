@@ -34,13 +34,13 @@
 #define PULLS_PER_ITERATION 2
 /* replaces PULLS_PER_ITERATION for a stream with pipelined requests while many streams are busy */
 #define PULLS_WHEN_MANY 1
-/* number of busy streams above which BUSY_PER_MS streams are resumed in each millisecond,
+/* if more than BUSY_MANY streams are busy, BUSY_PER_MS streams are resumed in each millisecond,
  * instead of one in each iteration */
 #define BUSY_MANY 16
 #define BUSY_PER_MS 8
 /* number of slices; a longer array of slices is freed when no output is left */
 #define IDLE_SLICES 16
-/* number of streams with put-off reads above which their sockets are removed from the poller */
+/* if more streams than this have to wait for a read, their sockets are removed from the poller */
 #define UNREAD_POLLED 256
 /* number of buffered bytes of a stream above which its reads are limited to READ_LARGE_SIZE */
 #define READ_LARGE_FROM (1u << 20)
@@ -49,7 +49,8 @@
 #define SMALL_READS 2u  /* number of consecutive small reads that make a stream a slow sender */
 #define SLOW_SENDERS_PER_ITERATION 64
 #define TICK_MS 20
-/* bytes that an active stream must read per tick; otherwise another stream replaces it */
+/* bytes that an active stream must read in each tick of loop->rotation; otherwise another stream
+ * replaces it */
 #define ACTIVE_BYTES_MIN (64u << 10)
 #define ACTIVE_TICKS_MAX 50
 
@@ -258,7 +259,7 @@ static void stream_answer_complaint(struct br_stream *stream, const char *compla
 }
 
 /* Guesses the peer's protocol from its first bytes. Returns true if the stream must end because
- * of that protocol. */
+ * of the peer's protocol. */
 static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     if (!stream->complaints || stream->guess != BR_GUESS_NOTHING)
@@ -332,9 +333,9 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* Returns how many bytes a connection may buffer while the loop is above its mark. If any
- * connection is large, at least one connection exceeds this share, because all connections
- * together exceed the mark. */
+/* Returns how many bytes a connection may buffer while the loop is above its mark
+ * (br_loop_set_mark). If any connection is large, at least one connection exceeds this share,
+ * because all connections together exceed the mark. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;
@@ -453,7 +454,7 @@ void br_stream_receive(struct br_stream *stream, const uint8_t *data, size_t len
 }
 
 /* Returns the maximum size of the next read. Large bodies are stored in fresh memory, where page
- * faults take longer than the copy. Smaller reads let other streams be served between these
+ * faults take longer than the copy. Smaller reads let other streams be served between the page
  * faults. */
 static size_t stream_read_size(const struct br_stream *stream)
 {
@@ -545,8 +546,8 @@ static void stream_on_broken(struct br_stream *stream, int error)
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-/* Returns the maximum of unsent output in bytes. The maximum is smaller for servers, because
- * servers have many clients and some of these do not read. */
+/* Returns the maximum number of bytes of unsent output. The maximum is smaller for servers,
+ * because servers have many clients and some of these do not read. */
 static size_t stream_out_max(const struct br_stream *stream)
 {
     return stream->server ? BR_OUT_MAX : BR_WRITE_SIZE;
@@ -656,8 +657,8 @@ static void stream_send_all(struct br_stream *stream)
     }
 }
 
-/* Ends a stream whose output is sent. A server shuts down its side only and lets the peer read:
- * closing with unread input would reset the connection and discard the last response. The
+/* Ends a stream whose output is sent. A server only shuts down its own side and lets the peer
+ * read: closing with unread input would reset the connection and discard the last response. The
  * server's sweep closes the socket later. */
 static void stream_half_close(struct br_stream *stream)
 {
@@ -690,8 +691,8 @@ static void stream_flush(struct br_stream *stream)
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);
-    /* a response ends its request, even an incomplete one, and so changes the number of buffered
-     * bytes */
+    /* a response ends its request, even an incomplete request, and so changes the number of
+     * buffered bytes */
     stream_count_held(stream);
     if (!stream_is_done(stream))
         return;

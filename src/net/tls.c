@@ -10,15 +10,16 @@
 #include "net/tls_internal.h"
 
 /* RECORD bytes of plaintext become a TLS record of at most PIECE bytes with any AEAD cipher, so
- * the record fits one buffer. The overhead is a header (5), a nonce (8), a tag (16) and a type
- * (1). */
+ * the record fits one buffer. The overhead of a record, in bytes, is a header (5), a nonce (8),
+ * a tag (16) and a type (1). */
 #define PIECE 16384u
 #define RECORD (PIECE - 64u)
 #define PLAIN_MAX 16384u
 
-/* Maximum of pending output, in bytes, that OpenSSL produces by itself. A handshake flight with
- * a certificate chain fits: OpenSSL accepts chains up to 100 KiB. A peer that requests key
- * updates without reading the responses exceeds the maximum, and its connection is closed. */
+/* Maximum of pending output, in bytes, that OpenSSL produces by itself. The maximum covers a
+ * handshake flight with a certificate chain: OpenSSL accepts chains up to 100 KiB. A peer that
+ * requests key updates without reading the responses exceeds the maximum, and its connection is
+ * closed. */
 #define CONTROL_MAX (256u << 10)
 
 struct br_tls {
@@ -55,7 +56,8 @@ static int net_tls_seal_piece(struct br_tls *tls)
     return rc;
 }
 
-/* Appends ciphertext to the current piece, and starts a new piece when the current one is full. */
+/* Appends ciphertext to the current piece, and starts a new piece when the current piece is
+ * full. */
 static int net_tls_emit(struct br_tls *tls, const uint8_t *data, size_t len)
 {
     while (len > 0) {
@@ -274,7 +276,8 @@ static int net_tls_ssl_failed(const struct br_tls *tls, int reason, struct br_er
     }
 }
 
-/* Translates the result `rc` of an OpenSSL call. Returns 0 if OpenSSL only needs more input. */
+/* Returns the error code for the result `rc` of an OpenSSL call. Returns 0 if OpenSSL only needs
+ * more input. */
 static int net_tls_explain(struct br_tls *tls, int rc, struct br_err *err)
 {
     int kind = SSL_get_error(tls->ssl, rc);

@@ -48,9 +48,9 @@ static int tls_context_set_alpn(struct br_tls_context *ctx, const char *const *a
 
 static void tls_context_set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
 {
-    /* Sessions are stored at the client, in session tickets, because a session cache would store
-     * up to 20,000 sessions here. Resumption with client certificates requires a session id
-     * context. */
+    /* Sessions are stored at the client, in session tickets, because a session cache in the
+     * server would contain up to 20,000 sessions. Resumption with client certificates requires a
+     * session id context. */
     static const unsigned char id[] = "braid";
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(ssl, id, sizeof id - 1);
@@ -87,8 +87,8 @@ static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, stru
     return 0;
 }
 
-/* Makes an SSL_CTX. Loads the files of the parts in `parts`, and copies the other parts from
- * `old`. */
+/* Makes an SSL_CTX. Loads the files of the parts in the bit set `parts`, and copies the other
+ * parts from `old`. */
 static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old,
                              SSL_CTX **ret, struct br_err *err)
 {
@@ -160,8 +160,8 @@ static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
     return parts;
 }
 
-/* Reloads one part at a time, so that an error in one part does not block the other. `ctx->ssl`
- * is read without the lock, because only this thread writes it. */
+/* Reloads one part at a time, so that an error in one part does not prevent the reload of the
+ * other. `ctx->ssl` is read without the lock, because only this thread writes it. */
 static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "net/tls_internal.h"
 
-/* maximum bytes of a cipher or group list, more than a config file can contain */
+/* maximum number of bytes of a cipher or group list, more than a config file can contain */
 #define LIST_MAX (1u << 20)
 
 /* TLS 1.2 ciphers recommended by RFC 9325 section 4.2, in order of speed on most hardware. */

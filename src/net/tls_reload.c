@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-/* A periodic reload. After br_tls_reload_stop it may exist until the `done` callback of its
- * work. */
+/* A periodic reload. After br_tls_reload_stop, the struct may exist until the `done` callback of
+ * its work. */
 struct br_tls_reload {
     struct br_work work;
     struct br_timer timer;

@@ -16,8 +16,8 @@ static bool url_is_clean(const char *text)
     return true;
 }
 
-/* Returns the length of a scheme with its colon (RFC 3986 section 3.1), or 0 if the text has none.
- */
+/* Returns the length of a scheme with its colon (RFC 3986 section 3.1), or 0 if the text has no
+ * scheme. */
 static size_t url_scheme_len(const char *text)
 {
     size_t len = 0;

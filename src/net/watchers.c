@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libuv aborts the process if it cannot enlarge its table of watched descriptors. To turn that into
- * an error, the memory for the larger table is allocated beforehand, as `spare`. If libuv then
- * fails to allocate the table, its allocator returns `spare`.
+ * libuv aborts the process if it cannot enlarge its table of watched descriptors. To turn this
+ * abort into an error, the memory for the larger table is allocated beforehand, as `spare`. If
+ * libuv then fails to allocate the table, its allocator returns `spare`.
  */
 #include <stdalign.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-/* upper limit of the descriptor numbers that a new loop opens for itself */
+/* upper limit of the numbers of the descriptors that a new loop opens */
 #define LOOP_DESCRIPTORS 1000
 
 /* Header of a block that libuv allocated. The size is stored so that `spare` can replace a

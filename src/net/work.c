@@ -66,7 +66,7 @@ void br_net_size_pool(unsigned n_workers)
  */
 
 /* libuv creates its threads at the first work item and aborts if a thread cannot be created. A
- * trial that creates the same number of threads first turns this failure into an error. */
+ * trial first creates the same number of threads, so that such a failure becomes an error. */
 struct pool_trial {
     pthread_mutex_t lock;
     pthread_t threads[POOL_THREADS_MAX];

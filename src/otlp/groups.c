@@ -31,8 +31,8 @@ static uint32_t groups_scan(struct br_groups *groups, const uint8_t *p, const ui
     return n;
 }
 
-/* Reads the next child of a message, of which the bytes between `*p` and `end` have not been
- * read. Advances `*p` past the child. Returns false at the end of the message. */
+/* Reads the next child of a message; the bytes from `*p` to `end` have not been read yet.
+ * Advances `*p` past the child. Returns false at the end of the message. */
 static bool groups_next_child(const uint8_t **p, const uint8_t *end, struct br_field *ret)
 {
     while (*p && *p < end) {

@@ -19,8 +19,8 @@ uint64_t br_trace_randomness(const uint8_t trace_id[16])
     return __builtin_bswap64(br_load64(trace_id + 8)) & (BR_THRESHOLD_NEVER - 1);
 }
 
-/* Returns the number of zeros after the point of a fraction written in hex. These zeros are not
- * significant digits. */
+/* Returns the number of zeros after the point of a fraction written in hex. These zeros after
+ * the point are not significant digits. */
 static int trace_id_leading_digits(double fraction)
 {
     int exponent;

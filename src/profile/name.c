@@ -214,8 +214,8 @@ static int name_encode_label(struct br_arena *arena, const struct br_label *labe
     return name && value ? br_add_string(arena, ret, 1, name, value, value_len) : BR_ENOMEM;
 }
 
-/* Concatenates additions with one copy. Appending to one addition label by label would be
- * quadratic. */
+/* Concatenates additions with one copy. Appending the labels one by one to one addition would
+ * take quadratic time. */
 static int name_concatenate(struct br_arena *arena, const struct br_addition *addition,
                             size_t count, struct br_addition *ret)
 {

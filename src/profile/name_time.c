@@ -8,8 +8,8 @@
 
 #define NS_PER_S 1000000000ull
 #define TEXT_MAX 64 /* largest number of characters of a time that are examined */
-/* Largest time in seconds. This time is later than the year 2554, and so small that the sum of
- * two such times does not overflow. */
+/* Largest time in seconds. The limit is later than the year 2554, and so small that the sum of
+ * two times does not overflow. */
 #define SECONDS_MAX 100000000000
 
 /* Parses the number at `*p` and moves `*p` past its digits. Returns `max` if the number is

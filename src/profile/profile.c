@@ -9,8 +9,8 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-/* Memory that reading may take: GROWTH bytes per byte of the upload plus SPARE. SPARE is 1 MiB
- * minus an allowance for memory that is not counted. */
+/* Memory limit for reading a profile: GROWTH bytes per byte of the upload plus SPARE. SPARE is 1
+ * MiB minus an allowance for memory that is not counted. */
 #define GROWTH 4
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 
@@ -42,9 +42,9 @@ bool br_profile_divides(enum br_profile_format format)
     return (size_t)format < BR_COUNT(divides) && divides[format];
 }
 
-/* Reads a profile with the memory of the builder and the arena limited in proportion to the
- * upload. The limit includes one more copy of the dictionary, which taking the request out of
- * the builder makes. */
+/* Reads a profile, and limits the memory of the builder and the arena in proportion to the
+ * upload. The limit includes one more copy of the dictionary, which is made when the request is
+ * taken out of the builder. */
 static int profile_read_within(br_profile_read_fn *read, struct br_build *build,
                                const struct br_profile_source *source, struct br_arena *scratch,
                                struct br_err *err)

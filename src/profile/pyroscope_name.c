@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "profile/profile.h"
 
-/* Pyroscope's display names of sample types for clients that send none. */
+/* Pyroscope's display names of sample types for clients that send no display names. */
 static const struct br_sample_type defaults[] = {
     {.type = "samples", .display_name = "cpu"},
     {.type = "goroutine", .display_name = "goroutines"},
@@ -25,7 +25,8 @@ static const char *pyroscope_name_display_name(const char *type,
     return type;
 }
 
-/* Returns the `__name__` for the display name of a sample type, or NULL if there is none. */
+/* Returns the `__name__` for the display name of a sample type, or NULL if the type has no
+ * `__name__`. */
 static const char *pyroscope_name_of(const char *type)
 {
     if (strstr(type, "cpu"))

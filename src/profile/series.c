@@ -31,13 +31,13 @@ struct br_series {
     struct labels labels; /* labels of the current series */
     struct origin service, resource, scope;
     bool no_memory;
-    bool keep_empty;       /* keep labels with an empty value */
+    bool keep_empty;       /* true: labels with an empty value are kept */
     struct br_arena arena; /* memory for the names of `labels` */
 };
 
 /* Attributes that distinguish deployments and have few values. service.instance.id, process.pid
- * and similar attributes are deliberately absent. They change with every start, and each value
- * would create a new series. */
+ * and similar attributes are deliberately absent. These attributes change with every start, and
+ * each value would create a new series. */
 static const char *const default_resource[] = {"service.namespace",
                                                "service.version",
                                                "deployment.environment",
@@ -59,7 +59,7 @@ static const char *const default_resource[] = {"service.namespace",
 /* Sample attributes that become labels by default: a service has few different span names. */
 static const char *const default_sample[] = {"span_name", "span.name"};
 
-/* Attributes that Pyroscope stores with the sample. They do not create series. */
+/* Attributes that Pyroscope stores with the sample. These attributes do not create series. */
 static const char *const ids[] = {"span_id", "trace_id", "profile_id"};
 
 /* --- Selection by the config ------------------------------------------------------------------ */
@@ -233,7 +233,8 @@ static void series_read_pairs(struct br_series *series, struct origin *origin, u
             series_add_pair(series, origin, &pair);
 }
 
-/* Prepares `origin` for reading `body`. Returns false if its labels are already cached. */
+/* Prepares `origin` for reading `body`. Returns false if the labels of `origin` are already
+ * cached. */
 static bool series_begin_origin(struct origin *origin, struct br_entry body, bool from_pyroscope)
 {
     if (origin->read && origin->body.data == body.data && origin->body.len == body.len &&
@@ -337,7 +338,7 @@ static void series_add_all(struct br_series *series, const struct br_pprof_out *
      * process began. */
     if (!result->from_pyroscope && !result->cumulative)
         series_add_text(series, "__delta__", "false");
-    /* Labels with empty values are kept: JFR profiles of Pyroscope clients have a label
+    /* Labels with empty values are kept, because JFR profiles of Pyroscope clients have a label
      * `jfr_event=""`. */
     series->keep_empty = result->from_pyroscope;
     series_read_origin(series, &series->resource, result->resource, BR_RESOURCE_ATTRIBUTES,

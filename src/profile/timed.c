@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-/* Earliest time, in ns, that is treated as a time of day: September 2001. The uptime of a
- * machine is always less. */
+/* Earliest time, in ns, that is treated as a time of day rather than an uptime: September 2001.
+ * The uptime of a machine is always less. */
 #define DAY_CLOCK_NS UINT64_C(1000000000000000000)
 
 #define BLOCK_MIN 512u
@@ -101,7 +101,7 @@ static uint32_t timed_string(struct br_build *build, const char *text)
 
 /* Conversion from the file's clock to the time of day. */
 struct timed_clock {
-    uint64_t shift_ns; /* added to each time of the file's clock, modulo 2^64 */
+    uint64_t shift_ns; /* number that is added to each time of the file's clock, modulo 2^64 */
     /* attribute that marks the times of a sample as estimated; 0: the times are exact */
     uint32_t attribute;
 };

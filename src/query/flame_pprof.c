@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a flame graph as pprof. Field numbers are those of proto/pprof/profile.proto. Each name
- * of the flame graph becomes a location and a function, whose id is the index of the name plus
- * 1. The string table contains the name at index 2 * id - 1 and the file at index 2 * id. */
+ * of the flame graph becomes a location and a function, which have the same id: one more than
+ * the index of the name. The string table contains the file at index 2 * id, and the name
+ * directly before it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -12,7 +12,7 @@
 #define OTHER "other"
 
 struct bar {
-    /* node of the bar; 0 for the root, and for a bar "other" of omitted children */
+    /* node of the bar; 0 for the root, and for a bar "other" that stands for omitted children */
     uint32_t node;
     uint32_t name;
     int64_t start[BR_FLAME_SIDES], total[BR_FLAME_SIDES], self[BR_FLAME_SIDES];
@@ -42,7 +42,7 @@ static int64_t flamebearer_weight(const struct br_flame_node *node)
 /* --- Selection of nodes ----------------------------------------------------------------------- */
 
 /* Stores in `*ret` the `max_nodes`-th largest total of the nodes from index `first` on. Stores 0
- * if there are at most `max_nodes` such nodes. */
+ * if the flame graph has at most `max_nodes` nodes from `first` on. */
 static int flamebearer_least(const struct br_flame *flame, uint32_t first, uint32_t max_nodes,
                              struct br_arena *arena, int64_t *ret)
 {

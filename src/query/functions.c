@@ -25,8 +25,8 @@ static void functions_enter(struct functions *functions, uint32_t at)
     functions->open[node->name]++;
 }
 
-/* Visits nodes depth first. After a leaf, continues with its next sibling or, if the leaf is the
- * last child, with the next sibling of the nearest ancestor that has one. */
+/* Visits nodes depth first. After a leaf, continues with its next sibling. After the last child,
+ * continues with the next sibling of the nearest ancestor that has a next sibling. */
 static void functions_walk(struct functions *functions)
 {
     const struct br_flame_node *nodes = functions->flame->nodes;

@@ -14,7 +14,7 @@
 #include "query/traceql_internal.h"
 
 #define NAME_MAX_LEN                                                                               \
-    512 /* maximum number of bytes of an attribute's name; longer ones are truncated */
+    512 /* maximum number of bytes of an attribute's name; longer names are truncated */
 #define KEY_MAX (1u << 20)
 
 /* Attributes with a dedicated column in a block of Tempo (tempodb/encoding/vparquet5). */
@@ -78,7 +78,8 @@ static bool compare_same(const struct br_traceql_value *first,
         return br_bytes_equal(first->text, first->len, second->text, second->len);
     if (first->type == BR_TRACEQL_BOOL)
         return first->boolean == second->boolean;
-    /* for FLOAT, this compares the bits of `real`, which shares its memory with `integer` */
+    /* for FLOAT, the comparison compares the bits of `real`, which shares its memory with
+     * `integer` */
     return first->type == BR_TRACEQL_NIL || first->integer == second->integer;
 }
 

@@ -9,8 +9,8 @@
 #include "base/sum.h"
 #include "query/traceql_internal.h"
 
-/* Limits of the cache of regular expression results: most texts, for all patterns of a query
- * together, and most bytes of a text. The cache uses at most about 16 MiB. */
+/* Limits of the cache of regular expression results: the number of texts, for all patterns of a
+ * query together, and the length of a text in bytes. The cache uses at most about 16 MiB. */
 #define KNOWN_MAX 65536
 #define KNOWN_LEN_MAX 128
 
@@ -89,8 +89,8 @@ static bool traceql_eval_compare(enum br_traceql_op op, const struct br_traceql_
     return traceql_eval_holds(op, traceql_eval_order(left, right));
 }
 
-/* Matches a text like br_regex_match. Caches the results of texts up to KNOWN_LEN_MAX bytes,
- * until there are KNOWN_MAX. */
+/* Matches a text in the same way as br_regex_match. Caches the results of texts up to
+ * KNOWN_LEN_MAX bytes, until the cache contains KNOWN_MAX texts. */
 static int traceql_eval_match(const struct br_traceql *query, struct br_traceql_pattern *pattern,
                               const struct br_traceql_value *value)
 {
@@ -130,8 +130,8 @@ static bool traceql_eval_pair(struct evaluation *eval, const struct br_traceql_e
     return traceql_eval_compare(expr->op, left, right);
 }
 
-/* Compares two values that may be lists. The comparison is true if it holds for one element of a
- * list. With `!=` and `!~` the comparison must hold for all elements. */
+/* Compares two values that may be lists. The comparison is true if it holds for at least one
+ * element of a list. With `!=` and `!~` the comparison must hold for all elements. */
 static bool traceql_eval_lists(struct evaluation *eval, const struct br_traceql_expr *expr,
                                const struct br_traceql_value *left,
                                const struct br_traceql_value *right)
@@ -485,7 +485,7 @@ void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *val
 
 /* --- Stages ----------------------------------------------------------------------------------- */
 
-/* Adds `value` to the sum if both have the same type. As in Tempo, the sum keeps the type of the
+/* Adds `value` to `sum` if both have the same type. As in Tempo, the sum keeps the type of the
  * first value, and values of other types are ignored. */
 static void traceql_eval_sum(struct br_traceql_value *sum, const struct br_traceql_value *value)
 {
@@ -508,8 +508,8 @@ static struct br_traceql_value traceql_eval_average(struct br_traceql_value sum,
 }
 
 /* Returns the result of an aggregate for a set: the number of its spans, or the minimum,
- * maximum, average or sum of an expression. Returns NIL if the expression is not a number for
- * any span. */
+ * maximum, average or sum of an expression. Returns NIL unless the expression is a number for at
+ * least one span. */
 static struct br_traceql_value traceql_eval_aggregate(struct evaluation *eval,
                                                       const struct br_traceql_stage *stage,
                                                       const struct br_traceql_set *set)
@@ -536,7 +536,7 @@ static struct br_traceql_value traceql_eval_aggregate(struct evaluation *eval,
                                                        : result;
 }
 
-/* Applies a stage to a set. Returns false if no spans of the set are left. */
+/* Applies a stage of the query to a set of spans. Returns false if no spans of the set are left. */
 static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql_stage *stage,
                                 struct br_traceql_set *set)
 {
@@ -556,7 +556,8 @@ static bool traceql_eval_narrow(struct evaluation *eval, const struct br_traceql
 }
 
 /* Returns the set of spans for which the by() expression has this value, and creates the set if
- * the value is new. The caller first counts the spans of each set and then stores their indices. */
+ * the value is new. The caller first counts the spans of each set and then stores the indices of
+ * the spans. */
 static struct br_traceql_set *traceql_eval_group(struct evaluation *eval, struct br_map *groups,
                                                  const struct br_traceql_value *value)
 {

@@ -130,8 +130,8 @@ static void traceql_filter_expr(struct needles *needles, const struct br_traceql
         traceql_filter_compare(needles, expr, filter);
 }
 
-/* Estimates how many spans an expression excludes; a larger result means more spans. Slow or
- * failed spans are rarer than the spans of one service or one operation. */
+/* Estimates how many spans an expression excludes; a larger result means that more spans are
+ * excluded. Slow or failed spans are rarer than the spans of one service or one operation. */
 static int traceql_filter_selectivity(const struct br_traceql *query,
                                       const struct br_traceql_expr *expr)
 {
@@ -143,8 +143,8 @@ static int traceql_filter_selectivity(const struct br_traceql *query,
 }
 
 /* Chooses a condition that at least one span of every trace found must fulfil: the expression of
- * one of the query's filters. If several filters must match, returns the most selective one.
- * Returns NULL if none must match. */
+ * one of the query's filters. If several filters must match, returns the filter that excludes
+ * the most spans. Returns NULL if no filter must match. */
 static const struct br_traceql_expr *traceql_filter_choose(const struct br_traceql *query,
                                                            const struct br_traceql_spanset *spanset)
 {

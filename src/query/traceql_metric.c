@@ -9,7 +9,8 @@
 #include "base/str.h"
 #include "query/traceql_internal.h"
 
-/* maximum number of bytes of a series' key, which consists of the series' values of by() */
+/* maximum number of bytes of a series' key, which consists of the values of the attributes in
+ * by() */
 #define KEY_MAX 4096
 #define NS_PER_S 1e9
 /* maximum number of exemplars of a series in one part of the time range, as in Tempo */
@@ -280,7 +281,7 @@ static bool traceql_metric_has_bucket(const struct br_traceql_metrics *metrics,
 }
 
 /* Finds the first line of line->series from the index `bucket` on, which is the index of a
- * quantile or of a bucket. Returns false if the series has no such line. */
+ * quantile or of a bucket. Returns false if the series has no line from this index on. */
 static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uint32_t bucket,
                                    struct br_traceql_line *line)
 {
@@ -338,7 +339,7 @@ static double traceql_metric_quantile(const uint32_t *buckets, uint64_t count, d
     return 0;
 }
 
-/* Calculates the value of a line at a step. Returns false if the line has no value at that step.
+/* Calculates the value of a line at a step. Returns false if the line has no value at the step.
  * Counts, rates, quantiles and buckets have a value at every step. */
 static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
                                  const struct br_traceql_line *line, uint32_t step, double *ret)
@@ -358,7 +359,7 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
         return true;
     case BR_TRACEQL_QUANTILE:
         *ret = count ? traceql_metric_quantile(series->buckets[step], count, line->number) / unit
-                     : 0; /* 0 if there are no spans, as in Tempo */
+                     : 0; /* the value is 0 if there are no spans, as in Tempo */
         return true;
     case BR_TRACEQL_AVG:
         if (count)
@@ -371,7 +372,7 @@ static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
     }
 }
 
-/* --- Functions after a metric ----------------------------------------------------------------- */
+/* --- Functions that follow a metric ----------------------------------------------------------- */
 
 /* A line whose value topk() or bottomk() may keep at a step. Among lines with equal values,
  * those whose labels sort first are kept, as in Tempo. */

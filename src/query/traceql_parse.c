@@ -335,7 +335,7 @@ static int traceql_parse_unary(struct parser *parser, const struct br_traceql_ex
 static const struct {
     const char *text;
     enum br_traceql_op op;
-    int binds; /* precedence of the operator; an operator with a larger value binds tighter */
+    int binds; /* precedence of the operator; operators with a larger value are applied first */
 } operators[] = {
     {"&&", BR_TRACEQL_AND, 1},     {"||", BR_TRACEQL_OR, 1},
     {"=", BR_TRACEQL_EQUAL, 2},    {"!=", BR_TRACEQL_NOT_EQUAL, 2},

@@ -19,7 +19,7 @@
 #define LIST_MAX                                                                                   \
     1024 /* maximum number of values in a list that is read from events, links or an array */
 
-/* State of reading the attributes of a span: the span's row, and the values that are read. */
+/* State while the attributes of a span are read: the span's row, and the values that are read. */
 struct reading {
     const struct br_traceql *query;
     struct br_traceql_value *values;
@@ -59,7 +59,7 @@ static struct br_traceql_value traceql_read_span_id(struct reading *reading, uin
     return traceql_read_id(reading, bytes, id ? sizeof bytes : 0);
 }
 
-/* Appends a value to an attribute. The first value is stored as it is; a second one turns the
+/* Appends a value to an attribute. The first value is stored as it is; a second value turns the
  * attribute into a list. */
 static void traceql_read_append(struct reading *reading, struct br_traceql_value *list,
                                 struct br_traceql_value value)
@@ -72,7 +72,7 @@ static void traceql_read_append(struct reading *reading, struct br_traceql_value
     size_t n_items = was_list ? list->n_items : 1;
     if (n_items == LIST_MAX)
         return;
-    /* The list's capacity is a power of two, so a list with such a length is full. */
+    /* The list's capacity is a power of two, so a list whose length is a power of two is full. */
     struct br_traceql_value *items =
         was_list ? (struct br_traceql_value *)(uintptr_t)list->items : NULL;
     if (!was_list || (n_items & (n_items - 1)) == 0) {
@@ -421,7 +421,7 @@ static int traceql_read_compare_positions(const void *first, const void *second)
 }
 
 /* Returns the index of the first span with the id `id`. Returns BR_TRACEQL_NO_PARENT if no span
- * has this id. */
+ * has the id. */
 static uint32_t traceql_read_find(const struct position *positions, uint32_t count, uint64_t id)
 {
     uint32_t low = 0, high = count;

@@ -22,7 +22,8 @@
 #define LEVEL 1 /* zstd compression level */
 #define TRACE_SLOTS 1024u
 #define TALLY_SLOTS 2048u
-/* number of the newest resources and scopes of a block with which a new one is compared */
+/* a new resource or scope is compared with this many of the newest resources and scopes of the
+ * block */
 #define HEADS_SAME 16u
 
 /* An attribute key that the partition lists. */
@@ -56,7 +57,8 @@ struct br_blocks {
     /* map from a service to the number of an operation that stands for all operations of the
      * service */
     struct br_map *services;
-    uint32_t *service_of; /* by operation number: the number of the service in `services` */
+    /* number in `services` of each operation's service, by operation number */
+    uint32_t *service_of;
     uint32_t last_operation, cap_service_of;
     /* map from a digit of enum br_key_scope, followed by the key, to struct key */
     struct br_map *keys;
@@ -136,8 +138,8 @@ static bool blocks_run(struct br_blocks *blocks, sqlite3_stmt *statement)
     return rc == 0;
 }
 
-/* Lists an operation of the current service, and returns the operation's number. If `name` is
- * NULL, the operation stands for all operations of the service. Returns 0 on failure. */
+/* Adds an operation of the current service to the list, and returns the operation's number. If
+ * `name` is NULL, the operation stands for all operations of the service. Returns 0 on failure. */
 static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_entry *name)
 {
     uint32_t number = blocks->last_operation + 1;
@@ -180,8 +182,8 @@ static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, con
     return !blocks->key_text.failed;
 }
 
-/* Returns the number of the operation of the current service that has this name. Adds the
- * operation if it is new. */
+/* Returns the number of the current service's operation with the name `name`. Adds the operation
+ * if it is new. */
 static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
 {
     if (blocks->name.data &&
@@ -243,7 +245,7 @@ static struct key *blocks_key(struct br_blocks *blocks, enum br_key_scope scope,
     return blocks_new_key(blocks, scope, data, len);
 }
 
-/* Lists the attribute keys that a message contains in field `number`. */
+/* Adds the attribute keys that a message contains in field `number` to the list. */
 static void blocks_list_keys(struct br_blocks *blocks, enum br_key_scope scope, const uint8_t *data,
                              size_t len, uint32_t number)
 {
@@ -253,8 +255,8 @@ static void blocks_list_keys(struct br_blocks *blocks, enum br_key_scope scope, 
         (void)blocks_key(blocks, scope, at.key, at.key_len);
 }
 
-/* Lists an attribute value that does not occur earlier in this block, unless it is listed
- * already or exceeds a limit. */
+/* Adds an attribute value to the list, unless it occurs earlier in this block, is listed
+ * already, or exceeds a limit. */
 static void blocks_list_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at,
                               const char *value, size_t len, uint64_t hash)
 {
@@ -296,7 +298,7 @@ static const char *blocks_value_text(struct br_blocks *blocks, struct br_value v
 }
 
 /* Stores a hash of a resource's attribute in `resource_hashes`, because these hashes are added
- * to each block that contains the resource. Does nothing for other hashes. */
+ * to each block that contains the resource. Does nothing for hashes of other attributes. */
 static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t hash)
 {
     if (!resource)
@@ -322,8 +324,8 @@ static void blocks_value(struct br_blocks *blocks, bool resource, const struct b
     blocks_note_hash(blocks, resource, hash);
 }
 
-/* Adds an attribute. If its value is a list, adds each element, because queries compare with
- * each of them. */
+/* Adds an attribute. If the value of the attribute is a list, adds each element, because queries
+ * compare with each element. */
 static void blocks_attribute(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     const struct br_any any = br_any_read(at->value);
@@ -338,7 +340,8 @@ static void blocks_attribute(struct br_blocks *blocks, bool resource, const stru
 }
 
 /* Returns a resource or scope without the fields that do not fit within BR_HEAD_BYTES. Each
- * block contains copies of its resources and scopes, so a long one would be written many times. */
+ * block contains copies of its resources and scopes, so a long resource would be written many
+ * times. */
 static struct br_entry blocks_cut_head(struct br_blocks *blocks, struct br_pack *into,
                                        const uint8_t *data, size_t len)
 {

@@ -59,7 +59,7 @@ static uint16_t callsite_state(const struct br_store_callsite *site,
 }
 
 /* Sets the states of the nodes in site->unknown. The parent of a node has a lower number and is
- * in this set too, so the parent is visited first. */
+ * in site->unknown, too, so the parent is visited first. */
 static void callsite_set_states(struct br_store_callsite *site, const struct br_store_tree *tree)
 {
     for (uint32_t word = 0; word < site->unknown.n_words; word++) {

@@ -22,8 +22,8 @@
 #define LEVEL 1          /* zstd compression level */
 #define MEMO_GROWTH 16u  /* maximum number of bytes of `memo` for each byte of an item */
 #define LABELS_LEN 65536 /* maximum number of bytes of all labels of a series */
-/* bytes that are charged to the budget for each line of a location after the first; this number
- * stands for the CPU time of reading a line */
+/* number of bytes that are charged to the budget for each line of a location after the first,
+ * because reading a line takes CPU time */
 #define LINE_BYTES 16u
 #define FILE_LEN 400u /* maximum number of bytes of the path of a mapped file */
 #define NAME_LEN 64u  /* maximum number of bytes of a function name when the budget is used up */
@@ -36,7 +36,7 @@
 enum { UNKNOWN, NO_LABEL, LABEL };
 
 /* Results of reading the item's dictionary, so that each entry is read only once. An array has
- * the same indexes as the table of the dictionary that it belongs to. */
+ * the same indexes as the dictionary table to which it belongs. */
 struct memo {
     struct br_arena arena;
     const struct br_dictionary_view *view;
@@ -61,7 +61,8 @@ struct memo {
     struct label_series {
         uint64_t type; /* profile type for which `series` is valid, as a value of `n_types` */
         uint32_t series;
-    } * label_series; /* series by attribute: the series of samples that have only this label */
+        /* for each attribute, the series of samples that have only this attribute as a label */
+    } * label_series;
 };
 
 struct br_chunks {
@@ -92,9 +93,11 @@ struct br_chunks {
     struct br_str encoded, list;
     /* map from a list of several sample labels to the series with these labels */
     struct br_map *lists;
-    /* bytes of labels, names and lines of locations that the item may still expand to */
+    /* number of bytes to which the labels, names and lines of locations of the item may still
+     * expand */
     size_t budget;
-    size_t memory_budget; /* bytes of the budget that may be used for data kept in memory */
+    /* number of bytes of the budget that may be used for data kept in memory */
+    size_t memory_budget;
     /* true: the item lost labels, parts of names, or frames because the budgets were used up */
     bool shortened;
     /* State of the current sample. */
@@ -170,8 +173,8 @@ static struct br_entry chunks_base_name(struct br_entry path)
     return path.len ? (struct br_entry){path.data + at, path.len - at} : path;
 }
 
-/* Returns the file of a mapping. The file is cut to FILE_LEN, because the name of each address
- * contains it. */
+/* Returns the file of a mapping. The file name is cut to FILE_LEN, because the name of each
+ * address contains it. */
 static struct br_entry chunks_mapped_file(struct br_chunks *chunks, uint64_t index)
 {
     struct memo *memo = &chunks->memo;
@@ -723,7 +726,7 @@ static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *
     return chunks->n_rows < BR_SAMPLES_WAITING ? 0 : br_chunks_flush(chunks, chunks->err);
 }
 
-/* Adds the rows of a sample:
+/* Adds the rows of a sample, depending on its values and times:
  *
  * - as many values as times: one row for each value
  * - times without values: one row with the value 1 for each time

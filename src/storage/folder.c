@@ -77,7 +77,7 @@ static int folder_in_use(const struct br_store *store, const char *path, struct 
 }
 
 /* Locks the directory itself, in addition to the file `lock`, because a lock file can be
- * deleted. Only EWOULDBLOCK is an error of flock here, because some file systems cannot lock
+ * deleted. Only EWOULDBLOCK counts as an error of flock, because some file systems cannot lock
  * directories. */
 static int folder_lock(struct br_store *store, const char *lock_path, struct br_err *err)
 {
@@ -190,7 +190,7 @@ static int folder_compare(const void *left, const void *right)
 }
 
 /* Sorts partitions by age. The numbers of partitions wrap around, so the oldest partition is the
- * one after the widest gap between numbers. */
+ * first partition after the widest gap between numbers. */
 static void folder_sort(struct br_store_file_name *names, uint32_t count,
                         struct br_store_file_name *scratch)
 {
@@ -208,8 +208,8 @@ static void folder_sort(struct br_store_file_name *names, uint32_t count,
         names[i] = scratch[(first + i) % count];
 }
 
-/* Returns true for a temporary file of an earlier process: the file in which it made a slice
- * (mkstemp), or the journal of that file. */
+/* Returns true for a temporary file of an earlier process: the file in which the process made a
+ * slice (mkstemp), or the journal of that file. */
 static bool folder_is_scratch(const char *name)
 {
     static const char before[] = BR_SLICE_SCRATCH ".";

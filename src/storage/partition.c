@@ -21,8 +21,8 @@
 #define CHECK_VALID_NS 60000000000
 #define READERS_MAX 64u
 #define READERS_MIN 4u
-/* one reader is allowed for this many file descriptors of the process's limit; a reader uses
- * three */
+/* one reader is allowed for every DESCRIPTORS_A_READER file descriptors of the process's limit;
+ * a reader uses three */
 #define DESCRIPTORS_A_READER 12u
 
 uint64_t br_store_now_ns(void)
@@ -131,7 +131,7 @@ static void store_partition_close_idle(struct br_store *store, struct br_store_p
 }
 
 /* Unlocks the store, and then closes the readers in store->spare. Closing may wait for the disk,
- * and other threads must not wait for the lock during that time. */
+ * and other threads must not wait for the lock meanwhile. */
 static void store_unlock(struct br_store *store)
 {
     struct br_list spare;
@@ -337,8 +337,8 @@ static bool store_partition_rename(const char *path, const char *into)
 }
 
 /* Renames the files of a partition to names with BR_PARTITION_DAMAGED_SUFFIX. If a file with the
- * partition's number has this suffix already, uses the next free number. Returns the partition
- * of the renamed file, or NULL. */
+ * partition's number has the suffix already, uses the next free number. Returns the partition of
+ * the renamed file, or NULL. */
 static struct br_store_partition *store_partition_rename_damaged(struct br_store *store,
                                                                  const char *path, uint32_t number)
 {
@@ -555,8 +555,9 @@ static bool store_partition_is_over(const struct br_store *store,
            (config->max_age_ns && age > 0 && (uint64_t)age > config->max_age_ns);
 }
 
-/* Removes the oldest partition from the list if it exceeds the retention. Returns the partition,
- * whose reference now belongs to the caller. Returns NULL if no partition was removed. */
+/* Removes the oldest partition from the list if the partition exceeds the retention. Returns the
+ * partition, whose reference now belongs to the caller. Returns NULL if no partition was
+ * removed. */
 static struct br_store_partition *store_unlist_expired(struct br_store *store,
                                                        const struct br_store_partition *spare)
 {
@@ -653,7 +654,7 @@ static struct br_store_reader *store_reader_oldest(struct br_store *store, bool 
 }
 
 /* If the limits on idle readers are exceeded, removes an idle reader and returns it. Returns
- * NULL if they are not exceeded. Called with the lock held. */
+ * NULL if the limits are not exceeded. Called with the lock held. */
 static struct br_store_reader *store_reader_spare(struct br_store *store)
 {
     struct br_store_reader *reader = NULL;

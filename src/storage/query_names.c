@@ -26,8 +26,8 @@ static int names_begin(struct names *names)
     return names->map ? 0 : br_err_set(names->err, BR_ENOMEM, "out of memory");
 }
 
-/* Adds `count` to the count of a name, and adds the name if it is new. Returns false if the
- * query is cut. */
+/* Adds `count` to the count of a name, and adds the name if it is new. Returns false if memory
+ * runs out; the query then ends early. */
 static bool names_add(struct names *names, const char *text, size_t len, uint64_t count)
 {
     struct name *name = br_map_get(names->map, text, len);
@@ -85,17 +85,17 @@ static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 
 enum share { NONE, PART, ALL };
 
-/* State of counting the spans of each service or operation in one partition. */
+/* State while the spans of each service or operation in one partition are counted. */
 struct counting {
     struct names *names;
     struct br_store_view *view;
     const char *service; /* service whose operations are counted; NULL: services are counted */
     uint64_t from_ns, until_ns;
-    /* by block number: NONE, PART or ALL of the block's spans are in the range (enum share) */
+    /* for each block, whether NONE, PART or ALL of its spans are in the range (enum share) */
     uint8_t *shares;
     size_t n_blocks;
-    /* by operation number: number of the operation's spans that are in the range and belong to
-     * blocks marked PART */
+    /* for each operation, number of its spans that are in the range and belong to blocks marked
+     * PART */
     uint64_t *counts;
     size_t n_operations;
 };
@@ -292,7 +292,7 @@ static int names_add_values(struct names *names, struct br_store_view *view, int
     return rc ? br_store_view_sql_failed(names->query, view, names->err) : 0;
 }
 
-/* Adds the keys of a scope if `key` is NULL. Otherwise adds the values of that key. */
+/* Adds the keys of a scope if `key` is NULL. If `key` is not NULL, adds the values of the key. */
 static int names_add_keys(struct names *names, struct br_store_view *view, const char *key,
                           enum br_key_scope scope)
 {

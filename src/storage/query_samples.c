@@ -47,7 +47,8 @@ struct samples_query {
     struct part *list;
     uint32_t n_list, cap_list;
     struct br_pack plain[2]; /* decompressed blobs of the current chunk: totals and samples */
-    uint32_t *node_of;       /* scratch memory for br_samples_read; NULL until it is needed */
+    /* scratch memory for br_samples_read; NULL until the memory is needed */
+    uint32_t *node_of;
     struct br_store_callsite call_site;
     /* `on_chunk` is called for each chunk of a view, and `on_view` after the last chunk of a
      * view. */
@@ -349,8 +350,8 @@ static int samples_query_run(struct samples_query *samples)
     return rc;
 }
 
-/* State of reading a chunk. If `total` is set, it is called for the chunk's totals; otherwise
- * `fn` is called for the selected samples. */
+/* State while a chunk is read. If `total` is set, `total` is called for the chunk's totals;
+ * otherwise `fn` is called for the selected samples. */
 struct chunk_reader {
     struct samples_query *samples;
     const struct chunk *chunk;
@@ -430,7 +431,7 @@ struct flame_query_node {
 };
 
 struct flame_query {
-    /* first member, so that a pointer to it is also a pointer to the flame_query */
+    /* first member, so that a pointer to `reader` is also a pointer to the flame_query */
     struct chunk_reader reader;
     struct br_flame *flame;
     const struct br_store_view *view;
@@ -438,7 +439,7 @@ struct flame_query {
     struct flame_query_node **blocks;
     struct br_store_node_set set; /* nodes that have a sum, and the ancestors of these nodes */
     uint32_t cap_blocks, cap_words;
-    /* by function number: index of the function's name in the flame, plus 1; 0: not looked up
+    /* index of each function's name in the flame, plus 1, by function number; 0: not looked up
      * yet */
     uint32_t *names;
     uint32_t cap_names;
@@ -699,7 +700,7 @@ int br_store_flame(struct br_store_query *query, const struct br_sample_filter *
 /* --- Sums ------------------------------------------------------------------------------------ */
 
 struct sum_query {
-    /* first member, so that a pointer to it is also a pointer to the sum_query */
+    /* first member, so that a pointer to `reader` is also a pointer to the sum_query */
     struct chunk_reader reader;
     uint64_t from_ns, step_ns;
     struct br_stored_samples *groups;

@@ -31,12 +31,12 @@ struct spans_query {
      * in the filter's order */
     struct br_stored_span *pending;
     uint32_t n_pending, cap_pending;
-    /* the `limit` best ranks of all spans read so far: a heap whose top is the worst of these
+    /* the `limit` best ranks of all spans read so far: a heap whose top is the worst of the
      * ranks */
     int64_t *ranks;
     uint32_t n_ranks, cap_ranks;
     struct selected {
-        bool *operations; /* by operation number: true if the filter selects the operation */
+        bool *operations; /* for each operation, true if the filter selects the operation; */
         uint32_t count, cap;
     } * selected; /* array by view; NULL: the filter selects all operations */
     uint32_t n_out;
@@ -118,8 +118,8 @@ static bool spans_grow_operations(struct br_store_query *query, struct br_store_
 }
 
 /* Sets the service and name of a span's operation, and reads them from the partition at their
- * first use. If reading fails, returns false, and either cuts the query or marks the partition
- * as failed. */
+ * first use. If reading fails, returns false, and either ends the query early or marks the
+ * partition as failed. */
 static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
                             uint32_t operation, const char **ret_service, const char **ret_name)
 {
@@ -466,8 +466,8 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
     return rc;
 }
 
-/* Passes to the caller the pending spans whose rank is at least `bound`: no span of an unread
- * block can precede them. */
+/* Passes the pending spans whose rank is at least `bound` to the caller: no span of an unread
+ * block can precede these spans. */
 static void spans_hand_out(struct spans_query *spans, bool all, int64_t bound)
 {
     while (spans->n_pending && !spans->stopped &&
@@ -766,7 +766,7 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
     struct br_store_view *view = &state->views[span->partition];
     struct br_store_body *body;
     int rc = 0;
-    if (!view->reader) { /* the reader was closed so that another one could be opened */
+    if (!view->reader) { /* the reader was closed so that another reader could be opened */
         bool opened = br_store_view_open(query, view, &rc, err);
         if (!opened && rc)
             return rc;

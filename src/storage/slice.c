@@ -16,13 +16,14 @@
 #include "storage/internal.h"
 
 #define SLICE_BLOCK 512    /* block size of a tar archive, in bytes */
-#define SLICE_COPY 262144  /* bytes that are copied with one read */
-#define SLICE_NAME 100     /* bytes of a member's name in a tar header */
+#define SLICE_COPY 262144  /* number of bytes that are copied with one read */
+#define SLICE_NAME 100     /* size of the field with the member's name in a tar header, in bytes */
 #define SLICE_SIZE_AT 124  /* offset of the member's size, in octal digits, in a tar header */
 #define SLICE_SUM_AT 148   /* offset of the checksum in a tar header */
 #define SLICE_MAGIC_AT 257 /* offset of "ustar" in a tar header */
 #define SLICE_PATH_MAX 4096
-/* virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a row in one step */
+/* virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a whole row in
+ * one step */
 #define SLICE_STEPS 100
 #define SLICE_MEMBERS_MAX 10000
 /* maximum number of bytes of the text that lists the partitions left out */

@@ -134,8 +134,8 @@ bool br_sql_has_rows(struct br_sql *sql)
 
 /* --- Damage ---------------------------------------------------------------------------------- */
 
-/* Checks the structure of a database. integrity_check reports failed reads like damage, so the
- * text of its report is searched for failed reads. */
+/* Checks the structure of a database. integrity_check reports failed reads in the same way as
+ * damage, so the text of its report is searched for failed reads. */
 static int sql_check_structure(struct br_sql *sql, struct br_err *err)
 {
     sqlite3_stmt *statement = NULL;

@@ -14,8 +14,8 @@
 
 struct sql_vfs;
 
-/* Data of an open file. SQLite allocates the memory of a file; this struct follows the data of
- * the system's VFS in it. */
+/* Data of an open file. SQLite allocates the memory of a file, in which this struct follows the
+ * data of the system's VFS. */
 struct sql_file {
     const sqlite3_io_methods *real;
     struct sql_vfs *vfs;
@@ -80,7 +80,8 @@ unsigned br_sql_files_failures(void)
 
 void br_sql_files_setup(void)
 {
-    /* static, because SQLite has one list of VFSs per process and keeps a pointer to this one */
+    /* the variable is static, because SQLite has one list of VFSs per process and keeps a
+     * pointer to this VFS */
     static struct sql_vfs ours;
     sqlite3_vfs *real = sqlite3_vfs_find(NULL);
     if (!real)

@@ -215,14 +215,15 @@ static void stack_tree_pack_nodes(const struct br_stack_tree *stacks, uint32_t f
                                   uint32_t count, struct br_pack *plain)
 {
     for (uint32_t i = first; i < first + count; i++) {
-        /* In most cases a node directly follows its parent, so this distance is small. */
+        /* In most cases a node directly follows its parent, so the distance to the parent is
+         * small. */
         br_pack_varint(plain, i + 1 - stacks->nodes[i].parent);
         br_pack_varint(plain, stacks->nodes[i].function);
     }
 }
 
-/* Writes the functions and nodes added since the last call. The last pack of the previous call
- * is written again if it was not full. */
+/* Writes the functions and nodes added since the last call. If the last pack of the previous
+ * call was not full, it is written again. */
 int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
                        struct br_pack_codec *codec, struct br_err *err)
 {

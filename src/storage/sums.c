@@ -7,9 +7,9 @@
 
 #define LEVEL 1 /* zstd compression level */
 
-/* Most parts (chunks, and sums of the level below) in a window. A series with few parts is not
- * merged, and its parts move to the next level. A window may therefore contain all parts of all
- * windows below it. */
+/* Largest number of parts (chunks, and sums of the level below) in a window. A series with few
+ * parts is not merged, and its parts move to the next level. A window may therefore contain all
+ * parts of all windows on lower levels. */
 #define PARTS_MAX (BR_SUMS_CHUNKS * BR_SUMS_WINDOWS * BR_SUMS_WINDOWS)
 
 struct br_sums {
@@ -33,7 +33,7 @@ static int sums_no_memory(struct br_err *err)
 static int sums_add_part(struct br_sums *sums, const struct br_sums_part *part,
                          struct br_sample_packer *packer, struct br_err *err)
 {
-    int rc = 0, blob = 4; /* the totals are in this column both for chunks and for sums */
+    int rc = 0, blob = 4; /* column 4 contains the totals both for chunks and for sums */
     sqlite3_stmt *statement = br_sql_statement(sums->sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, part->id);
@@ -119,8 +119,8 @@ static int sums_put(struct sums_window *window, const struct br_sums_part *part,
 }
 
 /* Completes a window: merges the parts (chunks, or sums of the level below) of each series into
- * one part of the next level. If a series has fewer than BR_SUMS_LEAST parts, these parts move
- * to the next level unmerged. */
+ * one part of the next level. If a series has fewer than BR_SUMS_LEAST parts, its parts move to
+ * the next level unmerged. */
 static int sums_close(struct br_sums *sums, uint32_t level, struct br_sample_packer *packer,
                       struct br_err *err)
 {

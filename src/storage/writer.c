@@ -118,7 +118,7 @@ static int writer_open(struct br_store_writer *writer, struct br_err *err)
                          writer->store->config.sync_full, err);
         if (!rc)
             rc = br_store_totals_read(&writer->sql, &writer->totals, err);
-        /* The partition was created earlier, but nothing has been committed to it. */
+        /* The partition was created earlier, but no data has been committed to it. */
         if (rc == BR_ENOTFOUND && writer->sql.db && !writer->partition->totals.n_spans &&
             !writer->partition->totals.n_samples) {
             writer->totals = writer->partition->totals;
@@ -204,8 +204,9 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     return rc;
 }
 
-/* Closes the database: SQLite then copies the write-ahead log into it, even if the log's file
- * was deleted. Returns true if the database afterwards contains all committed data. */
+/* Closes the database: SQLite then copies the write-ahead log into the database file, even if
+ * the log's file was deleted. Returns true if the database afterwards contains all committed
+ * data. */
 static bool writer_is_committed(struct br_store_writer *writer)
 {
     struct br_store_totals found = {0};
@@ -233,7 +234,7 @@ static int writer_check_files(struct br_store_writer *writer, struct br_err *err
     return br_err_set(err, BR_EIO, "%s-wal was deleted or replaced while it was written", path);
 }
 
-/* Writes items into the open partition. Opens a partition first if none is open. Sets
+/* Writes items into the open partition. Opens a partition first if no partition is open. Sets
  * `*had_data` to true if the partition contained data before. */
 static int writer_write(struct br_store_writer *writer, const struct br_item *const *items,
                         size_t n_items, bool *had_data, struct br_err *err)
@@ -300,7 +301,7 @@ int br_store_write(struct br_store *store, const struct br_item *const *items, s
     if (!atomic_load(&store->open))
         rc = br_err_set(&why, BR_EIO, "the store is not open");
     else if ((rc = br_store_lock_directory(store, &why)) == BR_EINVAL)
-        rc = BR_EIO; /* BR_EINVAL from this function would mean that an item is invalid */
+        rc = BR_EIO; /* the caller would take BR_EINVAL to mean that an item is invalid */
     struct br_store_writer *writer = store->writer;
     bool locked = !rc, again = !rc && n_items;
     for (int attempt = 0; attempt < TRIES_MAX && again; attempt++)

@@ -26,9 +26,9 @@
 /* First guess of the decoded size, as a multiple of the compressed size, for a body that does
  * not state its size. Telemetry usually decompresses to 12 to 16 times its compressed size. */
 #define RATIO_GUESS 16u
-/* First guess for zstd, like RATIO_GUESS. If a frame's blocks cannot contain that much, the
- * maximum that they can contain is used instead. This maximum is usually close to the decoded
- * size. */
+/* First guess for zstd, which is used in the same way as RATIO_GUESS. If a frame's blocks cannot
+ * contain that much, the maximum that they can contain is used instead. The maximum is usually
+ * close to the decoded size. */
 #define ZSTD_RATIO_GUESS 32u
 /* Largest ratio of decoded to compressed size (RFC 1951): two bits can stand for at most 258
  * bytes. */
@@ -290,8 +290,8 @@ static int compression_zstd_damaged(size_t code, struct sink *sink)
 }
 
 /* Parses the start of a frame of `len` bytes. Rejects the formats from before RFC 8878, which
- * the library also reads. The window is only limited for frames that do not state their size,
- * because other frames need no window besides the output. */
+ * the zstd library also reads. The window is only limited for frames that do not state their
+ * size, because other frames need no window besides the output. */
 static int compression_check_frame(const uint8_t *data, size_t len, struct sink *sink,
                                    ZSTD_frameHeader *ret)
 {
@@ -310,9 +310,9 @@ static int compression_check_frame(const uint8_t *data, size_t len, struct sink 
 }
 
 /* Makes room for the output of a frame of `len` bytes. If the frame states its size, that size
- * is used; a size that the blocks cannot contain is an error. If the frame does not state its
- * size, room is made for the most that the blocks can contain, but at most for ZSTD_RATIO_GUESS
- * times `len`. */
+ * is used; a stated size that the blocks cannot contain is an error. If the frame does not state
+ * its size, room is made for the most that the blocks can contain, but at most for
+ * ZSTD_RATIO_GUESS times `len`. */
 static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t size,
                                      struct sink *sink)
 {
@@ -424,7 +424,7 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
         break;
     }
     if (rc) {
-        /* not kept for reuse, because the peer determined the size of this buffer */
+        /* the buffer is not kept for reuse, because the peer determined its size */
         br_buf_discard(sink.buf);
         return rc;
     }
@@ -474,7 +474,7 @@ static int compression_fast_slice(struct br_codec *codec, const struct br_slice 
                                   struct br_buf **out)
 {
     struct isal_zstream *stream = &codec->fast->stream;
-    /* the field next_in is not const, but ISA-L only reads these bytes */
+    /* the field next_in is not const, but ISA-L only reads the input */
     stream->next_in = (uint8_t *)(uintptr_t)slice->data;
     stream->avail_in = (uint32_t)slice->len;
     stream->end_of_stream = last;

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 /* Returns true for the HTTP response of a TLS port to plaintext. Go's net/http, nginx and Apache
- * answer plaintext at a TLS port with 400 and one of these texts. */
+ * answer plaintext at a TLS port with 400 and one of the texts below. */
 static bool guess_is_of_tls_port(const uint8_t *data, size_t len)
 {
     static const char *const sentences[] = {"to an HTTPS server", "to HTTPS port",

@@ -179,7 +179,7 @@ static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
         if (!br_exchange_skips(exchange, exchange->headers[i].name))
             br_str_printf(&head, "%s: %s\r\n", exchange->headers[i].name,
                           exchange->headers[i].value);
-    /* RFC 9110 section 8.6: Content-Length is not sent for a GET without a body. */
+    /* Content-Length is not sent for a GET without a body (RFC 9110 section 8.6). */
     if (!exchange->method || exchange->body.len > 0)
         br_str_printf(&head, "Content-Length: %zu\r\n", exchange->body.len);
     br_str_puts(&head, "\r\n");

@@ -34,13 +34,13 @@ struct server {
     /* a streamed response is sent in chunks; otherwise it ends with the connection */
     bool chunked;
     bool mid_message; /* the first part of a request was received */
-    bool closing;     /* close the connection after the output is sent */
+    bool closing;     /* the connection is closed after the output is sent */
     bool eof;         /* the client has closed its side of the connection */
     /* progress in receiving the current request; valid if `mid_message` */
     struct br_progress coming;
     uint64_t now_ms;
     struct br_buf *pipelined; /* input that cannot be processed yet */
-    uint32_t pipelined_used;  /* bytes of `pipelined` already processed */
+    uint32_t pipelined_used;  /* number of bytes of `pipelined` that were already processed */
     struct br_rope out;
 };
 
@@ -120,7 +120,8 @@ static void h1_server_reply(struct br_request *request, const struct br_response
 {
     struct server *srv = br_container_of(request, struct server, request);
     srv->chunked = response->stream && srv->parser.minor > 0;
-    /* The rest of the request body, which was not read, would be parsed as the next request. */
+    /* If the request body was not read completely, the connection cannot be reused: its rest
+     * would be parsed as the next request. */
     bool body_pending = srv->has_body && !srv->complete;
     bool ends_with_connection = response->stream && !srv->chunked;
     if (body_pending || ends_with_connection || response->close)
@@ -407,8 +408,8 @@ static bool h1_server_idle(const struct br_conn *conn)
     return !h1_server_of(conn)->active && !h1_server_of(conn)->pipelined;
 }
 
-/* Implements awaits_since. The timeout of a head begins with its first byte, so a head must
- * arrive completely within it. The timeout of a body restarts when the body makes progress. */
+/* Implements awaits_since. The timeout of a head begins with its first byte, so the whole head
+ * must arrive within the timeout. The timeout of a body restarts when the body makes progress. */
 static uint64_t h1_server_awaits_since(struct br_conn *conn, uint64_t now_ms, enum br_awaited what)
 {
     struct server *srv = h1_server_of(conn);

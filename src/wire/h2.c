@@ -46,7 +46,7 @@ int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **s
                struct br_rope *out, size_t max)
 {
     int rc = h2_pull(session, pool, scratch, out, max);
-    /* released, so that an idle connection does not keep a buffer of 16 KiB */
+    /* the buffer of 16 KiB is released, so that an idle connection does not keep it */
     *scratch = br_buf_unref(*scratch);
     return rc;
 }

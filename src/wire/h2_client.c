@@ -29,7 +29,7 @@ struct call {
     /* the last :status was 1xx: the headers belong to an interim response and are ignored */
     bool interim;
     bool ended;  /* the response is complete */
-    size_t n_in; /* bytes received of the gRPC prefix of the response */
+    size_t n_in; /* number of bytes received of the gRPC prefix of the response */
     uint8_t prefix_in[BR_GRPC_PREFIX];
 };
 
@@ -166,7 +166,8 @@ static void h2_client_take_status(struct call *call, unsigned status)
 }
 
 /* Stores one trailer. The gRPC status must be in Trailers or Trailers-Only, which end the stream
- * (PROTOCOL-HTTP2.md). A status elsewhere is ignored, because the stream can still fail. */
+ * (PROTOCOL-HTTP2.md). A gRPC status in other headers is ignored, because the stream can still
+ * fail. */
 static void h2_client_take_trailer(struct br_exchange *exchange, const char *name,
                                    const char *value, size_t len)
 {

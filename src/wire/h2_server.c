@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Implements the server side of HTTP/2 (RFC 9113) with nghttp2. This file adds to nghttp2:
+ * Implements the server side of HTTP/2 (RFC 9113) with nghttp2. This file adds the following to
+ * nghttp2:
  * - Bodies are received directly into a buffer of the message's size.
  * - A token bucket counts frames that cost the server more than the client: resets that we have to
  * send, empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE and unknown frames. If a connection has
@@ -8,8 +9,8 @@
  * - The size of decoded header lists is limited (HPACK bombs).
  * - The ids of streams that the client skipped stay closed (section 5.1.1).
  *
- * nghttp2 has no callbacks for frames of unknown types or of closed streams. The headers of such
- * frames are therefore parsed from the input.
+ * nghttp2 has no callbacks for frames of unknown types or of closed streams. The headers of frames
+ * of unknown types or of closed streams are therefore parsed from the input.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +30,8 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-/* bytes of the rest of a request body that are discarded before an early response is sent */
+/* maximum number of bytes of the rest of a request body that are discarded before an early
+ * response is sent */
 #define EARLY_MAX 65536u
 #define LATE_DATA_MIN 1024
 /* maximum size of all unanswered request heads of a connection, in bytes */
@@ -42,14 +44,15 @@
 #define REPLY_COST 1024
 /* number of streams that a connection may have while the process is above its memory limit */
 #define OVER_STREAMS 1
-/* number of PINGs that may follow the last PING too early between two responses */
+/* number of PINGs, sent too soon after the previous one, that a client may send between two
+ * responses */
 #define PING_STRIKES 2
 /* minimum interval of a client's PINGs, in milliseconds, if no request is in progress */
 #define PING_IDLE_MS 7200000u
 
 /* Numbers of WINDOW_UPDATE frames that cost a client no token: initially, for each HEADERS frame
- * that we send, and for each DATA frame that we send. UPDATES_MAX limits their sum. Envoy counts
- * in the same way. */
+ * that we send, and for each DATA frame that we send. UPDATES_MAX limits the number of
+ * WINDOW_UPDATE frames that cost no token. Envoy counts WINDOW_UPDATE frames in the same way. */
 #define UPDATES_FIRST 5
 #define UPDATES_PER_STREAM 2
 #define UPDATES_PER_DATA 10
@@ -69,7 +72,7 @@ struct stream {
     size_t thrown_away;
     /* progress of the client in sending the request, then in reading the response */
     struct br_progress progress;
-    size_t held; /* bytes of server->held that belong to this stream */
+    size_t held; /* number of bytes of server->held that belong to the stream */
     /* names and values of the request headers, each terminated; freed with the reply */
     char *head;
     size_t head_len, head_sum, reply_bytes;
@@ -219,8 +222,8 @@ static bool h2_server_accepts(const struct server *srv, unsigned others)
 
 /* --- Headers -------------------------------------------------------------------------------- */
 
-/* Refuses a new stream. The client may resend its request, because none of it was processed (RFC
- * 9113 section 8.7). */
+/* Refuses a new stream. The client may resend its request, because no part of the request was
+ * processed (RFC 9113 section 8.7). */
 static int h2_server_refuse_new(nghttp2_session *session, int32_t id)
 {
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM)
@@ -503,7 +506,7 @@ static void h2_server_end_of_request(struct stream *stream)
 
 /* --- Frames --------------------------------------------------------------------------------- */
 
-/* Enforces the minimum interval of a client's PINGs (gRPC A8) like grpc-go. */
+/* Enforces the minimum interval of a client's PINGs (gRPC A8) in the same way as grpc-go. */
 static void h2_server_check_ping_policy(struct server *srv)
 {
     bool busy = srv->n_streams > 0 || srv->ping_without_stream;
@@ -527,7 +530,8 @@ static void h2_server_on_ping(struct server *srv, bool ack)
     }
     if (!ack && srv->ping_min_ms)
         h2_server_check_ping_policy(srv);
-    /* A PING after DATA costs no token, because grpc-go measures the bandwidth with such PINGs. */
+    /* A PING after DATA costs no token, because grpc-go uses PINGs after DATA to measure the
+     * bandwidth. */
     if (!ack && srv->data_since_ping)
         srv->data_since_ping = false;
     else
@@ -572,7 +576,7 @@ static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame
     }
 }
 
-/* Returns true if the client skipped this stream id: it opened a stream with a higher id first. */
+/* Returns true if the client skipped the stream id by opening a stream with a higher id first. */
 static bool h2_server_was_skipped(const struct server *srv, int32_t id)
 {
     for (unsigned i = 0; i < srv->n_skipped; i++)

@@ -251,8 +251,8 @@ static size_t http1_skip_quoted(const char *text, size_t at, size_t len)
     return at < len ? at + 1 : 0;
 }
 
-/* Returns true if chunk extensions are valid. RFC 9112 section 7.1.1: *( BWS ";" BWS name [ BWS
- * "=" BWS ( token / quoted-string ) ] ) */
+/* Returns true if chunk extensions are valid. The grammar of RFC 9112 section 7.1.1 is: *( BWS
+ * ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) */
 static bool http1_valid_extensions(const char *text, size_t at, size_t len)
 {
     while (at < len) {

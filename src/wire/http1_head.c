@@ -208,7 +208,8 @@ bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, 
     return !keep || http1_head_keep_field(parser, line, name, value, (size_t)(end - value));
 }
 
-/* Sets a bit of `seen`. Returns false if the bit was already set. */
+/* Sets a bit of `seen`, which marks a header as present. Returns false if the bit was already
+ * set. */
 static bool http1_head_first(struct br_http1 *parser, unsigned bit)
 {
     bool again = parser->impl->seen & bit;
@@ -232,8 +233,9 @@ static bool http1_head_on_content_length(struct br_http1 *parser, const char *va
     return true;
 }
 
-/* Returns true if chunked is the last coding of a list and occurs once. In such a list the
- * framing is clear and another coding is unknown, for which RFC 9112 section 6.1 requires 501. */
+/* Returns true if chunked is the last coding of a list and occurs once. In a list that ends in
+ * chunked, the framing is clear, but another coding is unknown; RFC 9112 section 6.1 requires
+ * 501 for it. */
 static bool http1_head_ends_in_chunked(const char *value)
 {
     size_t len = strlen(value);
@@ -272,7 +274,7 @@ static bool http1_head_on_host(struct br_http1 *parser, const char *value)
 }
 
 /* Parses the value of Connection, a list of tokens (RFC 9110 section 7.6.1). Only "close" and
- * "keep-alive" are interpreted. Empty elements are legal (section 5.6.1). */
+ * "keep-alive" are interpreted. Empty elements of the list are legal (RFC 9110 section 5.6.1). */
 static bool http1_head_on_connection(struct br_http1 *parser, const char *value)
 {
     for (const char *s = value; *s;) {
@@ -381,7 +383,7 @@ bool br_http1_finish_head(struct br_http1 *parser)
     parser->keep_alive =
         !(i->seen & SEEN_CLOSE) && (parser->minor > 0 || (i->seen & SEEN_KEEP_ALIVE));
     http1_head_frame_body(parser);
-    /* RFC 9110 section 10.1.1: Expect is ignored for HTTP/1.0, and useless without a body. */
+    /* Expect is ignored for HTTP/1.0, and useless without a body (RFC 9110 section 10.1.1). */
     parser->expect_continue =
         (i->seen & SEEN_EXPECT) && parser->minor > 0 && (parser->chunked || parser->content_length);
     return true;

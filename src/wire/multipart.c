@@ -97,7 +97,8 @@ static bool multipart_parameter_is(const struct parameter *parameter, const char
     return br_bytes_are_nocase(parameter->name, parameter->name_len, name);
 }
 
-/* Skips the first word of a header value if it equals `word`. Returns false if it does not. */
+/* Skips the first word of a header value if it equals `word`. Returns false if the first word
+ * differs. */
 static bool multipart_skip_word(struct text *text, const char *word)
 {
     size_t n = strlen(word);
@@ -153,7 +154,8 @@ int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struc
 /* --- The body --------------------------------------------------------------------------------- */
 
 struct body {
-    char needle[4 + BR_BOUNDARY_MAX + 1]; /* separator of the parts: CRLF, "--" and the boundary */
+    /* separator of the parts of a form, which is CRLF, "--" and the boundary */
+    char needle[4 + BR_BOUNDARY_MAX + 1];
     size_t needle_len;
     const uint8_t *p, *end;
 };
@@ -177,9 +179,9 @@ static int multipart_after_delimiter(const struct body *body, const uint8_t *p, 
     return !last;
 }
 
-/* Finds the next delimiter at or after `body->p`, and sets `body->p` to the byte after it.
- * `*ret` is the end of the content before the delimiter. Returns 1 if a part follows, 0 at the
- * end of the form, -1 if the form has no further delimiter. */
+/* Finds the next delimiter at or after `body->p`, and sets `body->p` to the byte after the
+ * delimiter. `*ret` is the end of the content before the delimiter. Returns 1 if a part follows,
+ * 0 at the end of the form, -1 if the form has no further delimiter. */
 static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
 {
     const uint8_t *p = body->p;
@@ -200,8 +202,8 @@ static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
     return -1;
 }
 
-/* Finds the first delimiter, which need not have a CRLF before it if it is at the very
- * beginning. Returns the same values as multipart_next_delimiter. */
+/* Finds the first delimiter, which needs no CRLF before it if it is at the very beginning.
+ * Returns the same values as multipart_next_delimiter. */
 static int multipart_first_delimiter(struct body *body)
 {
     const uint8_t *ignored;

@@ -56,7 +56,7 @@ static int query_refuse(struct br_err *err, const char *name, const char *why)
     return rc;
 }
 
-/* Returns an error text that describes why a parameter's value is invalid, or NULL if it is
+/* Returns a text that describes why a parameter's value is invalid, or NULL if the value is
  * valid. Values must be nonempty UTF-8 without control characters. */
 static const char *query_fault_of(const char *value, size_t len)
 {

@@ -31,7 +31,7 @@ static int tunnel_fail(struct tunnel *tunnel, const char *why)
 }
 
 /* Handles the head of the proxy's response. A 2xx response to CONNECT has no body, even with a
- * Content-Length. The server has sent the bytes that follow the head. */
+ * Content-Length. The bytes after the head are from the server, not from the proxy. */
 static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len)
 {
     unsigned status = tunnel->parser.status;

@@ -81,7 +81,7 @@ void join_identity_read(const struct join_table *table, const uint8_t *p, const 
 
 /* --- Services --------------------------------------------------------------------------- */
 
-/* A text, and its string index if it is in the dictionary; otherwise the index is 0. */
+/* A text, and its string index if the text is in the dictionary; otherwise the index is 0. */
 struct text {
     struct br_entry text;
     uint64_t index;

@@ -6,8 +6,9 @@
 #include "base/map.h"
 #include "wire/protobuf.h"
 
-#define KNOWN_MAX 65536u   /* largest number of entries in each map of a struct join_infer */
-#define STEPS_PER_SLOT 16u /* number of steps that reading an empty slot counts as */
+#define KNOWN_MAX 65536u /* largest number of entries in each map of a struct join_infer */
+/* number of steps that are counted for reading a slot, even if the slot is empty */
+#define STEPS_PER_SLOT 16u
 /* largest number of spans that are open at a time on one thread; if there are more, no span is
  * selected */
 #define OPEN_MAX 64u
@@ -23,8 +24,8 @@ struct slot {
 struct found {
     const struct join_neighbour *span;
     uint64_t number;
-    /* totals of those samples of the span that do not name a span; NULL: the span has no such
-     * samples */
+    /* totals of those samples of the span that do not name a span; NULL: all samples of the span
+     * name a span */
     struct join_totals *share;
 };
 
@@ -163,9 +164,10 @@ static bool infer_is_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Returns true if the span and the sample ran in the same process. Attributes that both have
- * must be equal, and at least one place must be the same. A service alone does not identify a
- * process, because its replicas often have the same process and thread ids. */
+/* Returns true if the span and the sample ran in the same process. Attributes that the span and
+ * the sample both have must be equal, and at least one place, such as the host, must be the
+ * same. A service alone does not identify a process, because its replicas often have the same
+ * process and thread ids. */
 static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
                                   const struct join_identity *where)
 {
@@ -200,16 +202,15 @@ struct open {
     bool unknown; /* true if further spans, which have been evicted, may have been open */
 };
 
-/* The two spans of a timestamp. The timestamp was taken in `span`; the exported sample is linked
- * to `linked`. The two differ if a span arrived after the sample was released. NULL: there is no
- * such span. */
+/* The two spans to which a timestamp belongs. The timestamp was taken in `span`; the exported
+ * sample is linked to `linked`. The two spans differ if a span arrived after the sample was
+ * released. NULL: the timestamp has no such span. */
 struct owners {
     const struct join_neighbour *span, *linked;
 };
 
 /* Adds the open spans of one time slot. If spans are sought by thread name, skips spans whose
- * thread id has the same origin as the sample's, because these spans are found by their thread
- * id. */
+ * thread id is comparable with that of the sample: these spans are found by their thread id. */
 static void infer_add_open(struct join_infer *infer, const struct join_threads *threads,
                            unsigned level, uint64_t number, const struct join_identity *where,
                            uint64_t time_ns, struct open *open)
@@ -329,7 +330,7 @@ static bool infer_is_same(const struct join_neighbour *first, const struct join_
     return first && second && infer_is_same_span(first, second->trace_id, second->span_id);
 }
 
-/* Returns the spans that all these timestamps have in common. If too many steps were taken, both
+/* Returns the spans to which all these timestamps belong. If too many steps were taken, both
  * spans are NULL. */
 static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
                                      const uint64_t *times, uint64_t n_times,
@@ -427,7 +428,7 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
 /* A deferred record of a thread, while its timestamps are being assigned to spans. */
 struct infer_sharing {
     struct join_infer *infer;
-    const struct join_identity *where; /* where the samples were taken */
+    const struct join_identity *where; /* process and thread in which the samples were taken */
     const struct join_thread_ids *ids; /* the ids under which the record is stored */
     const struct join_deferred_cursor *cursor;
 };
@@ -505,7 +506,7 @@ static bool infer_next_deferred(struct join_infer *infer, const struct join_thre
     return found;
 }
 
-/* Returns true if the key occurs for the first time in this item. Returns false if memory is
+/* Returns true if the key occurs for the first time in the item. Returns false if memory is
  * short. */
 static bool infer_is_first(struct join_infer *infer, const void *key, size_t len)
 {
@@ -529,8 +530,8 @@ static struct join_identity infer_deferred_identity(const struct join_deferred *
     return where;
 }
 
-/* Assigns the deferred timestamps that are stored under this key of the span's thread. The
- * threads of these timestamps may be the same thread as the span's. */
+/* Assigns the deferred timestamps that are stored under this key of the span's thread. These
+ * timestamps may have been taken on the thread of the span. */
 static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
                                 enum join_thread_key key)
 {

@@ -16,8 +16,8 @@
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Returns the first slot for a span id. The id is multiplied by a secret, so that clients cannot
- * choose ids that collide. */
+/* Returns the slot of the hash table at which the search for a span id begins. The id is
+ * multiplied by a secret, so that clients cannot choose ids that collide. */
 static unsigned local_slot_of(const struct join_local *local, uint64_t span_id)
 {
     return (unsigned)(span_id * local->multiplier >> (64 - local->slot_bits));
@@ -103,7 +103,7 @@ static void local_order_by_depth(struct join_local *local, uint16_t *ret)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Assigns each span a place such that the places of its descendants directly follow. Before a
+/* Assigns each span a place such that the places of its descendants directly follow it. Before a
  * span is placed, its `first` is the size of its subtree. The `end` of a placed span is the
  * place of its next child. Once all children are placed, `end` is the end of the subtree. */
 static void local_place_spans(struct join_local *local)
@@ -267,14 +267,14 @@ static bool local_was_below(const struct join_local *local, uint32_t span, uint3
     return join_is_in_time(local->spans[span].seen, release_time);
 }
 
-/* Returns the deepest span at or below `root` that was open at `time_ns` on this thread.
- * `thread` and `thread_name` are hashes; a span or a sample without a thread matches every
- * thread. If several spans are deepest, returns their lowest common ancestor. It is computed as
- * the lowest common ancestor of the first and the last of the deepest spans in tree order.
+/* Returns the deepest span at or below `root` that was open at `time_ns` on the thread. `thread`
+ * and `thread_name` are hashes; a span or a sample without a thread matches every thread. If
+ * several open spans are equally deep, returns their lowest common ancestor. The lowest common
+ * ancestor is computed from the first and the last of the deepest spans in tree order.
  *
- * Returns `root` if samples of the service name exactly their spans, or if spans of that time
- * may have been evicted. If `release_time` is not NULL, ignores spans that arrived too late for
- * the sample to be linked to them. */
+ * Returns `root` if samples of the service name exactly the spans in which they were taken. Also
+ * returns `root` if spans of that time may have been evicted. If `release_time` is not NULL,
+ * ignores spans that arrived too late for the sample to be linked to them. */
 static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                            uint32_t thread, uint32_t thread_name,
                            const struct join_release_time *release_time)
@@ -392,7 +392,8 @@ bool join_credit_defer(struct join_credit *credit, const struct join_value_type 
 
 /* --- Assigning timestamps --- */
 
-/* Called for consecutive timestamps that belong to one span. `value` is the sum of their values. */
+/* Called for consecutive timestamps that belong to one span. `value` is the sum of the values of
+ * these timestamps. */
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
 /* Counts the steps that `n_times` timestamps need. Returns false if not enough steps are left. */
@@ -410,8 +411,8 @@ static bool locals_spend_steps(struct join_locals *locals, const struct join_loc
 
 /* Assigns each timestamp to the span at or below `root` that was open at that time. Calls `fn`
  * for each sequence of timestamps of one span. Overwrites `times` with the indices of the spans.
- * If there is a single value for timestamps of several spans, it is assigned to the root.
- * `release_time` has the same meaning as in local_open. */
+ * A single value for timestamps of several spans is assigned to the root. `release_time` has the
+ * same meaning as in local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
                             const struct join_deferred *deferred,
                             const struct join_release_time *release_time, uint64_t *times,
@@ -483,8 +484,8 @@ static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, u
         join_totals_add_linked(share, &sample);
 }
 
-/* Assigns the timestamps of the current deferred record to spans. Adds them to the totals of the
- * spans, and counts the links of exported samples to the spans. */
+/* Assigns the timestamps of the current deferred record to spans. Adds the timestamps to the
+ * totals of the spans, and counts the links of exported samples to the spans. */
 static void locals_share_one(struct sharing *sharing, struct join_deferred_cursor *cursor)
 {
     const struct join_locals *locals = sharing->locals;
@@ -556,7 +557,8 @@ void join_deferred_add(struct join_locals *locals, const uint8_t *trace_id, cons
         struct join_sample sample =
             join_deferred_sample(&cursor.deferred, cursor.deferred.value, cursor.deferred.n_times);
         sample.span_id = span_id;
-        sample.function = 0; /* 0, because these totals have no function counters */
+        /* the function is 0, because the totals of deferred samples have no function counters */
+        sample.function = 0;
         join_totals_add_sample(locals->table, totals, &sample, false);
     }
 }

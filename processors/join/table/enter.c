@@ -37,7 +37,7 @@ struct join_batch {
     size_t next, end;
     bool has_extra; /* true if records may have attributes or a location */
     /* The fields below depend only on the span's trace and part. These fields are computed for
-     * one span and reused for the next, which most likely has the same trace and part. */
+     * one span and reused for the next span, which most likely has the same trace and part. */
     uint64_t trace[2];
     uint32_t part;
     uint32_t size; /* size of the record without its name, in bytes, plus 7 in order to round up */
@@ -53,9 +53,9 @@ struct join_group {
     struct join_prepared spans[JOIN_GROUP_MAX];
 };
 
-/* Marks an older record of the same span dead and returns its totals (0: the record has none).
- * An older record exists if samples arrived before the span (the record is pending), or if the
- * span was received twice. */
+/* Marks an older record of the same span dead and returns the number of its totals; 0: the
+ * record has no totals. An older record exists if samples arrived before the span (the record is
+ * pending), or if the span was received twice. */
 static uint32_t enter_take_over(struct join_table *table, struct shard *shard, struct record *old,
                                 const struct record *record, uint32_t now, struct join_tally *out)
 {
@@ -100,8 +100,9 @@ __attribute__((noinline)) static bool enter_replace(struct join_table *table, st
     return true;
 }
 
-/* Puts the record into the slot of an older record of the same span. If there is none, uses a
- * free slot. If there is no free slot, uses the oldest slot and evicts its record. */
+/* Puts the record into the slot of an older record of the same span. If the table has no older
+ * record of the span, uses a free slot. If there is no free slot, uses the oldest slot and
+ * evicts its record. */
 __attribute__((noinline)) static void enter_search(struct join_table *table, struct shard *shard,
                                                    struct home home, struct record *record,
                                                    uint64_t position, uint32_t now,
@@ -195,10 +196,10 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
                "the status is behind the kind, as in the word");
 #define WORD_HAS_TRACE (1ull << 49)
 #define WORD_LOCATED (1ull << 51)
-/* set in the word of a record that has attributes or a location */
+/* mask of the word; the masked bits are not 0 if the record has attributes or a location */
 #define WORD_EXTRA (WORD_LOCATED | UINT16_MAX)
 
-/* Computes the fields that all spans of this trace and part have in common, and prefetches the
+/* Computes the fields that all spans of one trace and part have in common, and prefetches the
  * start of their family's chain. */
 static inline void enter_prepare_run(const struct join_table *table, struct join_batch *batch,
                                      const uint64_t *trace, uint32_t part)
@@ -217,8 +218,8 @@ static inline void enter_prepare_run(const struct join_table *table, struct join
     __builtin_prefetch(batch->family, 1);
 }
 
-/* Adds the attributes and the location to the size and the word of the record. Most tables have
- * neither. */
+/* Adds the attributes and the location to the size and the word of the record. In most tables,
+ * records have neither attributes nor a location. */
 static void enter_prepare_extra(const struct join_table *table, const struct join_batch *batch,
                                 struct join_prepared *prepared)
 {
@@ -298,7 +299,7 @@ static inline bool enter_name_is_padded(const struct br_span *span)
     return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
 }
 
-/* Copies a text. `whole` means that TEXT_CHUNK bytes can be read from its beginning. */
+/* Copies a text. `whole` means that TEXT_CHUNK bytes can be read from the beginning of `text`. */
 IN_LINE uint8_t *enter_put_text(uint8_t *p, const uint8_t *text, size_t len, bool whole)
 {
     if (__builtin_expect(len > TEXT_CHUNK || !whole, 0))
@@ -343,8 +344,8 @@ IN_LINE void enter_put_texts(struct record *record, const struct join_prepared *
 }
 
 /* Writes the record word by word. If a whole struct were assigned, the compiler would build it
- * elsewhere first. If bit fields were assigned one by one, they would wait for memory and for
- * each other. */
+ * elsewhere first. If bit fields were assigned one by one, the assignments would wait for memory
+ * and for each other. */
 IN_LINE void enter_write_record(const struct join_table *table, struct record *record,
                                 const struct join_prepared *prepared,
                                 const struct join_entries *entries,
@@ -366,19 +367,19 @@ IN_LINE void enter_write_record(const struct join_table *table, struct record *r
 /* distance in bytes from the record that is being written to the memory that is prefetched */
 #define WARM_BYTES 2048u
 
-/* Prefetches the memory that will be overwritten soon. In a full ring, this memory contains the
- * records to be evicted. */
+/* Prefetches the memory that will be overwritten soon. In a full ring, the memory after the
+ * record contains the records to be evicted next. */
 static inline void enter_prefetch_ring(const struct record *record)
 {
-    /* may be slightly after the end of the ring, where prefetching is harmless */
+    /* the address may be slightly after the end of the ring, where prefetching is harmless */
     const uint8_t *p = (const uint8_t *)record + WARM_BYTES;
     __builtin_prefetch(p, 1);
     __builtin_prefetch(p + 64, 1);
 }
 
-/* Writes the records of a group. In a shared table they are added to their chains afterwards,
- * all together. An atomic exchange waits for all earlier writes, so only the first exchange of a
- * group has to wait. */
+/* Writes the records of a group. In a shared table, the records are added to their chains
+ * afterwards, all together. An atomic exchange waits for all earlier writes, so only the first
+ * exchange of a group has to wait. */
 IN_LINE void enter_group(struct join_table *table, struct shard *shard,
                          const struct join_group *group, const struct join_entries *entries,
                          struct join_staged *staged, bool shared, uint32_t now,
@@ -428,8 +429,8 @@ IN_LINE size_t enter_shard(struct join_table *table, struct shard *shard, struct
 
 #define SORTED_MAX 256u
 
-/* Enters up to SORTED_MAX spans, beginning at index `from`. Sorts them by shard, so that each
- * shard is locked once. */
+/* Enters up to SORTED_MAX spans, beginning at index `from`. Sorts the spans by shard, so that
+ * each shard is locked once. */
 static size_t enter_sorted(struct join_table *table, const struct join_entries *entries,
                            size_t from, unsigned count, uint32_t now, struct join_tally *out)
 {

@@ -46,7 +46,7 @@ static struct ancestor losses_ancestor_of(const struct record *record)
     return ancestor;
 }
 
-/* Notes the sums of `*ancestor` as incomplete and replaces `*ancestor` by its own parent.
+/* Marks the sums of `*ancestor` as incomplete and replaces `*ancestor` by its own parent.
  * `shard` is locked. The walk ends (parent_id 0) if the ancestor's record is not in the table or
  * is already marked. The walk also ends if another thread has locked the ancestor's shard,
  * because waiting for that lock could deadlock. */

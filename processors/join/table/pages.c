@@ -20,7 +20,7 @@
 #define MADV_COLLAPSE 25 /* since Linux 6.1; older kernels keep small pages */
 #endif
 
-/* Returns for how many bytes of the shard's ring pages should be made. */
+/* Returns how many bytes of the shard's ring should have pages. */
 static uint64_t pages_wanted(const struct shard *shard)
 {
     uint64_t filled = shard->head < shard->ring_size ? shard->head : shard->ring_size;

@@ -9,9 +9,9 @@
 /* --- Families --------------------------------------------------------------------------- */
 
 /*
- * A family is the set of spans of one trace and one service. The spans of a family are in all
- * shards. Therefore each record stores the place of the record that was entered before it with the
- * same family hash. For each hash, `families` stores the place of the newest record; one atomic
+ * A family is the set of spans of one trace and one service. The spans of a family are spread over
+ * all shards. Therefore each record stores the place of the record that was entered before it with
+ * the same family hash. For each hash, `families` stores the place of the newest record; one atomic
  * exchange of eight bytes updates it.
  *
  * Chains are not updated when a record is evicted. A walk along a chain ends at the first place
@@ -90,8 +90,8 @@ static struct join_relative related_relative(const struct join_table *table,
                                   .deferred = related_has_deferred(table, shard, record)};
 }
 
-/* The secret of this hash is constant. A client that chooses colliding names can only affect
- * spans of the services that it names. */
+/* The secret of the hash function is constant. A client that chooses colliding names can only
+ * affect spans of the services that it names. */
 uint64_t join_service_hash(const uint8_t *name, size_t len)
 {
     static const uint8_t secret[16];
@@ -288,8 +288,8 @@ static void related_evict_family(struct join_table *table, const struct record *
     const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
     if (!record->has_trace || !record->service_len)
         return;
-    /* Tables that receive no profiles also evict spans early. For them, one latest end for all
-     * families is enough until samples arrive. */
+    /* Tables that receive no profiles also evict spans early. For these tables, one latest end
+     * for all families is enough until samples arrive. */
     if (!atomic_load_explicit(&table->family_ends_used, memory_order_relaxed)) {
         related_raise(&table->end_before_use, record->head.end_ns);
         return;

@@ -4,7 +4,7 @@
 
 #define SERVICE_PROBES 256u /* largest number of consecutive slots that are tried for a service */
 #define SERVICE_INTERVAL_MAX_S                                                                     \
-    1800u /* longest interval between profiles; after a longer one it is unknown */
+    1800u /* longest interval between profiles, in seconds; a longer interval counts as unknown */
 
 static uint64_t service_key(const struct join_table *table, uint64_t service)
 {
@@ -49,8 +49,8 @@ static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
     return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
 }
 
-/* Returns the slot of the service. If it has none, returns a slot that is free or whose service
- * has expired. Returns NULL if all slots that are tried are in use. */
+/* Returns the slot of the service. If the service has no slot, returns a slot that is free or
+ * whose service has expired. Returns NULL if all slots that are tried are in use. */
 static struct service *service_claim(const struct join_table *table, struct service *services,
                                      service_life_fn *life, uint64_t key, uint32_t now_s)
 {

@@ -2,7 +2,7 @@
 /* The slots of the join's table map span ids to records. */
 #include "processors/join/table/ring.h"
 
-/* Returns a bit set of the slots that have this tag. */
+/* Returns a bit set of the slots that contain the tag. */
 static inline uint32_t slots_tagged(const struct bucket *bucket, uint16_t tag)
 {
     uint32_t hits = 0;
@@ -23,8 +23,8 @@ static enum match slots_match(const struct record *record, uint64_t span_id,
     return memcmp(record->head.trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
 }
 
-/* Searches one bucket. Returns true if it contains a record with this trace id and span id. Sets
- * `*half` to a record that matches only by its span id. */
+/* Searches one bucket. Returns true if the bucket contains a record with this trace id and span
+ * id. Sets `*half` to a record that matches only by its span id. */
 static bool slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
                           uint64_t span_id, const uint8_t *trace_id, struct place *half)
 {

@@ -8,8 +8,8 @@
 #include "processors/join/table/ring.h"
 
 /* Shares of the table's bytes, in sixteenths; the remaining bytes are for records. With records
- * of 110 bytes, two of five slots are in use when the ring is full. At this load, one bucket in
- * 200 is full, and one in 8,000 is full together with its neighbour. */
+ * of 110 bytes, two of five slots are in use when the ring is full. When two of five slots are
+ * in use, one bucket in 200 is full, and one in 8,000 is full together with its neighbour. */
 #define SLOTS_SHARE 2u
 #define TOTALS_SHARE 2u
 /* share of the totals, in sixteenths, if spans have function counters */
@@ -143,8 +143,8 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
                                shard->head - join_record_size(&old));
 }
 
-/* Notes the sums of the ancestors of records that are about to expire as incomplete, while all
- * of the ancestors are still in the table. */
+/* Marks the sums of the ancestors of expiring records as incomplete, while all of the ancestors
+ * are still in the table. */
 static void table_mark_expired_ancestors(struct join_table *table, uint64_t keep, uint32_t now)
 {
     uint32_t remaining = EXPIRED_AT_ONCE;

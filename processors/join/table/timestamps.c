@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "processors/join/table/ring.h"
 
-/* Returns the start of the chain for this hash. A deferred record is in the same shard as the
+/* Returns the start of the chain for the hash. A deferred record is in the same shard as the
  * span that its sample names. */
 static _Atomic uint64_t *timestamps_newest(struct join_table *table, uint64_t hash)
 {
@@ -38,8 +38,8 @@ static uint64_t timestamps_until(const struct record *record)
     return until_ns;
 }
 
-/* Returns true if the record belongs to an earlier span with the same id: it arrived more than a
- * window before the totals of the span were created. */
+/* Returns true if the record belongs to an earlier span with the same id: the record arrived
+ * more than a window before the totals of the span were created. */
 static bool timestamps_precede(const struct join_table *table, const struct record *record,
                                uint32_t since)
 {
@@ -125,7 +125,8 @@ static void timestamps_copy(const struct record *record, struct join_deferred_cu
         cursor->times[i] &= ~TIME_ASSIGNED;
 }
 
-/* Sets the cursor to the newest record, and `since` to the creation of the span's totals. */
+/* Sets the cursor to the newest record, and `since` to the time when the span's totals were
+ * created. */
 static void timestamps_begin(const struct join_table *table, const struct shard *shard,
                              uint64_t hash, uint64_t span_id, const uint8_t *trace_id,
                              struct join_deferred_cursor *cursor)
@@ -185,7 +186,8 @@ void join_table_mark_assigned(struct join_table *table, const uint8_t *span_id,
 
 /* largest number of links of a chain that are followed to find the thread's newest record */
 #define LAST_STEPS 64u
-#define STEPS_PER_EXPIRED 8u /* following this many links takes as long as expiring one record */
+/* number of links that are followed in the time that it takes to expire one record */
+#define STEPS_PER_EXPIRED 8u
 
 /* Returns true if samples of the record's thread keep arriving. `*ret_last` is the arrival time
  * of the thread's last sample. */

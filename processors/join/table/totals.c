@@ -65,7 +65,7 @@ static void totals_add_amount(uint64_t *sum, uint64_t count)
 
 /* --- Functions -------------------------------------------------------------------------- */
 
-/* Returns true if values of this measure and type are to be added to the function counters.
+/* Returns true if values of the measure and type are to be added to the function counters.
  * Values of different measures, such as seconds and bytes, cannot be added to each other.
  * Therefore values of a better measure replace the values that were counted before. */
 static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
@@ -84,8 +84,8 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
 /* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, in "Efficient computation
  * of frequent and top-k elements in data streams". If no counter is free, a new function takes
  * over the counter with the smallest value, and keeps that value. */
-/* Adds to the counter of a function. `*count` is the number of counters in use, at most `max`,
- * which is at least 1. The values are exact as long as there are at most `max` functions. */
+/* Adds a value to the counter of a function. `*count` is the number of counters in use, at most
+ * `max`, which is at least 1. The values are exact as long as there are at most `max` functions. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
                            uint64_t value)
 {

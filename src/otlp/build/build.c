@@ -16,12 +16,12 @@
 #define LIKELY_LEN 16384u
 
 /* Limit in bytes for the memory of a builder. A builder that uses more memory frees its lookup
- * tables before it copies the entries. The tables of such a builder are not kept for the next
- * request. */
+ * tables before it copies the entries. The tables of a builder that used more memory are not
+ * kept for the next request. */
 #define STRIPPED_MIN (1u << 20)
 
-/* Most bytes that all fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED) take
- * together, except repeated fields. */
+/* Largest number of bytes that all fields of a Profile (PROFILE_FIXED) or Sample (SAMPLE_FIXED)
+ * take together, except repeated fields. */
 #define PROFILE_FIXED 160u
 #define SAMPLE_FIXED 64u
 
@@ -254,7 +254,7 @@ static uint8_t *build_put_fixed64(uint8_t *out, uint32_t field, uint64_t value)
     if (value == 0)
         return out;
     *out++ = (uint8_t)BR_TAG(field, BR_WIRE_I64);
-    return br_put_bytes(out, &value, sizeof value); /* little-endian, as on the wire */
+    return br_put_bytes(out, &value, sizeof value); /* the value is little-endian, as on the wire */
 }
 
 void br_build_profile(struct br_build *build, const struct br_build_profile *profile)
@@ -296,7 +296,8 @@ static uint8_t *build_put_times(uint8_t *out, const uint64_t *times_ns, size_t c
     return count ? br_put_len(out, BR_SAMPLE_TIMES, times_ns, count * sizeof *times_ns) : out;
 }
 
-/* Returns true if all indices in the sample exist. Otherwise records BR_EINVAL. */
+/* Returns true if all entries to which the sample's indices refer exist. Otherwise records
+ * BR_EINVAL. */
 static bool build_refers_well(struct br_build *build, const struct br_build_sample *sample)
 {
     if (__builtin_expect(sample->stack < build->merge.tables[BR_TABLE_STACK].count &&

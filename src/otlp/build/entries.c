@@ -5,7 +5,7 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* Most bytes of an encoded index in a list, and of each number of a Line. */
+/* Largest number of bytes of an encoded index in a list, and of each number of a Line. */
 #define INDEX_MAX 5
 #define LINE_SIZE 40
 
@@ -235,7 +235,7 @@ static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t l
                                         const uint32_t *index_of, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
-    uint64_t last = 0; /* the last byte of the block of eight bytes before the current one */
+    uint64_t last = 0; /* the last byte of the previous block of eight bytes */
     for (size_t step; len > 0; p += step, len -= step) {
         uint64_t bytes = br_load64(p), mask = high;
         step = 8;
@@ -251,8 +251,8 @@ static uint8_t *build_entry_put_indices(uint8_t *out, const uint8_t *p, size_t l
             uint32_t low = before >> shift & 0xff, v = bytes >> shift & 0xff;
             v = low & 0x80 ? v << 7 | (low & 0x7f) : v;
             uint32_t index = index_of[v < count ? v : 0] - 1;
-            /* Checked before the index is written: UINT32_MAX would need more bytes than are
-             * allocated. */
+            /* The index is checked before it is written: UINT32_MAX would need more bytes than
+             * are allocated. */
             if (__builtin_expect(index == UINT32_MAX, 0))
                 return NULL;
             out = br_put_index(out, index);
@@ -266,7 +266,8 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef int16_t words8 __attribute__((vector_size(16)));
 
 /* Returns the 16-bit lanes whose upper byte is the last byte of a varint with a value above
- * `most`. The lower byte of a lane is the byte that precedes the upper one in the list. */
+ * `most`. The lower byte of a lane is the byte that directly precedes the upper byte in the
+ * list. */
 static inline words8 build_entry_above(words8 lanes, words8 most)
 {
     words8 ends = (words8)(lanes >= 0), two = (words8)((lanes & 0x80) != 0);
@@ -274,9 +275,9 @@ static inline words8 build_entry_above(words8 lanes, words8 most)
     return (words8)(value > most) & ends;
 }
 
-/* Returns true if the list consists of varints from 1 to count - 1, in their shortest form and
- * of at most two bytes. Any other list contains a zero byte, two continuation bytes in a row, or
- * a larger value.
+/* Returns true if the list consists of varints that are at least 1 and less than `count`, in
+ * their shortest form and of at most two bytes. Any other list contains a zero byte, two
+ * continuation bytes in a row, or a larger value.
  *
  * Each block of 16 bytes is read twice: from its start, and from one byte before its start. In
  * one of the two reads, a varint's last byte is the upper byte of a lane. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies single entries of a source dictionary into the merged dictionary. An entry is decoded, its
- * references are followed, and it is written in one canonical form: non-zero scalars, packed lists,
- * unknown fields last. Equal entries therefore have equal bytes, regardless of the sender's
+ * references are followed, and the entry is written in one canonical form: non-zero scalars, packed
+ * lists, unknown fields last. Equal entries therefore have equal bytes, regardless of the sender's
  * encoder.
  *
  * References between tables have no cycles (stack, location, function or mapping, attribute,
@@ -15,10 +15,11 @@
 #include "core/host.h"
 #include "otlp/scan.h"
 
-/* Most bytes of an index in the merged dictionary, per byte of the index in the source. */
+/* Largest number of bytes of an index in the merged dictionary, per byte of the index in the
+ * source. */
 #define GROWTH 5
 
-/* Return the bit of a field's tag in a set; see br_scan_in. */
+/* These macros return the bit of a field's tag in a set; see br_scan_in. */
 #define VARINT(number) (UINT64_C(1) << BR_SCAN_VARINT(number))
 #define LEN(number) (UINT64_C(1) << BR_SCAN_LEN(number))
 
@@ -117,7 +118,7 @@ static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t 
 }
 
 /* Records in entry `used` that entry `merged` of another table refers to it (see br_interned).
- * The user of a name is the function with that name. The user of a function is the location
+ * The user of a name is the function that has the name. The user of a function is the location
  * whose last line is in that function. */
 static void merge_entry_note_user(struct br_merge *merge, enum br_table kind, uint32_t used,
                                   uint32_t merged)
@@ -392,8 +393,8 @@ static uint32_t merge_entry_intern(struct br_merge *merge, enum br_table table, 
     const uint32_t *map = merge->source.tables[table].map;
     uint32_t len;
     const uint8_t *body = br_source_body(&merge->source, table, index, &len);
-    /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 is always
-     * mapped, so entry index - 1 exists. */
+    /* Neighbours in the source are mostly neighbours in the merged dictionary. `index` is at
+     * least 1, because entry 0 is always mapped. */
     uint32_t guess = map[index - 1] ? map[index - 1] : BR_INTERN_NONE;
     return interns[table](merge, body, len, guess);
 }

@@ -81,7 +81,7 @@ uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, siz
     return intern_find_hashed(intern, body, len, *ret_hash);
 }
 
-/* Returns the index + 1 of the first entry with this hash, or 0 if no entry has it. */
+/* Returns the index + 1 of the first entry with the hash, or 0 if no entry has the hash. */
 static inline uint32_t intern_first(const struct br_intern *intern, uint32_t hash)
 {
     uint32_t mask = intern->n_slots - 1, at = hash & mask;
@@ -112,7 +112,7 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
     }
 }
 
-/* Returns the first empty slot in which an entry with this hash may be stored. */
+/* Returns the first empty slot in which an entry with the hash may be stored. */
 static inline struct br_intern_slot *intern_empty(const struct br_intern *intern, uint32_t hash)
 {
     uint32_t mask = intern->n_slots - 1, at = hash & mask;
@@ -232,8 +232,8 @@ void br_intern_strip(struct br_intern *intern, struct br_budget *budget)
 }
 
 /* Slots are always filled in the order of the entries, also when the slots are enlarged. The
- * slot of the last entry can therefore be cleared without moving others. Removing entries costs
- * as much as adding them did. */
+ * slot of the last entry can therefore be cleared without moving other entries. Removing entries
+ * costs as much as adding them did. */
 void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len)
 {
     uint32_t mask = intern->n_slots - 1;

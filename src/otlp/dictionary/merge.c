@@ -232,7 +232,7 @@ int br_merger_take(struct br_merge *merge, struct br_item *into, bool dictionary
         return rc;
     }
     merge->out_hint =
-        /* a sixteenth more, because the next output may be slightly larger */
+        /* the hint is larger by a sixteenth, because the next output may be slightly larger */
         merge->out->len + merge->out->len / 16;
     merge->budget.used -= merge->out_cap;
     merge->out_cap = 0;

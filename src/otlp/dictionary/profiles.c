@@ -7,10 +7,12 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* Most bytes of an index in the merged dictionary, per byte of the index in the source. */
+/* Largest number of bytes of an index in the merged dictionary, per byte of the index in the
+ * source. */
 #define GROWTH 5
 #define FIXED 48
-/* bytes that are always copied for a short field: faster than a copy of variable length */
+/* number of bytes that are always copied for a short field, because a copy of variable length is
+ * slower */
 #define SHORT 16
 
 static void merge_profiles_put_verbatim(struct br_merge *merge, const struct br_field *field,
@@ -30,7 +32,7 @@ void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *fi
 }
 
 /* Writes a ValueType, including zeros. If a ValueType occurs twice, protobuf merges the two
- * field by field, and a zero in the second overrides the first. */
+ * occurrences field by field, and a zero in the second overrides the first. */
 static void merge_profiles_put_value_type(struct br_merge *merge, const struct br_field *type,
                                           const uint8_t *end)
 {

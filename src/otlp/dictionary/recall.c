@@ -9,7 +9,8 @@
 /* --- Entries in their usual encoding -------------------------------------------------------- */
 
 /* State of comparing an existing entry with the bytes that would be written for a new entry. The
- * new entry is not written to memory: bytes stored one by one would be slow to load as words. */
+ * new entry is not written to memory, because bytes that are stored one by one are slow to load
+ * as words. */
 struct recall_expect {
     const uint8_t *p, *end;
     uint64_t differs;
@@ -152,7 +153,7 @@ static uint32_t recall_group(struct br_merge *merge, uint32_t *index)
 }
 
 /* Looks up all strings of the source. Strings that follow each other in the source mostly follow
- * each other in the merged table too; such a string is found without hashing. */
+ * each other in the merged table, too. A string at the expected place is found without hashing. */
 static void recall_strings(struct br_merge *merge)
 {
     struct br_source_table *table = &merge->source.tables[BR_TABLE_STRING];

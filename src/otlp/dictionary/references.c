@@ -20,7 +20,7 @@ static bool references_resource_refers(const struct br_part *part)
     return len && br_attributes_have_references(resource, len, BR_RESOURCE_ATTRIBUTES);
 }
 
-/* Returns true if the scope of a ScopeProfiles uses references. */
+/* Returns true if the scope of a ScopeProfiles uses references to strings. */
 static bool references_scope_refers(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -32,7 +32,7 @@ static bool references_scope_refers(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* Returns true if the value of an entry of the attribute table uses references. */
+/* Returns true if the value of an entry of the attribute table uses references to strings. */
 static bool references_entry_refers(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;

@@ -5,7 +5,8 @@
 #include "otlp/scan.h"
 #include "otlp/walk/walk.h"
 
-/* Most levels of nested AnyValues in a request; the walk rejects requests with more levels. */
+/* Largest number of levels of nested AnyValues in a request; the walk rejects requests with more
+ * levels. */
 #define DEPTH_MAX BR_WALK_DEPTH_MAX
 
 static bool resolve_value_refers(const uint8_t *p, const uint8_t *end, unsigned depth);
@@ -23,8 +24,8 @@ static bool resolve_attribute_refers(const uint8_t *p, const uint8_t *end, unsig
     return false;
 }
 
-/* Returns true if an element of an ArrayValue (or of a KeyValueList, if `pairs`) uses
- * references. */
+/* Returns true if an element of an ArrayValue (or of a KeyValueList, if `pairs`) uses references
+ * to strings. */
 static bool resolve_list_refers(const uint8_t *p, const uint8_t *end, bool pairs, unsigned depth)
 {
     struct br_field field;

@@ -140,8 +140,8 @@ static int source_update_maps(struct br_source *source, const struct kept *kept)
 }
 
 /* Finds the bytes of the dictionary and makes them contiguous. Stores a reference to the buffer
- * of these bytes in `*ret`; the caller owns the reference. Stores NULL if the item has no
- * dictionary. Returns 0 or BR_ENOMEM. */
+ * of the dictionary's bytes in `*ret`; the caller owns the reference. Stores NULL if the item
+ * has no dictionary. Returns 0 or BR_ENOMEM. */
 static int source_find_dictionary(const struct br_item *item, struct br_buf **ret,
                                   const uint8_t **data, size_t *len)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both signals are trees whose children are always in field 2: ResourceX, ScopeX, then spans, or
- * profiles with samples. A piece consists of a range of leaves under copies of all messages above
- * them (their other fields are the heads).
+ * The messages of both signals are trees whose children are always in field 2: ResourceX, ScopeX,
+ * then spans, or profiles with samples. A piece consists of a range of leaves under copies of all
+ * messages above them (their other fields are the heads).
  *
- * Leaves are added one at a time, after opening the messages above them. A leaf that makes the
+ * Leaves are added one at a time, after the messages above them are opened. A leaf that makes the
  * piece too large is removed again and starts the next piece. For profiles, the dictionary entries
  * of the leaf are removed as well.
  */

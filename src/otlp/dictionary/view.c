@@ -4,8 +4,8 @@
 #include "otlp/dictionary/merger.h"
 #include "otlp/scan.h"
 
-/* Scans a range of a dictionary: counts the entries or, if `fill`, indexes them. Contains no
- * callback, so that it compiles to one loop. */
+/* Scans a range of a dictionary: counts the entries or, if `fill`, indexes them. The function
+ * contains no callback, so that it compiles to one loop. */
 static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned tables,
                                  struct br_dictionary_view *ret, bool fill)
 {

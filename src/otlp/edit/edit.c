@@ -150,7 +150,7 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
     return 0;
 }
 
-/* Makes room for `len` more bytes at the end of an addition. Returns the position of these
+/* Makes room for `len` more bytes at the end of an addition. Returns the position of the new
  * bytes, or NULL if memory runs out. */
 static uint8_t *edit_extend(struct br_arena *arena, struct br_addition *addition, size_t len)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both signals are trees whose children are always in field 2 (see split.c). A walk descends the
- * tree and a splice copies the unchanged parts.
+ * The messages of both signals are trees whose children are always in field 2 (see split.c). A walk
+ * descends the tree and a splice copies the unchanged parts.
  */
 #include "otlp/edit/rewrite.h"
 
@@ -30,7 +30,7 @@ struct rewrite {
     void *arg;
     struct br_visit visitor;
     uint32_t index[BR_LEVEL_RECORD + 1];
-    struct fresh *fresh; /* where to store the replacement of the current part */
+    struct fresh *fresh; /* element in which the replacement of the current part is stored */
     /* the fields of the current profile that were read so far, except its samples */
     const uint8_t *head;
     size_t head_len;
@@ -288,7 +288,7 @@ int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, v
 struct entries {
     const struct br_dictionary_view *view;
     const struct br_entry *const *tables;
-    /* fields with new entries; NULL: none, or already written */
+    /* fields with new entries; NULL: there are no new entries, or they are already written */
     const struct br_addition *more;
     uint32_t count[BR_TABLES]; /* number of entries of each table seen so far */
 };
@@ -299,7 +299,7 @@ static int rewrite_dictionary_part(struct br_splice *splice, struct entries *ent
     struct br_field field;
     const uint8_t *p, *end = part->raw + part->raw_len;
     if (br_field_next(part->raw, end, &field) != end || field.wire != BR_WIRE_LEN)
-        return 0; /* a walk would reject this part, and the view contains no entries of it */
+        return 0; /* a walk would reject this part, and the view contains no entries of the part */
     br_splice_begin(splice, part->raw, part->raw_len);
     int rc = br_splice_enter(splice, &field, end);
     for (p = field.data; p && p < end && !rc;) {

@@ -15,8 +15,9 @@
 
 struct times {
     uint64_t now_ns;
-    uint64_t earliest_ns; /* smallest timestamp of the current profile's samples; 0: none */
-    bool changed;         /* a sample of the current profile was changed */
+    /* smallest timestamp of the current profile's samples; 0: the samples have no timestamps */
+    uint64_t earliest_ns;
+    bool changed; /* a sample of the current profile was changed */
     uint32_t n_corrected;
     uint8_t *scratch; /* copy of the message that is being corrected */
     uint32_t cap;

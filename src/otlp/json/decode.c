@@ -36,10 +36,11 @@ struct path {
 struct reader {
     struct br_json_scan scan;
     struct br_json_notes notes;
-    size_t max, max_total; /* maximum number of bytes of the result; the same for notes and result
-                              together */
+    /* maximum size of the result, and of notes and result together, in bytes */
+    size_t max, max_total;
     unsigned max_depth;
-    bool bad_schema; /* the error is a mismatch with the schema; false: the text is not JSON */
+    /* true: the error is a mismatch with the schema; false: the text is not JSON */
+    bool bad_schema;
     struct br_err *err;
 };
 
@@ -117,9 +118,9 @@ static int decode_noted(struct reader *reader, const struct path *path, int rc)
 /* --- Scalars -------------------------------------------------------------------------------- */
 
 /* Returns the bytes of a number, or of a string with its escapes replaced. Returns NULL if the
- * value is neither, or if it is too long to be valid. The bytes are not terminated by a NUL. The
- * byte after these bytes is readable and not part of a number: a quote, a bracket, a comma,
- * white space or NUL. */
+ * value is not a number or string, or if it is too long to be valid. The bytes are not
+ * terminated by a NUL. The byte after the returned bytes is readable and not part of a number: a
+ * quote, a bracket, a comma, white space or NUL. */
 static const char *decode_short_text(const struct br_json_token *value, char plain[SCALAR_MAX + 1],
                                      size_t *ret_len)
 {
@@ -373,8 +374,7 @@ static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_sec
     return end - at == 1 && *at == 's';
 }
 
-/* Writes the note of the field with this index of a google.protobuf.Duration, unless its value
- * is 0. */
+/* Writes the note of the field `index` of a google.protobuf.Duration, unless the value is 0. */
 static int decode_note_part(struct reader *reader, unsigned index, int64_t value,
                             const struct path *path, size_t *len)
 {
@@ -425,8 +425,8 @@ static int decode_find_type(struct reader *reader, struct br_json_token *ret, bo
     return rc;
 }
 
-/* Reads a google.protobuf.Any. Its object contains "@type" and the fields of the inner message.
- * "@type" may be the last member, so the object is first scanned for it. */
+/* Reads a google.protobuf.Any. The JSON object of an Any contains "@type" and the fields of the
+ * inner message. "@type" may be the last member, so the object is first scanned for it. */
 static int decode_read_any(struct reader *reader, const struct path *path, size_t *ret_len)
 {
     const ProtobufCFieldDescriptor *fields = google__protobuf__any__descriptor.fields;
@@ -743,7 +743,7 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
      * most 2 * len + 640 KiB. */
     reader.max_total = len / 5 * 8 + SPARE;
     reader.notes.max = len / 10 * 9 + SPARE / 2;
-    /* large enough for most SDKs, whose notes need a quarter of the text's size */
+    /* the buffer is large enough for most SDKs, whose notes need a quarter of the text's size */
     reader.notes.buf = br_buf_new(pool, len / 3);
     if (!reader.notes.buf)
         return br_err_set(err, BR_ENOMEM, "no memory for a message");

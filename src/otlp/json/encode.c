@@ -22,7 +22,7 @@ struct piece {
 struct body {
     const struct piece *pieces;
     uint32_t count;
-    bool standard; /* standard ProtoJSON, without the exceptions of OTLP */
+    bool standard; /* true: standard ProtoJSON is written, without the exceptions of OTLP */
 };
 
 struct cursor {

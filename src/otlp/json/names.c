@@ -37,8 +37,9 @@ const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON
     return out;
 }
 
-/* Compares `name` with the lowerCamelCase form of `*p`, a name as in the schema. Returns the
- * number of equal characters at the start, and advances `*p` past these characters. */
+/* Compares `name` with the lowerCamelCase form of `*p`, which is a name in the spelling of the
+ * schema. Returns the number of equal characters at the start, and advances `*p` past the equal
+ * characters. */
 static size_t json_names_same_characters(const char **p, const char *name, size_t len)
 {
     size_t i = 0;

@@ -109,7 +109,7 @@ size_t br_json_plain(const char *text, size_t len, char *out)
 
 /* Returns the first byte from `p` on that ends a run of ordinary characters of a string: a
  * quote, a backslash or a control character. Eight bytes are tested at once; a set high bit
- * marks a match. Only the lowest mark is reliable, because carries can set higher ones. */
+ * marks a match. Only the lowest mark is reliable, because carries can set higher marks. */
 static const char *scan_run(const char *p, const char *end)
 {
     for (; end - p >= 8; p += 8) {
@@ -132,7 +132,7 @@ static const char *scan_run(const char *p, const char *end)
 static int scan_string(struct br_json_scan *scan, struct br_json_token *ret)
 {
     const char *start = scan->at + 1;
-    size_t saved = 0; /* bytes by which the escapes are longer than their characters */
+    size_t saved = 0; /* number of bytes by which the escapes are longer than their characters */
     scan->at = scan_run(start, scan->end);
     while (scan->at < scan->end && *scan->at != '"') {
         uint32_t c;

@@ -4,8 +4,8 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
-/* maximum number of bytes of an object member's name that is in use: 64 characters, each as an
- * escape of six bytes */
+/* maximum number of bytes of a known object member's name: 64 characters, each as an escape of
+ * six bytes */
 #define NAME_MAX_ESCAPED 384u
 
 struct parser {

@@ -8,7 +8,8 @@
 struct writer {
     const uint8_t *note; /* end of the note to read next; notes are read from end to start */
     const char *text;
-    /* first byte written so far; first byte of the whole message, where writing ends */
+    /* `at`: first byte written so far; `start`: first byte of the whole message, where writing
+     * ends */
     uint8_t *at, *start;
 };
 

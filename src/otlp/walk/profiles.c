@@ -347,7 +347,7 @@ static bool walk_profiles_link(struct br_walker *walker, const uint8_t *p, const
 {
     static const uint8_t wires[] = {0, LEN, LEN};
     const uint8_t trace = BR_SCAN_LEN(BR_LINK_TRACE_ID), span = BR_SCAN_LEN(BR_LINK_SPAN_ID);
-    /* 28 bytes: a link with both ids, in either order; other links are unusual */
+    /* a link with both ids, in either order, has 28 bytes; other links are unusual */
     if (end - p == 28) {
         bool trace_first = p[0] == trace && p[1] == 16 && p[18] == span && p[19] == 8;
         bool span_first = p[0] == span && p[1] == 8 && p[10] == trace && p[11] == 16;
@@ -478,8 +478,8 @@ void br_walk_memo_release(struct br_walk_memo *memo)
     *memo = (struct br_walk_memo){0};
 }
 
-/* Walks contiguous entries of one dictionary table like walk_table. Skips the leading entries if
- * they equal the table of the previous dictionary. */
+/* Like walk_table, walks contiguous entries of one dictionary table. Skips the leading entries
+ * if they equal the table of the previous dictionary. */
 static const uint8_t *walk_table_memo(struct br_walker *walker, struct br_buf *buf, uint32_t table,
                                       const uint8_t *p, const uint8_t *end)
 {

@@ -24,7 +24,7 @@ static void walk_references_inlined_note(struct inlined *in, uint64_t string)
 
 static void walk_references_inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end);
 
-/* Adds the growth of the fields `field_number` of a message. These fields are KeyValues if
+/* Adds the growth of the fields `field_number` of a message. The fields are KeyValues if
  * `pairs`, and AnyValues otherwise. */
 static void walk_references_inlined_list(struct inlined *in, const uint8_t *p, const uint8_t *end,
                                          uint32_t field_number, bool pairs)

@@ -29,7 +29,7 @@ static bool walk_traces_check_id(struct br_walker *walker, size_t len, size_t wa
 }
 
 /* Reads an id field of a span. If the field is repeated, the last one counts. An empty field
- * means that the span has no such id. */
+ * means that the span does not have the id. */
 static bool walk_traces_read_id(struct br_walker *walker, const struct br_field *field, void *id,
                                 size_t want)
 {
@@ -260,7 +260,7 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
 }
 
 /* Enlarges the item's list of spans, which is full and has `count` entries. A new list has space
- * for the number of spans given in the options. If that number is unknown, it is estimated from
+ * for the number of spans given in the options. If the number is unknown, it is estimated from
  * `bytes`, the size of the data that follows. */
 static bool walk_traces_more_spans(struct br_walker *walker, struct br_item *item, uint32_t count,
                                    size_t bytes)

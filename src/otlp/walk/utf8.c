@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Repairs a request that contains strings with invalid UTF-8. This is the slow path. The schema
- * determines which bytes are strings; all other bytes are copied unchanged. The size of the
- * result is calculated first, because an invalid byte becomes three. Enlarging a buffer later
- * would need the old and the new buffer at the same time. */
+/* Repairs a request that contains strings with invalid UTF-8. The repair is slow, and happens
+ * only for invalid requests. The schema determines which bytes are strings; all other bytes are
+ * copied unchanged. The size of the result is calculated first, because an invalid byte becomes
+ * three. Enlarging a buffer later would need the old and the new buffer at the same time. */
 #include <string.h>
 
 #include "base/err.h"

@@ -12,7 +12,7 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-/* strings of the string table of up to this length in bytes do not change walker->longest */
+/* strings of the string table of up to SHORT_STRING bytes do not change walker->longest */
 #define SHORT_STRING 127
 
 bool br_walk_malformed(struct br_walker *walker)
@@ -457,7 +457,8 @@ static struct br_walker walk_walker(const struct br_walk_options *options, bool 
                               .exact = exact};
 }
 
-/* Walks the request again, exactly, to find the first index that is outside its table. */
+/* Walks the request again and checks each index, to find the first index that is outside its
+ * table. */
 static void walk_find_index(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
                             const uint8_t *data, size_t len)
 {
@@ -490,7 +491,8 @@ static bool walk_totals(struct br_walker *walker, struct br_item *item, struct b
 static void walk_count_types(const struct br_walker *walker, const struct br_item *item)
 {
     struct br_sample_types *types = walker->options->types;
-    types->count = 0; /* discards the counts of an earlier walk, before the strings were repaired */
+    /* discards the counts of an earlier walk, which was made before the strings were repaired */
+    types->count = 0;
     if (walker->any_merged)
         br_sample_types_add(types, item);
     else

@@ -26,14 +26,14 @@ static unsigned jfr_events_read_size(uint64_t word, uint32_t *ret)
 }
 
 /* Returns the type ID of an event modulo BR_JFR_WANTED. The first two bytes of the encoded ID
- * determine this number. */
+ * determine the result. */
 static size_t jfr_events_low_bits(uint64_t word)
 {
     return (word & 0x7f) | (word >> 1 & 0x380 & -(word >> 7 & 1));
 }
 
 /* Returns true if the first two bytes of the event at `p` show that the event can be skipped.
- * This is the common case. */
+ * Most events can be skipped. */
 static inline bool jfr_events_is_skipped(const struct br_jfr_chunk *chunk, const uint8_t *p)
 {
     return p[0] > 1 && p[0] <= SHORT_MAX && !chunk->wanted_first[p[1]];

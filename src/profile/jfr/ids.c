@@ -12,8 +12,8 @@
 /* largest table that is kept however few entries it had, as base-2 logarithm of its number of
  * slots */
 #define KEEP_SMALL 8
-/* Largest number of slots per entry with which a table is kept. With this limit, clearing a
- * table costs no more than filling it did. */
+/* Largest number of slots per entry with which a table is kept. With the limit, clearing a table
+ * costs no more than filling it did. */
 #define KEEP_PER_ID 16
 
 /* Returns the preferred slot of an ID. The ID is multiplied by a secret, so that a sender cannot

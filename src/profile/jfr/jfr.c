@@ -24,13 +24,14 @@ struct recording {
     struct br_jfr_stacks stacks;
     char event_text[EVENT_MAX + 1];
     struct br_str event, text;
-    /* offset in the chunk of the last text with the name of the sampled event; 0: none */
+    /* offset in the chunk of the last text with the name of the sampled event; 0: no such text
+     * was found */
     uint64_t event_at;
     bool has_event, wall;
     /* maps the offset of a pooled string to the attribute index of the thread name + 1 */
     struct br_jfr_ids names;
-    /* sampling intervals of CPU time and wall time in the settings of the recording; 0: not
-     * recorded */
+    /* sampling intervals of CPU time and wall time in the settings of the recording; 0: the
+     * recording does not contain the interval */
     int64_t period_ns, wall_ns;
     int64_t cpu_time_ns; /* CPU time in ns that the last jdk.CPUTimeSample represents */
     uint64_t start_ns, end_ns;
@@ -272,8 +273,9 @@ static int jfr_on_cpu_time(struct recording *recording, const uint64_t *values,
     return br_jfr_sample_add(&recording->samples, BR_JFR_CPU_TIME, sample);
 }
 
-/* Adds a sample of CPU time or wall time. An event for a running thread is CPU time. If
- * async-profiler was configured for wall time, it sampled all threads, whether running or not. */
+/* Adds a sample of CPU time or wall time. An event for a running thread is a sample of CPU time.
+ * If async-profiler was configured for wall time, it sampled all threads, whether running or
+ * not. */
 static int jfr_on_time(struct recording *recording, int type, const uint64_t *values,
                        struct br_jfr_sample *sample)
 {
@@ -380,7 +382,7 @@ static int64_t jfr_wall_of(const struct recording *recording, int64_t period_ns)
 static int jfr_write(struct recording *recording, struct br_arena *scratch)
 {
     const struct br_profile_source *source = recording->source;
-    /* The start and end that a Pyroscope client sends take precedence over those in the
+    /* The start and end that a Pyroscope client sends take precedence over the times in the
      * recording. */
     bool given = source->start_ns && (source->from_pyroscope || !recording->start_ns);
     uint64_t start = given ? source->start_ns : recording->start_ns;

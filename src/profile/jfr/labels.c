@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the labels that the Pyroscope Java agent sends with a recording:
+ * Reads the labels that the Pyroscope Java agent sends with a recording, in this format:
  *
  *   LabelsSnapshot { map<int64, Context> contexts = 1; map<int64, string> strings = 2; }
  *   Context { map<int64, int64> labels = 1; } -- key and value are keys of `strings`

@@ -129,8 +129,8 @@ static const char *const WORDS[FIRST_TYPE] = {
     [W_JAVA_THREAD_ID] = "javaThreadId",
 };
 
-/* Fields that get a slot. A field with the same name but another type or shape has another
- * meaning and is ignored. */
+/* Fields of events whose values are stored in a slot. A field with the same name but another
+ * type or shape has another meaning and is ignored. */
 static const struct {
     /* name as enum word, type as enum br_jfr_type, slot as enum br_jfr_slot */
     uint8_t name, type, slot;
@@ -172,7 +172,7 @@ struct text {
     const uint8_t *p; /* points to the low byte of the first character */
     uint32_t count;
     uint8_t step; /* distance between characters, in bytes; 0: the string is not ASCII */
-    uint8_t word; /* the string as an enum word, if it is one of the known strings */
+    uint8_t word; /* number of the string in enum word, if the string is one of the known strings */
 };
 
 struct element {
@@ -496,7 +496,7 @@ static void jfr_metadata_forget(struct br_jfr_chunk *chunk)
 }
 
 /* Finds the content of the metadata, from its first string to the end of its event. Returns
- * false if it is malformed. */
+ * false if the metadata is malformed. */
 static bool jfr_metadata_find_body(const struct br_jfr_chunk *chunk, struct br_jfr_in *ret)
 {
     *ret = br_jfr_at(chunk, chunk->metadata_at);

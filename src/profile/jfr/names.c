@@ -126,8 +126,8 @@ static bool jfr_names_corretto(struct cursor cursor)
     return jfr_names_library_end(&cursor);
 }
 
-/* Matches the native library that one release of the Pyroscope agent unpacks. The hash in the
- * file name belongs to that release. */
+/* Matches the path of the native library that one release of the Pyroscope agent unpacks. The
+ * hash in the file name belongs to that release. */
 static bool jfr_names_async_profiler(struct cursor cursor)
 {
     static const char *const platforms[] = {"linux-arm64", "linux-musl-x64", "linux-x64", "macos"};

@@ -3,7 +3,7 @@
 
 #include "base/steps.h"
 
-/* Returns true if the reader uses the constant pool of this type. */
+/* Returns true if the reader uses the constant pool of the type. */
 static bool jfr_pools_wanted(uint8_t type)
 {
     return type == BR_JFR_STRING || (type >= BR_JFR_THREAD && type <= BR_JFR_SYMBOL);
@@ -53,7 +53,7 @@ static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
 
 /* Reads the checkpoint at offset `at`. The checkpoint must end before offset `before`, so that
  * the chain of checkpoints is finite and no byte is read twice. Returns in `*ret_at` the offset
- * of the previous checkpoint; 0 if there is none. */
+ * of the previous checkpoint; 0 if the checkpoint has no predecessor. */
 static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, uint32_t before,
                                      uint32_t *ret_at)
 {

@@ -46,8 +46,8 @@ static bool jfr_samples_tags_equal(const struct br_jfr_tags *tags, const struct 
            tags->trace_lo == other->trace_lo;
 }
 
-/* Returns true if tags[place + 1] equals `key`. The place is one less than the index, because
- * the hash index does not contain tags[0]. */
+/* Returns true if tags[place + 1] equals `key`. The place in the hash index is one less than the
+ * index in `tags`, because the hash index does not contain tags[0]. */
 static bool jfr_samples_is_tags(const void *entries, uint32_t place, const void *key)
 {
     const struct br_jfr_samples *samples = entries;
@@ -144,8 +144,8 @@ static uint64_t jfr_samples_unzigzag(uint64_t value)
 }
 
 /* A packed sample begins with two bytes that contain the width of each number; the numbers
- * follow in little endian. Indices have 0, 1, 2 or 4 bytes, other numbers 0, 2, 4 or 8. Encoding
- * and decoding need no branches. */
+ * follow in little endian. Indices have 0, 1, 2 or 4 bytes; other numbers have 0, 2, 4 or 8
+ * bytes. Encoding and decoding need no branches. */
 static uint8_t *jfr_samples_pack_index(uint8_t *out, uint32_t value, unsigned shift,
                                        unsigned *widths)
 {

@@ -18,7 +18,8 @@ void br_jfr_stacks_begin(struct br_jfr_stacks *stacks)
     stacks->n_symbols = 0;
 }
 
-/* Reads the string at `at` as a symbol. UTF-8 that merging does not change is used in place. */
+/* Reads the string at `at` as a symbol. A string in UTF-8 that br_jfr_merge_name leaves
+ * unchanged is used in place. */
 static int jfr_stacks_read_symbol(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk,
                                   uint64_t at, struct br_jfr_symbol *ret)
 {
@@ -26,7 +27,7 @@ static int jfr_stacks_read_symbol(struct br_jfr_stacks *stacks, const struct br_
     size_t from = out->len;
     br_jfr_text(chunk, at, out);
     size_t len = out->len - from;
-    br_str_putc(out, '\0'); /* reserves one more byte, which merging may add */
+    br_str_putc(out, '\0'); /* reserves one more byte, which br_jfr_merge_name may add */
     if (out->failed || out->len > UINT32_MAX)
         return BR_ENOMEM;
     out->len = from;

@@ -81,7 +81,8 @@ static void jfr_values_read(struct br_jfr_in *in, const struct br_jfr_chunk *chu
 }
 
 /* Reads consecutive fields that are a single integer each. Fields that are not wanted are stored
- * in slot BR_JFR_NOWHERE, which is never read. Returns the next field. */
+ * in slot BR_JFR_NOWHERE, which is never read. Returns the field after the last field that was
+ * read. */
 static const struct br_jfr_field *jfr_values_read_plain(struct br_jfr_in *in,
                                                         const struct br_jfr_field *field,
                                                         const struct br_jfr_field *end,

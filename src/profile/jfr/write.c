@@ -11,7 +11,7 @@ struct profile {
     struct {
         const char *type, *unit;
     } values[2], period;
-    bool by_period; /* values are numbers of sampling periods */
+    bool by_period; /* true: the values are numbers of sampling periods */
 };
 
 static const struct profile PROFILES[BR_JFR_N_KINDS] = {
@@ -132,7 +132,7 @@ struct written_tags {
 };
 
 /* Writes `count` samples with the same key as one OTLP sample. The OTLP sample contains the
- * values of these samples and, unless `times_ns` is NULL, their times. */
+ * values of the samples and, unless `times_ns` is NULL, their times. */
 static int jfr_write_sample(struct writer *writer, struct written_tags *last,
                             const struct br_jfr_key *key, const int64_t *values,
                             const uint64_t *times_ns, size_t count)
@@ -248,7 +248,7 @@ static int jfr_write_kind(struct writer *writer, enum br_jfr_kind kind)
 }
 
 /* Writes the resource of the source with the label jfr_event. In Pyroscope every series from a
- * recording has this label, even if it is empty. */
+ * recording has the label jfr_event, even if the label is empty. */
 static int jfr_write_resource(struct writer *writer)
 {
     const char *event = writer->result->event;

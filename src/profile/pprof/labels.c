@@ -10,21 +10,21 @@
 #include "profile/pprof/internal.h"
 
 /* Smallest and largest number of entries in the cache of labels, and in that of links. Most
- * samples have the labels of earlier samples. */
+ * samples have the same labels as earlier samples. */
 #define MEMO_MIN 16u
 #define MEMO_MAX 1024u
 /* Largest number of labels of a sample for which repeated keys are found by comparing all pairs. */
 #define FEW_LABELS 16u
-/* Longest string, in bytes, whose attribute is not stored in br_pprof.made. Such an attribute is
- * built again after its label has left the cache. */
+/* Longest string, in bytes, whose attribute is not stored in br_pprof.made. The attribute of a
+ * short string is built again after its label has left the cache. */
 #define SHORT_TEXT 64u
 /* Longest text of an ID, in bytes, including blanks around it. */
 #define ID_TEXT_MAX 64u
 /* Encoded size of an element in a list attribute, in bytes, without its text. */
 #define ELEMENT_SIZE 8u
 
-/* Meaning of a label. Datadog's IDs are numbers or their decimal texts; all others are
- * hexadecimal. */
+/* Meaning of a label. Datadog's IDs are numbers or their decimal texts; the IDs of other
+ * profilers are hexadecimal. */
 enum kind { KIND_OTHER, KIND_SPAN, KIND_PROFILE, KIND_TRACE, KIND_NUMBER, KIND_ROOT_NUMBER };
 
 struct memo_label {
@@ -61,8 +61,8 @@ static bool pprof_labels_make_cache(struct br_pprof *pprof, struct br_cache *cac
     return true;
 }
 
-/* Creates the caches of labels and links. Their size depends on the number of samples, because a
- * request may contain many small profiles. */
+/* Creates the caches of labels and links. The size of the caches depends on the number of
+ * samples, because a request may contain many small profiles. */
 static bool pprof_labels_make_memo(struct br_pprof *pprof)
 {
     struct br_pprof_memo *memo = br_pprof_alloc(pprof, 1, sizeof *memo);
@@ -132,7 +132,7 @@ static int pprof_labels_make_texts(struct br_pprof *pprof, uint32_t key,
 }
 
 /* Reserves room for one more attribute in `pprof->made`, unless the room would take more than
- * half of the available memory. The other half is for the builder. */
+ * half of the available memory. The other half of the memory is for the builder. */
 static int pprof_labels_reserve_made(struct br_pprof *pprof, size_t count)
 {
     struct br_pprof_text_attributes *made = &pprof->made;
@@ -249,10 +249,11 @@ static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint
 }
 
 /* Span, profile and trace IDs found in the labels of a sample, as string indices of the pprof;
- * 0: none. */
+ * 0: the sample has no such label. */
 struct label_ids {
     uint64_t span, profile, trace;
-    uint64_t number, root; /* Datadog's span ID and root span ID, as numbers; 0: none */
+    /* Datadog's span ID and root span ID, as numbers; 0: the sample has no such label */
+    uint64_t number, root;
     /* Bit k is set if the sample has several labels of enum kind k with different values. */
     unsigned repeated;
 };
@@ -462,9 +463,9 @@ static enum kind pprof_labels_deciding_kind(const struct label_ids *ids)
     return ids->number ? KIND_NUMBER : KIND_ROOT_NUMBER;
 }
 
-/* Returns the link to the span that the labels name. Returns 0 if they name no span, or if the
- * deciding label has several values: SDKs label threads, and a thread may serve several requests
- * concurrently (asyncio). */
+/* Returns the link to the span that the labels name. Returns 0 if the labels name no span, or if
+ * the deciding label has several values: SDKs label threads, and a thread may serve several
+ * requests concurrently (asyncio). */
 static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct label_ids *ids)
 {
     if (ids->repeated & (1u << pprof_labels_deciding_kind(ids) | 1u << KIND_TRACE))

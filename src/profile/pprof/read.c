@@ -60,9 +60,9 @@ static bool pprof_read_is_nested(uint32_t number)
     return number <= BR_PPROF_STRING || number == BR_PPROF_PERIOD_TYPE;
 }
 
-/* Records the position of a field. Also records and skips the fields after it that have the same
- * number, are length-delimited and are shorter than 128 bytes, as most fields are. Returns the
- * position after the last of these fields. */
+/* Records the position of a field. Also records and skips the following fields that have the
+ * same number, are length-delimited and are shorter than 128 bytes, as most fields are. Returns
+ * the position after the last recorded or skipped field. */
 static const uint8_t *pprof_read_note(struct br_pprof *pprof, const struct br_field *field,
                                       const uint8_t *next, const uint8_t *end)
 {
@@ -172,7 +172,7 @@ static int pprof_read_type(struct br_pprof *pprof, struct types *types,
 }
 
 /* Returns true if a sample type has one of the names that Datadog's profilers use. Datadog's Go
- * profiler does not use these names: it sends Go's own pprofs. */
+ * profiler does not use these names, because it sends the pprofs of Go's runtime. */
 static bool pprof_read_is_datadog(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE_TYPE];
@@ -278,8 +278,8 @@ static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
     return br_build_string(pprof->build, name, strlen(name));
 }
 
-/* State of reading the comments. The comments are read twice: the first pass counts them, the
- * second pass stores them. */
+/* State while the comments of a pprof are read. The comments are read twice: the first pass
+ * counts them, the second pass stores them. */
 struct comments {
     /* array of all comments; NULL: first pass, which only counts the comments */
     struct br_addition *comments;
@@ -433,8 +433,8 @@ static size_t pprof_read_buffer_size(size_t len)
     return len + len / 4;
 }
 
-/* Opens a scope for a sample type of Datadog. Each of these types has a scope with a different
- * `__name__`. */
+/* Opens a scope for a sample type of Datadog. Each sample type of Datadog has a scope with a
+ * different `__name__`. */
 static bool pprof_read_open_type_scope(struct br_pprof *pprof, const char *metric)
 {
     struct br_addition addition = {0};
@@ -475,7 +475,8 @@ static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *t
             attributes[profile.n_attributes++] = br_build_attribute_bool(
                 pprof->build, pprof_read_key_of(pprof, BR_PROFILE_CUMULATIVE), true);
         br_build_profile(pprof->build, &profile);
-        profile.profile_id = NULL; /* Only the first Profile made from the pprof has the ID. */
+        /* Only the first Profile made from the pprof contains the profile ID. */
+        profile.profile_id = NULL;
         br_pprof_put_samples(pprof, i);
         if (br_build_rc(pprof->build))
             rc = br_pprof_no_memory(pprof);

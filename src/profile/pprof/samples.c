@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "profile/pprof/internal.h"
 
-/* Size of a block of records in bytes, including its header. It is an eighth of an arena's
- * largest block. */
+/* Size of a block of records in bytes, including its header. This size is an eighth of an
+ * arena's largest block. */
 #define BLOCK_SIZE 32768u
 
 /* Block of encoded samples. A record consists of the length of a prefix, as a varint; the
@@ -17,7 +17,7 @@ struct br_pprof_record_block {
     uint8_t data[];
 };
 
-/* State of reading one sample. */
+/* State while one sample is read. */
 struct reading {
     uint32_t number; /* index of the sample in the pprof */
     uint32_t n_stack, n_values, n_labels;
@@ -31,8 +31,8 @@ static int pprof_samples_malformed(struct br_pprof *pprof, uint32_t sample)
     return br_err_set(pprof->err, BR_EINVAL, "pprof: sample %u is malformed", sample);
 }
 
-/* Marks the current sample as bad and returns the place for its error message. Returns NULL if
- * there is a message already: only the first one is kept, because a body may contain millions of
+/* Marks the current sample as bad and returns the place for its error message. Returns NULL if a
+ * message exists already. Only the first message is kept, because a body may contain millions of
  * bad samples. */
 static struct br_err *pprof_samples_mark_bad(struct br_pprof *pprof)
 {
@@ -162,8 +162,8 @@ static int pprof_samples_put_values(struct br_pprof *pprof, struct reading *read
     return 0;
 }
 
-/* Adds a label to the current sample. A label without any value refers to string 0. Such a label
- * is left out if string 0 is empty. */
+/* Adds a label to the current sample. A label without text, number and unit refers to string 0.
+ * A label that refers to string 0 is left out if string 0 is empty. */
 static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *reading,
                                    const struct br_field *field)
 {

@@ -52,9 +52,9 @@ int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what)
     return pprof_tables_no_string(pprof, index, what, pprof->err);
 }
 
-/* Counts an invalid reference. Returns the place for its error message. Returns NULL if there is
- * a message already: only the first one is kept, because a body may contain millions of invalid
- * references. */
+/* Counts an invalid reference. Returns the place for its error message. Returns NULL if a
+ * message exists already. Only the first message is kept, because a body may contain millions of
+ * invalid references. */
 static struct br_err *pprof_tables_count_stray(struct br_pprof *pprof)
 {
     return pprof->lost.strays++ ? NULL : &pprof->lost.first_stray;
@@ -83,8 +83,8 @@ void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
     size_t bytes;
     if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
-    /* The arena may allocate a block larger than `bytes`. The size of this block must not exceed
-     * the available memory either. */
+    /* The arena may allocate a block larger than `bytes`. The size of the allocated block must
+     * not exceed the available memory either. */
     size_t max = pprof->arena->max, available = br_pprof_available(pprof);
     if (max > pprof->arena->used && available < max - pprof->arena->used)
         pprof->arena->max = pprof->arena->used + available;
@@ -356,8 +356,8 @@ static int pprof_tables_read_function(struct br_pprof *pprof, const struct br_fi
     return pprof_tables_ids_put(pprof, &pprof->functions, id ? id : v[ID], index, "function");
 }
 
-/* Returns the ID in a field of a function or of a location. The ID has the same field number in
- * both messages. */
+/* Returns the ID of the function or location that `field` contains. The ID has the same field
+ * number in functions and locations. */
 static uint64_t pprof_tables_id_of(const struct br_field *field)
 {
     uint64_t id = 0;
@@ -370,9 +370,9 @@ static uint64_t pprof_tables_id_of(const struct br_field *field)
     return id;
 }
 
-/* Returns true if the functions lack IDs, as those sent by some versions of Pyroscope's .NET
- * agent do. The agent sends one function for each location, in the same order. Each function
- * should have the ID of its location. */
+/* Returns true if the functions lack IDs: some versions of Pyroscope's .NET agent send no IDs.
+ * The agent sends one function for each location, in the same order. Each function should have
+ * the ID of its location. */
 static bool pprof_tables_functions_lack_ids(const struct br_pprof *pprof)
 {
     const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_FUNCTION];

@@ -39,7 +39,7 @@ struct sample {
     uint64_t stack, link;
     int64_t value; /* sum of the sample's values */
     uint32_t n_values, n_times;
-    /* offset in `body` of the values if they are packed and the last field; else 0 */
+    /* offset of the values in `body` if they are packed and in the last field; otherwise 0 */
     uint32_t values_at;
 };
 
@@ -102,7 +102,7 @@ static void pprof_write_read_other_fields(struct sample *sample, const uint8_t *
     }
 }
 
-/* Returns true if a field with this tag and less than 128 bytes is at `p`. */
+/* Returns true if a field with the tag `tag` and less than 128 bytes is at `p`. */
 static inline bool pprof_write_short_at(const uint8_t *p, const uint8_t *end, uint32_t tag)
 {
     return end - p >= 2 && p[0] == tag && p[1] <= end - p - 2 && p[1] < 0x80;
@@ -312,8 +312,8 @@ static size_t pprof_write_add_piece(struct br_pprof_writer *writer,
     return piece->len;
 }
 
-/* Collects the encoded labels of a sample in `writer->pieces`. Returns the size of these labels
- * in bytes. */
+/* Collects the encoded labels of a sample in `writer->pieces`. Returns the total size of the
+ * encoded labels in bytes. */
 static size_t pprof_write_collect_labels(struct br_pprof_writer *writer,
                                          const struct sample *sample)
 {

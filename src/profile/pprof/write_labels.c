@@ -43,8 +43,8 @@ static void pprof_write_labels_put_value(struct br_pprof_tables *tables, uint32_
     br_str_release(&text);
 }
 
-/* Writes a list of strings or integers as several labels with the same key, as pprof does.
- * Returns false without writing for lists with other elements. */
+/* Writes a list of strings or integers as several labels with the same key, as pprof does. Does
+ * not write lists with other elements, and returns false. */
 static bool pprof_write_labels_put_list(struct br_pprof_tables *tables, uint32_t key,
                                         const struct br_any *list, uint32_t unit)
 {

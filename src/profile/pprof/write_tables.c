@@ -6,12 +6,12 @@
 #include "base/mem.h"
 
 #define SECTION_MAX BR_BUF_MAX
-/* Buffers of less than this many bytes double when they grow. Larger buffers grow by half. */
+/* Buffers of less than DOUBLED_MAX bytes double when they grow. Larger buffers grow by half. */
 #define DOUBLED_MAX (8u << 20)
-/* Memory limit of the dictionary's index: this many times the size of the item, plus 1 MiB. */
+/* Memory limit of the dictionary's index: ITEM_GROWTH times the size of the item, plus 1 MiB. */
 #define ITEM_GROWTH 4
-/* Memory limit of a pprof's strings and their hash table: this many times the size of the item,
- * plus 1 MiB. */
+/* Memory limit of a pprof's strings and their hash table: STRINGS_GROWTH times the size of the
+ * item, plus 1 MiB. */
 #define STRINGS_GROWTH 8
 #define KEEP_MAX (1u << 20) /* largest buffer, in bytes, that is kept for the next item */
 
@@ -160,7 +160,7 @@ void br_pprof_tables_finish(struct br_pprof_tables *tables)
         br_intern_strip(&tables->strings, &tables->strings_budget);
 }
 
-/* Empties the strings. The cost is in proportion to the size of the previous pprof. */
+/* Empties the strings. Takes time in proportion to the size of the previous pprof. */
 static void pprof_write_tables_begin_strings(struct br_pprof_tables *tables)
 {
     struct br_intern *strings = &tables->strings;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as written by Node's
- * --cpu-prof. It contains a tree of nodes, the node of each sample, and the time between samples in
- * microseconds. V8 samples its thread by wall-clock time, even while the thread waits ("(idle)").
- * So values are wall time, and a sample covers the time until the next sample.
+ * --cpu-prof. The file contains a tree of nodes, the node of each sample, and the time between
+ * samples in microseconds. V8 samples its thread by wall-clock time, even while the thread waits
+ * ("(idle)"). So values are wall time, and a sample covers the time until the next sample.
  */
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 struct node {
     struct br_json_part frame, children;
-    uint32_t id, parent; /* parent: index of a node + 1; 0: none */
+    uint32_t id, parent; /* `parent`: index of the parent node + 1; 0: the node has no parent */
     /* index of the location in the builder; index of the stack in the builder + 1, 0: not added
      * yet */
     uint32_t location, stack;
@@ -57,7 +57,7 @@ static int cpuprofile_no_memory(struct cpuprofile *cpuprofile)
     return br_err_set(cpuprofile->err, BR_ENOMEM, "out of memory");
 }
 
-/* Parses an integer from 0 to 2^32 - 2. */
+/* Parses a non-negative integer that is less than UINT32_MAX. */
 static bool cpuprofile_index(const struct br_json_token *token, uint32_t *ret)
 {
     double v;
@@ -107,7 +107,8 @@ static bool cpuprofile_string(struct cpuprofile *cpuprofile, const struct br_jso
     return true;
 }
 
-/* Converts a line or column number: V8 counts from 0, OTLP from 1. Returns 0 if it is unknown. */
+/* Converts a line or column number from the file: V8 counts from 0, OTLP from 1. Returns 0 if
+ * the position is unknown. */
 static int64_t cpuprofile_position(const struct br_json_token *token)
 {
     double v;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads folded text ("groups") and lines of stacks in the same way as Pyroscope's
- * pkg/og/convert/parser.go. That parser stops silently at a line of more than 64 KiB; this
- * reader has no such limit. */
+ * pkg/og/convert/parser.go. Pyroscope's parser stops silently at a line of more than 64 KiB;
+ * this reader has no such limit. */
 #include <string.h>
 
 #include "base/decimal.h"
 #include "profile/text/stacks.h"
 
 struct reader {
-    struct br_profile_source source; /* source of the next part */
+    struct br_profile_source source; /* source (data and settings) of the next part of the text */
     struct br_arena *scratch;
     struct br_stacks stacks;
     struct br_text_type type;
@@ -18,7 +18,8 @@ struct reader {
     int64_t billionths;
 };
 
-/* Returns the next line without its line ending (LF or CRLF); false at the end of the text. */
+/* Reads the next line without its line ending (LF or CRLF). Returns false at the end of the
+ * text. */
 static bool folded_next_line(struct reader *reader, const char **ret, size_t *ret_len)
 {
     if (reader->p == reader->end)

@@ -28,7 +28,7 @@ enum type { WALL, CPU, BYTES, N_TYPES };
 /* Threads of the file, or of one of its `processes`. */
 struct process {
     struct br_json_part threads;
-    double start_ms; /* start in ms since 1970; the times of samples are relative to it */
+    double start_ms; /* start in ms since 1970; the times of samples are relative to this start */
 };
 
 struct gecko {
@@ -39,7 +39,7 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    /* nanoseconds per unit of a weight, of threadCPUDelta (0: it is not a time), and of a
+    /* nanoseconds per unit of a weight, of threadCPUDelta (0: the delta is not a time), and of a
      * sample's time */
     double interval_ns, cpu_ns, time_ns;
     uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
@@ -47,7 +47,7 @@ struct gecko {
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-/* State of reading the samples of one thread. */
+/* State while the samples of one thread are read. */
 struct thread {
     struct br_gecko_parts parts;
     struct br_json_part samples;
@@ -114,7 +114,7 @@ static int gecko_read_time(struct gecko *gecko, struct thread *thread,
 }
 
 /* Reads a sample. A sample without a stack is ignored. The CPU time of the first sample is
- * ignored, because it was spent before the recording. */
+ * ignored, because the thread used it before the recording. */
 static int gecko_read_sample(struct gecko *gecko, struct thread *thread,
                              struct br_gecko_stacks *stacks, const struct br_json_token *row)
 {

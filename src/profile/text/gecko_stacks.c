@@ -19,8 +19,8 @@
 struct br_gecko_string {
     uint32_t at;       /* offset of the string in the JSON text */
     uint32_t interned; /* index of the string in the builder + 1; 0: not added yet */
-    /* Index of the function for a location string + 1; 0: none. Used only for the Gecko format,
-     * which has no table of functions. */
+    /* Index of the function for a location string + 1; 0: the string has no function. Used only
+     * for the Gecko format, which has no table of functions. */
     uint32_t function;
 };
 
@@ -31,7 +31,8 @@ struct br_gecko_function {
 };
 
 struct br_gecko_stack {
-    uint32_t parent; /* index of the prefix (the stack of the caller) + 1; 0: none */
+    /* index of the prefix (the stack of the caller) + 1; 0: the stack has no prefix */
+    uint32_t parent;
     uint32_t location;
     uint32_t made; /* index of the stack in the builder + 1; 0: not added yet */
 };
@@ -183,8 +184,8 @@ static int gecko_stacks_name_function(struct br_gecko_stacks *stacks, uint32_t s
 
 enum function_column { NAME, RESOURCE, FILE_NAME, SOURCE, LINE, FLAGS, N_FUNCTION_COLUMNS };
 
-/* Returns in `ret` the file of a function. `fileName` is a string; `source`, which replaced it
- * in version 58, is an index of a source. */
+/* Returns in `ret` the file of a function. `fileName` is a string; `source`, which replaced
+ * `fileName` in version 58, is the index of a source. */
 static int gecko_stacks_file(struct br_gecko_stacks *stacks, const struct br_json_token *row,
                              uint32_t flags, uint32_t *ret)
 {
@@ -357,7 +358,7 @@ static int gecko_stacks_add_frame(struct br_gecko_stacks *stacks, const struct b
 enum stack_column { FRAME, PREFIX, PREFIX_OFFSET, N_STACK_COLUMNS };
 
 /* Adds a stack, whose prefix must be an earlier stack. `prefixOffset`, since version 66, is the
- * distance to the prefix; 0 means none. */
+ * distance to the prefix; 0 means that the stack has no prefix. */
 static int gecko_stacks_add_stack(struct br_gecko_stacks *stacks, const struct br_json_token *row)
 {
     struct br_gecko_stack stack = {0};

@@ -69,7 +69,7 @@ static int gecko_table_next_of_columns(struct br_gecko_table *table, struct br_j
 struct row {
     struct br_gecko_table *table;
     struct br_json_token *tokens;
-    uint32_t place; /* position in the row of the last cell read + 1 */
+    uint32_t place; /* position in the row of the last cell that was read, plus 1 */
 };
 
 static int gecko_table_read_cell(void *arg, struct br_json_scan *scan)

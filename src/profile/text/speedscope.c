@@ -5,11 +5,11 @@
  * profiles remain, the type of each depends on its unit, and its name becomes the label
  * `profile_name`.
  *
- * Values differ where Pyroscope counts incorrectly:
- * - seconds with a fraction (py-spy)
- * - nanoseconds (0 in Pyroscope)
- * - time before a frame opens (100 times too small in Pyroscope)
- * - sampling rates other than 100 Hz, which do not affect times
+ * Values differ from those of Pyroscope where Pyroscope counts incorrectly:
+ * - for values in seconds with a fraction, as in files of py-spy
+ * - for values in nanoseconds (Pyroscope stores 0)
+ * - for the time before a frame opens (Pyroscope stores a hundredth of it)
+ * - for sampling rates other than 100 Hz, which must not affect times
  */
 #include <math.h>
 
@@ -42,7 +42,8 @@ struct profile {
     bool evented;
     enum unit unit;
     double start;
-    /* index + 1 of the next profile that is merged with this profile; 0: this is the last one */
+    /* index + 1 of the next profile that is merged with this profile; 0: this is the last
+     * profile */
     uint32_t next;
     bool first; /* this is the first of the profiles that are merged */
 };
@@ -87,7 +88,7 @@ struct reader {
     struct br_text_type type;
     double scale;   /* factor by which the values in the file are multiplied */
     double last_at; /* time of the last event */
-    uint32_t node;  /* node of the last frame that was read of the current sample */
+    uint32_t node;  /* node of the last frame that was read for the current sample */
     uint32_t *open; /* nodes of the open frames; their indices are in open_frames */
     uint32_t *open_frames;
     uint32_t n_open, cap_open, cap_open_frames;
@@ -558,7 +559,8 @@ static int speedscope_read_profiles(struct reader *reader, uint32_t first, bool 
     return rc;
 }
 
-/* Reads a group of merged profiles. Its memory is freed before the next group is read. */
+/* Reads a group of merged profiles. The memory of the group is freed before the next group is
+ * read. */
 static int speedscope_read_group(struct reader *reader, uint32_t first, bool several)
 {
     struct br_arena arena;

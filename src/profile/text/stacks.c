@@ -61,7 +61,7 @@ static bool stacks_is_node(const void *entries, uint32_t place, const void *key)
     return node->parent == wanted->parent && node->key == wanted->key;
 }
 
-/* Returns the child of `parent` with this key; the root if it does not exist. */
+/* Returns the child of `parent` with this key, or the root if that child does not exist. */
 static uint32_t stacks_find(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
 {
     const struct br_stack_node wanted = {.parent = parent, .key = key};
@@ -134,8 +134,8 @@ int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct
 
 static int64_t stacks_period_ns(double rate)
 {
-    /* The period is rounded down to whole ns, as in Pyroscope. It is at least 1 ns and at most
-     * one hour. */
+    /* The period is rounded down to whole ns, as in Pyroscope. The period is at least 1 ns and
+     * at most one hour. */
     double period = NS_PER_S / (rate > 0 ? rate : RATE_DEFAULT);
     if (period >= 3600 * NS_PER_S)
         return (int64_t)(3600 * NS_PER_S);
@@ -149,7 +149,7 @@ static const char *stacks_unit_of(const char *type)
     return br_text_ends(type, "delay") || br_text_ends(type, "_duration") ? "nanoseconds" : "count";
 }
 
-/* Returns the `__name__` that an application name with this type as its suffix would have. */
+/* Returns the `__name__` of an application whose name has this type as its suffix. */
 static const char *stacks_pyroscope_name(const char *type)
 {
     char app[128] = "a.";

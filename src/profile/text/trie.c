@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads Pyroscope's two binary formats. Both contain nodes in depth-first order: varint length and
- * bytes of a name, varint value, varint number of children. In a tree (pkg/og/storage/tree) each
- * node is a frame, and name and value of the root are ignored. In a trie
+ * Reads Pyroscope's two binary formats. Both formats contain nodes in depth-first order: varint
+ * length and bytes of a name, varint value, varint number of children. In a tree
+ * (pkg/og/storage/tree) each node is a frame, and name and value of the root are ignored. In a trie
  * (pkg/og/structs/transporttrie) the concatenated names from the root are `a;b;c`, and siblings
  * begin with different bytes.
  */
