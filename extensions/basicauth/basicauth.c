@@ -87,11 +87,13 @@ static const struct br_option htpasswd_options[] = {
 
 static const struct br_option client_options[] = {
     BR_STRING(struct client_config, username, "", "user name"),
-    BR_STRING(struct client_config, username_file, NULL,
-              "file with the user name, used instead; read again when it changes"),
+    BR_STRING(
+        struct client_config, username_file, NULL,
+        "file that contains the user name, used instead of `username`; read again when it changes"),
     BR_SECRET(struct client_config, password, "password"),
-    BR_STRING(struct client_config, password_file, NULL,
-              "file with the password, used instead; read again when it changes"),
+    BR_STRING(
+        struct client_config, password_file, NULL,
+        "file that contains the password, used instead of `password`; read again when it changes"),
     BR_OPT_END,
 };
 

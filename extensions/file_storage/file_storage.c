@@ -34,7 +34,7 @@ static const char *const overflows[] = {"refuse", "drop_oldest", NULL};
 static const struct br_option options[] = {
     BR_STRING(struct config, directory, "/var/lib/otelcol/file_storage",
               "directory of the log, which only one process may use"),
-    BR_BOOL(struct config, create_directory, false, "make the directory if it does not exist"),
+    BR_BOOL(struct config, create_directory, false, "create the directory if it does not exist"),
     BR_STRING(struct config, directory_permissions, "0700", "mode of a directory that is made"),
     BR_ENUM(struct config, sync, "always", syncs,
             "when data is synced to the disk: `always`: before each answer; `interval`: every "

@@ -61,7 +61,7 @@ static const struct br_option body_options[] = {
 /* Keys of the Collector's HTTP servers (confighttp) that are accepted but have no effect. */
 #define SERVER_ROWS                                                                                \
     BR_IGNORED("cors", "web pages of other origins cannot read the response"),                     \
-        BR_IGNORED("dialer", "a server does not open connections"),                                \
+        BR_IGNORED("dialer", "only clients open connections, so a server does not use this key"),  \
         BR_IGNORED("include_metadata",                                                             \
                    "requests are not forwarded, so their metadata is not needed"),                 \
         BR_IGNORED("compression_algorithms", "requests have no body"),                             \

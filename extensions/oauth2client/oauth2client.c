@@ -81,10 +81,11 @@ struct state {
 static const struct br_option options[] = {
     BR_STRING(struct config, client_id, "", "id of the client"),
     BR_STRING(struct config, client_id_file, NULL,
-              "file with the id, used instead; read again when it changes"),
+              "file that contains the id, used instead of `client_id`; read again when it changes"),
     BR_SECRET(struct config, client_secret, "secret of the client"),
     BR_STRING(struct config, client_secret_file, NULL,
-              "file with the secret, used instead; read again when it changes"),
+              "file that contains the secret, used instead of `client_secret`; read again when it "
+              "changes"),
     {.name = "token_url",
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct config, token_url, const char *),

@@ -50,7 +50,7 @@ static const struct br_option grpc_options[] = {
     BR_CONNECTION_ROWS(struct otlp_grpc),
     BR_IGNORED("read_buffer_size", "the server chooses buffer sizes"),
     BR_IGNORED("write_buffer_size", "the server chooses buffer sizes"),
-    BR_IGNORED("dialer", "a server does not open connections"),
+    BR_IGNORED("dialer", "only clients open connections, so a server does not use this key"),
     BR_BOOL(struct otlp_grpc, include_metadata, false,
             "retain the client metadata that processors and exporters use"),
     BR_OPT_END,

@@ -15,7 +15,8 @@ static const struct row rows[] = {
      "CPU time used, in percent of the CPU time available to the process."},
     {"braid_adaptive_step", "Step of load shedding, from 0 (none) to 4 (all requests)."},
     {"braid_attributes_gave_up",
-     "Times that a regular expression exceeded its time limit on a value. `include` and `exclude` "
+     "Number of times that a regular expression exceeded its time limit on a value. `include` and "
+     "`exclude` "
      "then do not match, `extract` finds nothing, and `delete` and `hash` apply."},
     {"braid_auth_rejected",
      "Requests that were rejected by authentication, by listener and reason: missing or invalid "
@@ -47,8 +48,9 @@ static const struct row rows[] = {
     {"braid_fanout_dropped",
      "Records dropped for a slow destination after another one accepted them."},
     {"braid_fanout_held", "Records queued for a slow destination after another one accepted them."},
-    {"braid_filter_gave_up", "Times that a regular expression exceeded its time limit on a value. "
-                             "The value then does not match."},
+    {"braid_filter_gave_up",
+     "Number of times that a regular expression exceeded its time limit on a value. "
+     "The value then does not match."},
     {"braid_join_folded_values", "Sum of the values of samples whose span links were removed, by "
                                  "profile type, in the unit of the type."},
     {"braid_join_hold_full_items", "Records that did not wait for their span or samples because "
@@ -101,7 +103,8 @@ static const struct row rows[] = {
     {"braid_memory_limit_bytes",
      "Memory limits in bytes: new requests are rejected above `soft`, connections are not read "
      "above `intake`, allocations fail above `hard`."},
-    {"braid_memory_trims", "Times that an idle worker returned freed memory to the system."},
+    {"braid_memory_trims",
+     "Number of times that an idle worker returned freed memory to the system."},
     {"braid_oauth_failures", "Failed requests for an OAuth 2 token."},
     {"braid_oauth_tokens", "OAuth 2 tokens that were received."},
     {"braid_profile_limits_changed", "Changes because of limits: shortened stacks, attributes "
@@ -122,12 +125,13 @@ static const struct row rows[] = {
                                     "whose id is used again by a later entry."},
     {"braid_receiver_repaired_strings",
      "Strings with invalid UTF-8 that were repaired. A JSON request counts as one."},
-    {"braid_redaction_gave_up",
-     "Times that a regular expression exceeded its time limit. The whole value was then masked."},
+    {"braid_redaction_gave_up", "Number of times that a regular expression exceeded its time "
+                                "limit. The whole value was then masked."},
     {"braid_redaction_masked", "Values, names, functions and paths that were masked."},
     {"braid_redaction_removed_attributes", "Attributes removed because their key is not allowed."},
-    {"braid_resource_gave_up", "Times that a regular expression exceeded its time limit. `delete` "
-                               "and `hash` then apply, and `extract` finds nothing."},
+    {"braid_resource_gave_up",
+     "Number of times that a regular expression exceeded its time limit. `delete` "
+     "and `hash` then apply, and `extract` finds nothing."},
     {"braid_server_connections", "Open connections of a server, by worker."},
     {"braid_server_connections_closed", "Connections that a server closed, by reason."},
     {"braid_server_reads_paused", "Times that reading from a connection was paused because "
@@ -182,8 +186,10 @@ static const struct row rows[] = {
      "Physical memory of the process (resident set size), in bytes."},
     {"otelcol_process_uptime", "Seconds since the start of the process."},
     {"otelcol_process_uptime_seconds", "Seconds since the start of the process."},
-    {"otelcol_processor_batch_batch_send_size", "Records in each batch."},
-    {"otelcol_processor_batch_batch_send_size_bytes", "Bytes in each batch."},
+    {"otelcol_processor_batch_batch_send_size",
+     "Histogram of the number of records in each batch."},
+    {"otelcol_processor_batch_batch_send_size_bytes",
+     "Histogram of the number of bytes in each batch."},
     {"otelcol_processor_batch_batch_size_trigger_send",
      "Batches that were sent because they reached the size limit."},
     {"otelcol_processor_batch_metadata_cardinality",
@@ -203,8 +209,10 @@ static const struct row rows[] = {
      "Profile samples that were kept (`sampled=\"true\"`) or dropped."},
     {"otelcol_processor_probabilistic_sampler_count_traces_sampled",
      "Spans that were kept (`sampled=\"true\"`) or dropped. Spans are counted, not traces."},
-    {"otelcol_processor_queuebatch_batch_send_size", "Records in each batch."},
-    {"otelcol_processor_queuebatch_batch_send_size_bytes", "Bytes in each batch."},
+    {"otelcol_processor_queuebatch_batch_send_size",
+     "Histogram of the number of records in each batch."},
+    {"otelcol_processor_queuebatch_batch_send_size_bytes",
+     "Histogram of the number of bytes in each batch."},
     {"otelcol_receiver_accepted_profile_samples", "Profile samples that the pipeline accepted."},
     {"otelcol_receiver_accepted_spans", "Spans that the pipeline accepted."},
     {"otelcol_receiver_failed_profile_samples",

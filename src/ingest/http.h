@@ -119,7 +119,7 @@ extern const struct br_option br_cors_options[];
                     "same meaning as read_timeout; the shorter of the two times applies"),         \
         BR_IGNORED("write_timeout",                                                                \
                    "a client that does not read its response is disconnected after 20s"),          \
-        BR_IGNORED("dialer", "a server does not open connections"),                                \
+        BR_IGNORED("dialer", "only clients open connections, so a server does not use this key"),  \
         BR_KEEPALIVE_ROWS(struct br_http_config), BR_CONNECTION_ROWS(struct br_http_config),       \
         BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
                 "retain the client metadata that processors and exporters use")

@@ -966,8 +966,10 @@ const struct br_option br_client_keepalive_options[] = {
     BR_BOOL(struct br_client_keepalive, enabled, true, "reuse connections for further requests"),
     BR_DURATION(struct br_client_keepalive, idle_conn_timeout, "90s",
                 "close a connection that has not been used for this time; 0: never"),
-    BR_IGNORED("max_idle_conns", "max_conns_per_host also limits unused connections"),
-    BR_IGNORED("max_idle_conns_per_host", "max_conns_per_host also limits unused connections"),
+    BR_IGNORED("max_idle_conns",
+               "unused connections count towards max_conns_per_host, which limits them"),
+    BR_IGNORED("max_idle_conns_per_host",
+               "unused connections count towards max_conns_per_host, which limits them"),
     BR_OPT_END,
 };
 

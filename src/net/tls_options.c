@@ -11,7 +11,8 @@
     BR_SECRET(T, key_pem, "private key in PEM, unencrypted, instead of key_file"),                 \
     BR_STRING(T, min_version, "1.2", "lowest TLS version, 1.2 or 1.3"),                            \
     BR_STRING(T, max_version, NULL, "highest TLS version, 1.2 or 1.3; empty: the newest"),         \
-    BR_STRINGS(T, cipher_suites, "cipher suites for TLS 1.2; empty: ECDHE suites with AEAD"),      \
+    BR_STRINGS(T, cipher_suites,                                                                   \
+               "cipher suites for TLS 1.2; default if empty: all ECDHE suites with AEAD"),         \
     BR_BOOL(T, include_insecure_cipher_suites, false, "allow insecure suites in cipher_suites"),   \
     BR_STRINGS(T, curve_preferences,                                                               \
                "key exchange curves: X25519, P256, P384 or P521; empty: OpenSSL's default"),       \
@@ -25,9 +26,12 @@ const struct br_option br_tls_server_options[] = {
               "file with the CA certificates that verify clients, in PEM; if set, clients must "
               "send a certificate"),
     BR_BOOL(T, client_ca_file_reload, false, "reload client_ca_file when the file changes"),
-    BR_IGNORED("ca_file", "a server verifies clients with client_ca_file"),
-    BR_IGNORED("ca_pem", "a server verifies clients with client_ca_file"),
-    BR_IGNORED("include_system_ca_certs_pool", "a server verifies clients with client_ca_file"),
+    BR_IGNORED("ca_file",
+               "a server uses client_ca_file to verify clients, so this key has no effect"),
+    BR_IGNORED("ca_pem",
+               "a server uses client_ca_file to verify clients, so this key has no effect"),
+    BR_IGNORED("include_system_ca_certs_pool",
+               "a server uses client_ca_file to verify clients, so this key has no effect"),
     BR_OPT_END,
 };
 

@@ -72,7 +72,7 @@ def test_its_config_is_valid(tmp_path):
 def test_the_unit_names_files_of_the_package(package):
     files = {line.split()[-1].lstrip(".") for line in run("dpkg-deb", "--contents", package).splitlines()}
     unit = (PACKAGING / "braid.service").read_text()
-    for path in re.findall(r"^Exec\w+=(\S+)", unit, re.M) + re.findall(r"--config (\S+)", unit):
+    for path in re.findall(r"^ExecStart\w*=(\S+)", unit, re.M) + re.findall(r"--config (\S+)", unit):
         assert path in files
     assert {"/usr/share/man/man1/braid.1.gz", "/usr/share/man/man5/braid.yaml.5.gz"} <= files
 

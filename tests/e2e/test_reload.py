@@ -5,7 +5,10 @@ import copy
 import http.client
 import json
 import random
+import re
 import signal
+import socket
+import subprocess
 import threading
 
 import grpc
@@ -13,7 +16,7 @@ import pytest
 
 import clients
 import otlp
-from braid import DEADLINE_S, exporter, pipelines, until
+from braid import BINARY, DEADLINE_S, exporter, pipelines, until
 from otlp import PROFILES, TRACES
 from sink import BUSY, Reply
 
@@ -324,3 +327,46 @@ def test_fifty_reloads_under_load(braid, sink, new_sink, workers):
     assert names(sink) == expected(sent)
     account = until(lambda: (lambda each: each["held"] == 0 and each)(server.ledger("traces")))
     assert account["received"] == account["sent"] == len(sent) * SPANS
+
+
+def listening(port=0):
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("127.0.0.1", port))
+    made.listen(128)
+    return made
+
+
+def test_sockets_of_systemd(sink, tmp_path):
+    """Two processes one after the other use the sockets that their parent holds (sd_listen_fds(3)): no
+    connection is refused, and the first one loses nothing."""
+    with listening() as grpc_socket, listening() as http_socket:
+        config = pipelines(exporter("grpc", sink), grpc={"endpoint": "127.0.0.1:%d" % grpc_socket.getsockname()[1]},
+                           http={"endpoint": "127.0.0.1:%d" % http_socket.getsockname()[1]})
+
+        def start(name):
+            folder = tmp_path / name
+            folder.mkdir()
+            (folder / "config.yaml").write_text(json.dumps(config))
+            script = (f"exec 3<&{grpc_socket.fileno()} 4<&{http_socket.fileno()}; LISTEN_PID=$$ LISTEN_FDS=2 "
+                      f"exec {BINARY} --config {folder}/config.yaml 2>{folder}/log")
+            made = subprocess.Popen(["bash", "-c", script], pass_fds=[grpc_socket.fileno(), http_socket.fileno()])
+            until(lambda: "ready" in (folder / "log").read_text() if (folder / "log").exists() else False)
+            return made, folder / "log"
+        first, first_log = start("first")
+        address = "127.0.0.1:%d" % http_socket.getsockname()[1]
+        load = Load(lambda number: clients.http(address, "/v1/traces", request(number)).expect_ok())
+        try:
+            until(lambda: len(load.sent) > 20)
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(DEADLINE_S) == 0
+            second, _ = start("second")
+            after = len(load.sent)
+            until(lambda: len(load.sent) > after + 20)
+        finally:
+            load.stop()
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(DEADLINE_S) == 0
+        assert load.failed == []
+        assert names(sink) == expected(load.sent)
+        assert re.search(r"traces: (\d+) spans received, \1 sent, 0 rejected, 0 dropped, 0 left", first_log.read_text())

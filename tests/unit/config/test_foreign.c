@@ -117,13 +117,13 @@ static void test_newest_keys(void **state)
     assert_string_equal(
         messages.data,
         "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no effect: "
-        "a server does not open connections\n"
+        "only clients open connections, so a server does not use this key\n"
         "warning: yaml:7:54: processors::memory_limiter::garbage_collector: is read and has no "
         "effect: Braid has no garbage collector\n"
         "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read and "
         "has no effect: an idle partition is removed only when a new partition needs its place\n"
         "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has no "
-        "effect: max_conns_per_host also limits unused connections\n"
+        "effect: unused connections count towards max_conns_per_host, which limits them\n"
         "warning: yaml:15:5: exporters::otlp_http::disable_keep_alives: is an older spelling; "
         "write keepalive::enabled with the opposite value\n");
     assert_non_null(config);
