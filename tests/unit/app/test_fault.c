@@ -250,6 +250,74 @@ static void requests_through_a_pipeline(void **state)
     }
 }
 
+/* --- Reload ----------------------------------------------------------------------------------- */
+
+struct change {
+    const char *before, *after; /* settings of the exporters */
+};
+
+static void reload_scenario(void *arg)
+{
+    const struct change *change = arg;
+    const struct plan plan = {.signal = BR_TRACES};
+    struct fake_host *h = fake_host_new();
+    struct br_config *before = load(change->before), *after = load(change->after);
+    struct br_graph *old = NULL, *new = NULL;
+    struct fake_request *requests[2];
+    struct br_err err = {0};
+    bool drained = false, retired = false;
+    assert_int_equal(br_graph_new(before, &h->host, &old, &err), 0);
+    assert_int_equal(br_graph_start(old, &err), 0);
+    requests[0] = send_request(h, &plan, 0);
+    h->host.generation++;
+    fault_start();
+    int rc = br_graph_prepare(old, after, &new, &err);
+    if (!rc)
+        rc = br_graph_start_new(new, old, &err);
+    fault_stop();
+    assert_true(rc == 0 || fault_failed());
+    if (rc && new)
+        br_graph_cancel(new, old);
+    if (!rc) {
+        br_graph_commit(new, old);
+        br_graph_retire(old, 60000, on_drained, &retired);
+    }
+    fake_host_advance(h, 5000);
+    requests[1] = send_request(h, &plan, 5);
+    fake_host_advance(h, 600000);
+    assert_true(rc || retired);
+    struct br_graph *used = rc ? old : new;
+    if (!rc)
+        br_graph_leave(old, new);
+    br_graph_drain(used, 60000, on_drained, &drained);
+    fake_host_advance(h, 600000);
+    assert_true(drained);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fake_request_reply(requests[i])->grpc_status, 0);
+        fake_request_free(requests[i]);
+    }
+    assert_true(*h->host.ledger.sent[BR_TRACES] == 10.0);
+    br_graph_free(used);
+    br_config_free(before);
+    br_config_free(after);
+    fake_host_check_ledger(h);
+    fake_host_free(h);
+}
+
+static void a_reload(void **state)
+{
+    static const struct change changes[] = {
+        {"otlp: {endpoint: 'localhost:4317'}", "otlp: {endpoint: 'localhost:4317'}"},
+        {"otlp: {endpoint: 'localhost:4317'}", "otlp: {endpoint: 'localhost:4317', timeout: 6s}"},
+        {"otlp: {endpoint: 'localhost:4317'}", "otlphttp: {endpoint: 'http://localhost:4318'}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(changes); i++) {
+        struct change change = changes[i];
+        fault_each("reload", reload_scenario, &change);
+    }
+}
+
 SUITE(fault)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -257,6 +325,7 @@ SUITE(fault)
         cmocka_unit_test(the_walk),
         cmocka_unit_test(items),
         cmocka_unit_test(requests_through_a_pipeline),
+        cmocka_unit_test(a_reload),
     };
     return RUN(tests, NULL, NULL);
 }
