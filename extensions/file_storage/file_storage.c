@@ -23,7 +23,7 @@ struct config {
     const char *directory, *directory_permissions;
     bool create_directory, fsync;
     int sync, overflow;
-    uint64_t sync_interval, max_age;
+    uint64_t sync_interval, write_after, max_age;
     int64_t max_size;
     mode_t mode; /* parsed from directory_permissions */
 };
@@ -47,6 +47,9 @@ static const struct br_option options[] = {
     BR_ENUM(struct config, overflow, "refuse", overflows,
             "what happens at max_size: `refuse`: new requests are refused, and their senders "
             "should retry; `drop_oldest`: the oldest requests are dropped"),
+    BR_DURATION(struct config, write_after, "20ms",
+                "a request that the backend accepts within this time is answered and not written; "
+                "0: each request is written before its answer"),
     BR_DURATION(struct config, max_age, "0s",
                 "age at which a request that could not be delivered is dropped; 0: never"),
     BR_IGNORED("timeout", "the lock of the directory is taken at once, or the start fails"),
@@ -200,7 +203,8 @@ static struct br_storage_config file_storage_config(const struct br_node *node)
                 .sync = config->fsync ? (enum br_wal_sync_mode)config->sync : BR_WAL_OFF,
                 .drop_oldest = config->overflow == 1,
                 .log = node->log},
-        .max_age_ms = config->max_age / NS_PER_MS};
+        .max_age_ms = config->max_age / NS_PER_MS,
+        .write_after_ms = config->write_after / NS_PER_MS};
 }
 
 static int file_storage_create(struct br_node *node, struct br_err *err)

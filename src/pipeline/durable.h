@@ -8,11 +8,13 @@
  *              v    |
  *             write-ahead log
  *
- * A request is written to the log, and its sender is answered when it is stored. Then its data goes
- * to the hold, if there is room in memory, or is read from the log later. Records are counted as
- * stored when they are in the log, and as restored when they are sent from there, so that the
- * ledger closes in each process. A request is removed from the log when the backend has accepted or
- * rejected it, or when max_age is over.
+ * A request is offered to the queue in memory at once if it overtakes no other. If it is delivered
+ * within a configured time, its sender is answered and nothing is written. Otherwise the request is
+ * written to the log, and its sender is answered when it is stored. A request that was not offered
+ * goes to the hold then, if there is room in memory, or is read from the log later. Records are
+ * counted as stored when they are in the log, and as restored when they are sent from there, so
+ * that the ledger closes in each process. A request is removed from the log when the backend has
+ * accepted or rejected it, or when max_age is over.
  *
  * A request whose sender waits for the delivery is not stored: it goes to the queue in memory.
  */

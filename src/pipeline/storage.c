@@ -8,7 +8,7 @@
 
 struct br_storage {
     struct br_wal *wal; /* NULL: not open */
-    uint64_t max_age_ms;
+    uint64_t max_age_ms, write_after_ms;
 };
 
 static void *storage_make(const void *arg)
@@ -41,6 +41,7 @@ int br_storage_open(struct br_storage *storage, const struct br_storage_config *
                     struct br_err *err)
 {
     storage->max_age_ms = config->max_age_ms;
+    storage->write_after_ms = config->write_after_ms;
     return storage->wal ? 0 : br_wal_open(&config->wal, &storage->wal, err);
 }
 
@@ -52,4 +53,9 @@ struct br_wal *br_storage_wal(const struct br_storage *storage)
 uint64_t br_storage_max_age_ms(const struct br_storage *storage)
 {
     return storage->max_age_ms;
+}
+
+uint64_t br_storage_write_after_ms(const struct br_storage *storage)
+{
+    return storage->write_after_ms;
 }

@@ -13,6 +13,9 @@ struct br_storage;
 struct br_storage_config {
     struct br_wal_config wal;
     uint64_t max_age_ms; /* milliseconds after which a request is given up; 0: never */
+    /* milliseconds for which a request waits for its delivery before it is written; 0: each request
+     * is written */
+    uint64_t write_after_ms;
 };
 
 /* Returns the storage of the extension with that id, and a reference to it. Returns NULL without
@@ -32,3 +35,7 @@ struct br_wal *br_storage_wal(const struct br_storage *storage);
 
 /* Returns milliseconds after which a request is given up; 0: never. */
 uint64_t br_storage_max_age_ms(const struct br_storage *storage);
+
+/* Returns milliseconds for which a request waits for its delivery before it is written; 0: each
+ * request is written. */
+uint64_t br_storage_write_after_ms(const struct br_storage *storage);

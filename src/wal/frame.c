@@ -96,7 +96,7 @@ bool br_frame_decode(const uint8_t header[BR_FRAME_HEADER], struct br_frame *ret
         .n_records = (uint32_t)frame_get(header + AT_N_RECORDS, 4),
         .payload_crc = (uint32_t)frame_get(header + AT_PAYLOAD_CRC, 4),
     };
-    bool known = ret->kind >= BR_FRAME_RECORD && ret->kind <= BR_FRAME_STATE;
+    bool known = ret->kind >= BR_FRAME_RECORD && ret->kind <= BR_FRAME_PADDING;
     bool numbered = ret->number >= 1 && ret->number <= NUMBER_MAX;
     uint64_t least = (uint64_t)ret->name_len + ret->metadata_len;
     bool fits = ret->payload_len <= BR_FRAME_PAYLOAD_MAX && least <= ret->payload_len;

@@ -14,13 +14,14 @@
                                  */
 #define BR_FRAME_NAME_MAX 1024u /* longest name of a queue in bytes */
 
-enum br_frame_kind { BR_FRAME_RECORD = 1, BR_FRAME_DONE, BR_FRAME_STATE };
+enum br_frame_kind { BR_FRAME_RECORD = 1, BR_FRAME_DONE, BR_FRAME_STATE, BR_FRAME_PADDING };
 
 struct br_frame {
     enum br_frame_kind kind;
     uint8_t signal;       /* RECORD: enum br_signal */
     uint16_t name_len;    /* length of the queue's name at the start of the payload */
-    uint64_t number;      /* RECORD: its number; DONE: the first number; STATE: the next number */
+    uint64_t number;      /* RECORD: its number; DONE: the first number; STATE: the next number;
+                          PADDING: 1 */
     uint64_t time_ns;     /* RECORD: Unix nanoseconds of its receipt; DONE: the last number */
     uint32_t payload_len; /* length of name, metadata and data together */
     uint32_t metadata_len;

@@ -11,6 +11,14 @@
 #define WAL_PATH_MAX 4096
 #define WAL_SEGMENT_HEADER 16u
 #define WAL_VERSION_AT 8u /* offset of the version in the header of a segment */
+/* oldest version that is read; it has no padding */
+#define WAL_VERSION_LEAST 1u
+/* alignment, in bytes, of the memory, offset and length of a direct write; a multiple of that which
+ * any file system requires */
+#define WAL_BLOCK 4096u
+/* largest padding in bytes: a gap that is too small for a frame takes a further block */
+#define WAL_PADDING_MAX (WAL_BLOCK + BR_FRAME_HEADER)
+#define WAL_DIRECT_BYTES (1u << 20) /* size of the buffer for direct writes in bytes */
 #define WAL_SEGMENTS_MAX 100000u
 #define WAL_QUEUES_MAX 10000u
 
@@ -47,6 +55,9 @@ struct br_wal_queue {
      * is valid if the number is not 0 */
     uint64_t n_unread;
     struct wal_place unread;
+    /* numbers after `unread` that br_wal_read does not return, because the caller of br_wal_append
+     * has their data */
+    struct br_ranges held;
     /* 1 more than the largest number that br_wal_recover has added */
     uint64_t recovered;
     uint64_t first_unread; /* records with a smaller number are not returned by br_wal_read */
@@ -85,7 +96,13 @@ struct br_wal {
 
     struct wal_processing *processing; /* mapped file; NULL: it could not be opened */
 
-    int fd;             /* the current segment; -1: the next write makes a new one */
+    int fd; /* the current segment; -1: the next write makes a new one */
+    /* the same file for writes that bypass the page cache; -1: they are not possible, or no group
+     * is synced before its answer */
+    int direct_fd;
+    uint8_t *direct;    /* WAL_DIRECT_BYTES bytes for such writes; NULL: they are not done */
+    uint8_t *padding;   /* WAL_PADDING_MAX bytes for a padding frame; NULL as `direct` */
+    void *direct_room;  /* owned memory that contains `direct` and `padding` */
     uint64_t at;        /* end of the current segment */
     uint64_t synced_at; /* end of the part of the current segment that was synced */
     /* a sync has failed, and what follows `synced_at` was not written elsewhere yet */
@@ -110,6 +127,9 @@ void br_wal_total_count(struct br_wal_total *total, bool add, unsigned signal, u
 
 /* Marks records as done. Without memory they are delivered again after a restart. */
 void br_wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last);
+
+/* Returns true if the record is done, or if the caller of br_wal_append has its data. */
+bool br_wal_queue_skips(const struct br_wal_queue *queue, uint64_t number);
 
 /* Notes that a segment contains a record of the queue. Returns 0, BR_ENOMEM or BR_EFULL. */
 int br_wal_segment_note(struct wal_segment *segment, struct br_wal_queue *queue, uint64_t number);
@@ -148,6 +168,13 @@ int br_wal_segment_begin(struct br_wal *wal);
 
 /* Ends the current segment at `end`; the next write makes a new one. */
 void br_wal_segment_end(struct br_wal *wal, uint64_t end);
+
+/* Writes a padding frame to `out`, after which a group that begins at `at` would be aligned.
+ * Returns its length, which is 0 if `at` is aligned. */
+size_t br_wal_pad(uint64_t at, uint8_t out[WAL_PADDING_MAX]);
+
+/* Closes the descriptors of the current segment. */
+void br_wal_close_segment(struct br_wal *wal);
 
 /* Writes all bytes of the pieces at `at`, which change `pieces`. Returns 0 or an errno value. */
 int br_wal_write(int fd, struct iovec *pieces, size_t count, uint64_t at);

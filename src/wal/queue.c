@@ -45,6 +45,19 @@ struct br_wal_queue *br_wal_queue(struct br_wal *wal, const char *name)
     return queue;
 }
 
+bool br_wal_queue_has_unread(struct br_wal_queue *queue)
+{
+    (void)pthread_mutex_lock(&queue->wal->lock);
+    bool has = queue->n_unread > 0;
+    (void)pthread_mutex_unlock(&queue->wal->lock);
+    return has;
+}
+
+bool br_wal_queue_skips(const struct br_wal_queue *queue, uint64_t number)
+{
+    return br_ranges_contain(&queue->done, number) || br_ranges_contain(&queue->held, number);
+}
+
 void br_wal_queue_use(struct br_wal_queue *queue)
 {
     (void)pthread_mutex_lock(&queue->wal->lock);
@@ -59,6 +72,7 @@ void br_wal_queue_reread(struct br_wal_queue *queue)
     uint64_t count = queue->total.n_requests[0] + queue->total.n_requests[1];
     if (count && wal->n_segments) {
         queue->n_unread = count;
+        br_ranges_clear(&queue->held);
         queue->first_unread = 1;
         queue->unread = (struct wal_place){wal->segments[0].number, WAL_SEGMENT_HEADER};
     }
@@ -131,6 +145,7 @@ void br_wal_queues_free(struct br_wal *wal)
         struct br_wal_queue *queue = queue_of(link);
         br_ranges_release(&queue->done);
         br_ranges_release(&queue->damaged);
+        br_ranges_release(&queue->held);
         br_ranges_release(&queue->unwritten);
         if (queue->read_fd >= 0)
             (void)close(queue->read_fd);

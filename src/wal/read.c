@@ -67,7 +67,7 @@ static void reader_move(struct reader *reader, uint64_t at)
 static void reader_forget(struct br_wal_queue *queue, uint64_t number)
 {
     for (uint64_t n = queue->first_unread; n < number && queue->n_unread; n++) {
-        if (br_ranges_contain(&queue->done, n))
+        if (br_wal_queue_skips(queue, n))
             continue;
         queue->n_unread--;
         br_wal_queue_mark(queue, n, n);
@@ -124,7 +124,7 @@ static bool reader_wants(const struct reader *reader, const struct wal_scan *sca
         !br_bytes_equal(scan->name, frame->name_len, queue->name, queue->name_len))
         return false;
     (void)pthread_mutex_lock(&queue->wal->lock);
-    bool wanted = !br_ranges_contain(&queue->done, frame->number);
+    bool wanted = !br_wal_queue_skips(queue, frame->number);
     (void)pthread_mutex_unlock(&queue->wal->lock);
     return wanted;
 }

@@ -131,6 +131,8 @@ static int recover_state(struct recovery *recovery, struct br_wal_queue *queue)
 static int recover_marks(struct recovery *recovery)
 {
     const struct br_frame *frame = &recovery->scan.frame;
+    if (frame->kind == BR_FRAME_PADDING)
+        return 0;
     struct br_wal_queue *queue =
         br_wal_queue_find(recovery->wal, recovery->scan.name, frame->name_len);
     if (!queue)
@@ -235,8 +237,14 @@ static int recover_header(struct recovery *recovery)
     long n = br_wal_pread(recovery->scan.fd, header, sizeof header, 0);
     if (n < 0)
         return recover_fail(recovery, "read a segment", errno);
+    bool older = header[WAL_VERSION_AT] >= WAL_VERSION_LEAST &&
+                 header[WAL_VERSION_AT] < br_wal_header[WAL_VERSION_AT];
+    uint8_t version = header[WAL_VERSION_AT];
+    if (older)
+        header[WAL_VERSION_AT] = br_wal_header[WAL_VERSION_AT];
     if (n < (long)sizeof header || memcmp(header, br_wal_header, sizeof header) == 0)
         return 0;
+    header[WAL_VERSION_AT] = version;
     if (memcmp(header, br_wal_header, WAL_VERSION_AT) == 0)
         return br_err_set(recovery->err, BR_EUNSUPPORTED,
                           "segment %08" PRIu64 " in %s has version %u of the format, and this "

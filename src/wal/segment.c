@@ -13,7 +13,7 @@
 #define SEARCH_BYTES 8192u
 #define MAGIC_LEN 4u
 
-const uint8_t br_wal_header[WAL_SEGMENT_HEADER] = "BRAIDWAL\1";
+const uint8_t br_wal_header[WAL_SEGMENT_HEADER] = "BRAIDWAL\2";
 
 void br_wal_segment_path(const struct br_wal *wal, uint64_t number, char out[WAL_PATH_MAX])
 {
@@ -139,6 +139,21 @@ long br_wal_pread(int fd, void *out, size_t len, uint64_t at)
     return (long)got;
 }
 
+size_t br_wal_pad(uint64_t at, uint8_t out[WAL_PADDING_MAX])
+{
+    size_t len = (size_t)(0 - at % WAL_BLOCK) % WAL_BLOCK;
+    if (len == 0)
+        return 0;
+    len += len < BR_FRAME_HEADER ? WAL_BLOCK : 0;
+    memset(out, 0, len);
+    struct br_frame frame = {
+        .kind = BR_FRAME_PADDING, .number = 1, .payload_len = (uint32_t)(len - BR_FRAME_HEADER)};
+    struct iovec piece = {out + BR_FRAME_HEADER, frame.payload_len};
+    frame.payload_crc = br_frame_checksum(&piece, 1);
+    br_frame_encode(&frame, out);
+    return len;
+}
+
 /* --- The current segment ---------------------------------------------------------------------- */
 
 /* Appends the frame with the state of a queue to `out`, and returns the address after it. */
@@ -186,11 +201,14 @@ static int segment_fill(struct br_wal *wal)
     uint8_t *states = segment_states(wal, &len);
     if (!states)
         return ENOMEM;
+    size_t padding_len =
+        wal->direct_fd >= 0 ? br_wal_pad(WAL_SEGMENT_HEADER + len, wal->padding) : 0;
     struct iovec pieces[] = {{(void *)(uintptr_t)br_wal_header, sizeof br_wal_header},
-                             {states, len}};
-    int error = br_wal_write(wal->fd, pieces, 2, 0);
+                             {states, len},
+                             {wal->padding, padding_len}};
+    int error = br_wal_write(wal->fd, pieces, BR_COUNT(pieces), 0);
     br_free(states);
-    wal->at = wal->synced_at = WAL_SEGMENT_HEADER + len;
+    wal->at = wal->synced_at = WAL_SEGMENT_HEADER + len + padding_len;
     if (!error && wal->config.sync != BR_WAL_OFF)
         error = fdatasync(wal->fd) || fsync(wal->directory_fd) ? errno : 0;
     return error;
@@ -204,17 +222,27 @@ int br_wal_segment_begin(struct br_wal *wal)
     wal->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (wal->fd < 0)
         return errno;
+    /* a file system without direct writes refuses the flag */
+    wal->direct_fd = wal->direct ? open(path, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW) : -1;
     int error = segment_fill(wal);
     (void)pthread_mutex_lock(&wal->lock);
     if (!error && !br_wal_segment_add(wal, number, wal->at))
         error = ENOMEM;
     (void)pthread_mutex_unlock(&wal->lock);
     if (error) {
-        (void)close(wal->fd);
+        br_wal_close_segment(wal);
         (void)unlink(path);
-        wal->fd = -1;
     }
     return error;
+}
+
+void br_wal_close_segment(struct br_wal *wal)
+{
+    if (wal->fd >= 0)
+        (void)close(wal->fd);
+    if (wal->direct_fd >= 0)
+        (void)close(wal->direct_fd);
+    wal->fd = wal->direct_fd = -1;
 }
 
 void br_wal_segment_end(struct br_wal *wal, uint64_t end)
@@ -223,8 +251,7 @@ void br_wal_segment_end(struct br_wal *wal, uint64_t end)
         return;
     /* what follows `end` is read as damaged if this fails, and its records are done */
     (void)ftruncate(wal->fd, (off_t)end);
-    (void)close(wal->fd);
-    wal->fd = -1;
+    br_wal_close_segment(wal);
     (void)pthread_mutex_lock(&wal->lock);
     wal->stats.bytes -= br_wal_current(wal)->size - end;
     br_wal_current(wal)->size = end;

@@ -119,13 +119,27 @@ static void wal_free(struct br_wal *wal)
     br_ranges_release(&wal->deleted);
     br_wal_processing_close(wal);
     br_wal_queues_free(wal);
-    wal_close_fd(wal->fd);
+    br_wal_close_segment(wal);
+    br_free(wal->direct_room);
     wal_close_fd(wal->directory_fd);
     wal_close_fd(wal->lock_fd);
     (void)pthread_cond_destroy(&wal->finished);
     (void)pthread_mutex_destroy(&wal->lock);
     br_free((char *)(uintptr_t)wal->config.directory);
     br_free(wal);
+}
+
+/* Allocates the aligned buffer for direct writes. Without memory, writes go to the page cache. */
+static void wal_make_direct(struct br_wal *wal)
+{
+    if (wal->config.sync != BR_WAL_ALWAYS)
+        return; /* a direct write waits for the disk */
+    wal->direct_room = br_malloc(WAL_DIRECT_BYTES + WAL_BLOCK + WAL_PADDING_MAX);
+    uintptr_t at = (uintptr_t)wal->direct_room;
+    if (!at)
+        return;
+    wal->direct = (uint8_t *)wal->direct_room + (WAL_BLOCK - at % WAL_BLOCK) % WAL_BLOCK;
+    wal->padding = wal->direct + WAL_DIRECT_BYTES;
 }
 
 int br_wal_open(const struct br_wal_config *config, struct br_wal **ret, struct br_err *err)
@@ -139,12 +153,13 @@ int br_wal_open(const struct br_wal_config *config, struct br_wal **ret, struct 
     }
     wal->config = *config;
     wal->config.directory = directory;
-    wal->fd = wal->lock_fd = wal->directory_fd = -1;
+    wal->fd = wal->direct_fd = wal->lock_fd = wal->directory_fd = -1;
     wal->next_segment = 1;
     br_list_init(&wal->jobs);
     br_list_init(&wal->queues);
     (void)pthread_mutex_init(&wal->lock, NULL);
     (void)pthread_cond_init(&wal->finished, NULL);
+    wal_make_direct(wal);
     int rc = wal_open_directory(wal, err);
     if (!rc) {
         br_wal_processing_open(wal);

@@ -65,6 +65,9 @@ struct br_wal_queue *br_wal_queue(struct br_wal *wal, const char *name);
 /* Returns the totals of a queue. */
 struct br_wal_total br_wal_queue_total(struct br_wal_queue *queue);
 
+/* Returns true if br_wal_read has records of the queue to return. */
+bool br_wal_queue_has_unread(struct br_wal_queue *queue);
+
 /* Marks the queue as one that is read. */
 void br_wal_queue_use(struct br_wal_queue *queue);
 
@@ -100,6 +103,9 @@ struct br_wal_record {
     /* input: the caller wants to keep the data in memory; result: it has to keep the data, because
      * br_wal_read does not return the record */
     bool keep;
+    /* input: the caller already delivers the record: `keep` remains true, and br_wal_read does not
+     * return the record */
+    bool held;
     /* result */
     uint64_t number;
     int rc;          /* 0: the record is stored */

@@ -23,6 +23,7 @@ struct group {
     struct br_list jobs; /* list of wal_job */
     bool sync;
     uint64_t begin; /* offset of the group in the current segment */
+    bool direct;    /* the group is collected in wal->direct, and not in `pieces` */
     struct mark marks[GROUP_MARKS];
     unsigned n_marks;
     /* pieces that the next call writes, and the sum of their lengths */
@@ -76,10 +77,27 @@ static bool group_fail(struct group *group, const char *call, int error)
     return false;
 }
 
+/* Writes what is in wal->direct, a whole number of blocks. If the file system supports no direct
+ * writes of this kind, all later writes to the segment go to the page cache. */
+static int group_write_direct(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    struct iovec piece = {wal->direct, group->pieces_len};
+    int error = wal->direct_fd >= 0 ? br_wal_write(wal->direct_fd, &piece, 1, wal->at) : EINVAL;
+    if (error != EINVAL)
+        return error;
+    if (wal->direct_fd >= 0)
+        (void)close(wal->direct_fd);
+    wal->direct_fd = -1;
+    piece = (struct iovec){wal->direct, group->pieces_len};
+    return br_wal_write(wal->fd, &piece, 1, wal->at);
+}
+
 static bool group_flush(struct group *group)
 {
     struct br_wal *wal = group->wal;
-    int error = br_wal_write(wal->fd, group->pieces, group->n_pieces, wal->at);
+    int error = group->direct ? group_write_direct(group)
+                              : br_wal_write(wal->fd, group->pieces, group->n_pieces, wal->at);
     if (error)
         return group_fail(group, "write", error);
     wal->at += group->pieces_len;
@@ -88,8 +106,25 @@ static bool group_flush(struct group *group)
     return true;
 }
 
+/* Appends data to wal->direct, which is written when it is full. */
+static bool group_put_direct(struct group *group, const uint8_t *data, size_t len)
+{
+    while (len) {
+        size_t room = WAL_DIRECT_BYTES - group->pieces_len, n = len < room ? len : room;
+        memcpy(group->wal->direct + group->pieces_len, data, n);
+        group->pieces_len += n;
+        data += n;
+        len -= n;
+        if (group->pieces_len == WAL_DIRECT_BYTES && !group_flush(group))
+            return false;
+    }
+    return true;
+}
+
 static bool group_put(struct group *group, const void *data, size_t len)
 {
+    if (group->direct)
+        return group_put_direct(group, data, len);
     if (group->n_pieces == GROUP_PIECES && !group_flush(group))
         return false;
     group->pieces[group->n_pieces++] = (struct iovec){(void *)(uintptr_t)data, len};
@@ -106,9 +141,35 @@ static bool group_put_record(struct group *group, struct br_wal_record *record, 
     return true;
 }
 
+static bool group_is_record(struct group *group, struct br_wal_record *record, void *arg)
+{
+    (void)group;
+    (void)record;
+    (void)arg;
+    return false;
+}
+
+static bool group_has_records(struct group *group)
+{
+    return !group_each(group, group_is_record, NULL);
+}
+
+/* Appends padding, so that the next group can be written directly. */
+static bool group_put_padding(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    if (wal->direct_fd < 0 && !group->direct)
+        return true;
+    size_t len = br_wal_pad(wal->at + group->pieces_len, wal->padding);
+    return len == 0 || group_put(group, wal->padding, len);
+}
+
 static bool group_write_frames(struct group *group)
 {
-    group->begin = group->wal->at;
+    const struct br_wal *wal = group->wal;
+    bool aligned = wal->direct_fd >= 0 && wal->at % WAL_BLOCK == 0;
+    group->begin = wal->at;
+    group->direct = aligned && group->sync && group_has_records(group);
     group->n_pieces = 0;
     group->pieces_len = 0;
     for (unsigned i = 0; i < group->n_marks; i++) {
@@ -117,9 +178,9 @@ static bool group_write_frames(struct group *group)
             !group_put(group, mark->queue->name, mark->queue->name_len))
             return false;
     }
-    if (!group_each(group, group_put_record, NULL))
+    if (!group_each(group, group_put_record, NULL) || !group_put_padding(group))
         return false;
-    return group->n_pieces == 0 || group_flush(group);
+    return group->pieces_len == 0 || group_flush(group);
 }
 
 static bool group_sync(struct group *group)
@@ -197,7 +258,7 @@ static void group_drop_record(struct br_wal *wal, const struct wal_scan *scan)
     (void)pthread_mutex_lock(&wal->lock);
     struct br_wal_queue *queue = br_wal_queue_find(wal, scan->name, frame->name_len);
     bool unread = queue && queue->n_unread && frame->number >= queue->first_unread &&
-                  !br_ranges_contain(&queue->done, frame->number);
+                  !br_wal_queue_skips(queue, frame->number);
     if (unread) {
         br_wal_total_count(&queue->total, false, frame->signal, frame->n_records,
                            frame->payload_len - frame->name_len);
@@ -256,10 +317,11 @@ static bool group_admit_record(struct group *group, struct br_wal_record *record
     uint64_t *bytes = arg, len = group_frame_len(record), max = wal->config.max_size;
     if (len > max)
         return group_refuse(group, record, BR_ETOOBIG, "the request is larger than max_size");
-    bool full = group_log_size(wal) + *bytes + len > max;
+    uint64_t padding = wal->direct ? WAL_PADDING_MAX : 0;
+    bool full = group_log_size(wal) + *bytes + len + padding > max;
     while (full && wal->config.drop_oldest && wal->n_segments > 1) {
         group_drop_oldest(wal);
-        full = group_log_size(wal) + *bytes + len > max;
+        full = group_log_size(wal) + *bytes + len + padding > max;
     }
     if (full)
         return group_refuse(group, record, BR_EFULL, "the storage has reached max_size");
@@ -310,8 +372,12 @@ static bool group_store_record(struct group *group, struct br_wal_record *record
     struct br_wal_queue *queue = record->queue;
     br_wal_total_count(&queue->total, true, record->signal, record->n_records,
                        group_data_len(record));
-    record->keep = record->keep && queue->n_unread == 0;
+    if (record->held && queue->n_unread)
+        /* without memory the record is delivered twice */
+        (void)br_ranges_add(&queue->held, record->number, record->number);
+    record->keep = record->held || (record->keep && queue->n_unread == 0);
     if (!record->keep && queue->n_unread++ == 0) {
+        br_ranges_clear(&queue->held);
         queue->unread = (struct wal_place){br_wal_current(group->wal)->number, *at};
         queue->first_unread = record->number;
     }
@@ -388,7 +454,7 @@ static bool group_note_shares(struct group *group, const struct wal_segment *fro
 static void group_undo_segment(struct br_wal *wal, int fd, uint64_t synced_at, uint64_t at)
 {
     char path[WAL_PATH_MAX];
-    (void)close(wal->fd);
+    br_wal_close_segment(wal);
     (void)pthread_mutex_lock(&wal->lock);
     struct wal_segment *last = br_wal_current(wal);
     br_wal_segment_path(wal, last->number, path);
@@ -408,6 +474,10 @@ static bool group_write_elsewhere(struct group *group)
 {
     struct br_wal *wal = group->wal;
     int fd = wal->fd;
+    if (wal->direct_fd >= 0)
+        (void)close(wal->direct_fd);
+    wal->direct_fd =
+        -1; /* what follows in the old segment, after a failure, goes to the page cache */
     uint64_t from = br_wal_current(wal)->number, at = wal->synced_at, end = group->begin;
     int error = br_wal_segment_begin(wal);
     uint64_t to = wal->at;
@@ -524,19 +594,11 @@ static void group_succeed(struct group *group)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
-static bool group_is_record(struct group *group, struct br_wal_record *record, void *arg)
-{
-    (void)group;
-    (void)record;
-    (void)arg;
-    return false;
-}
-
 static void group_run(struct group *group)
 {
     struct br_wal *wal = group->wal;
     group_take_marks(group);
-    bool has_records = !group_each(group, group_is_record, NULL);
+    bool has_records = group_has_records(group);
     bool to_sync = wal->fd >= 0 && (wal->unsafe || group_needs_sync(group));
     if (!has_records && !group->n_marks && !to_sync)
         return;

@@ -15,6 +15,7 @@ from otlp import PROFILES, TRACES
 from sink import BUSY, REFUSE, Reply
 
 SPANS = 3
+WRITE_EACH = {"write_after": "0s"}
 
 
 def config(sink, folder, storage=None, queue=None, kind="grpc", **more):
@@ -71,7 +72,7 @@ def test_killed_while_the_backend_is_down(braid, sink, new_sink, tmp_path, kind,
     assert names(sink) == expected(range(20))
     until(lambda: second.ledger("traces")["sent"] == 20 * SPANS)
     second.stop()
-    third = braid(config(sink, tmp_path, kind=kind, workers=workers))
+    third = braid(config(sink, tmp_path, storage=WRITE_EACH, kind=kind, workers=workers))
     send(third, [20])
     until(lambda: names(sink) == expected(range(21)))
     words = third.stop()
@@ -99,7 +100,7 @@ def test_what_was_rejected_does_not_come_back(braid, sink, tmp_path):
     until(lambda: first.ledger("traces")["dropped"] == 3 * SPANS)
     first.stop()
     sink.reply = Reply()
-    second = braid(config(sink, tmp_path))
+    second = braid(config(sink, tmp_path, storage=WRITE_EACH))
     send(second, [7])
     until(lambda: names(sink) == expected([7]))
     assert second.stop()["traces"]["restored"] == SPANS
@@ -161,6 +162,48 @@ def test_the_sender_can_wait_for_the_delivery(braid, sink, tmp_path):
     send(server, [1])
     assert names(sink) == expected([1])
     assert server.ledger("traces").get("stored", 0) == 0
+
+
+def test_what_is_delivered_in_time_is_not_written(braid, sink, tmp_path):
+    server = braid(config(sink, tmp_path, storage={"write_after": "10s"}))
+    send(server, range(5))
+    assert names(sink) == expected(range(5))
+    assert server.ledger("traces").get("stored", 0) == 0
+    sink.reply = down()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(clients.grpc(server.grpc, TRACES, request(5))))
+    thread.start()
+    until(lambda: len(sink.of(TRACES)) > 5 or server.ledger("traces")["held"] == SPANS)
+    assert not answers
+    sink.reply = Reply()
+    thread.join(9)  # it is delivered before write_after
+    answers[0].expect_ok()
+    assert server.ledger("traces").get("stored", 0) == 0
+
+
+def test_each_exporter_keeps_the_promise(braid, sink, new_sink, tmp_path):
+    """One backend is fast and the other is down: the request is stored only for the second."""
+    dead = new_sink()
+    dead.reply = down()
+
+    def both(one, other):
+        made = config(one, tmp_path)
+        second = config(other, tmp_path)["exporters"]["otlp"]
+        made["exporters"]["otlp/2"] = second
+        for pipeline in made["service"]["pipelines"].values():
+            pipeline["exporters"] = ["otlp", "otlp/2"]
+        return made
+    first = braid(both(sink, dead))
+    send(first, range(10))
+    until(lambda: names(sink) == expected(range(10)))
+    until(lambda: first.exporter_ledger("otlp", "traces")["sent"] == 10 * SPANS)
+    assert first.exporter_ledger("otlp/2", "traces")["stored"] == 10 * SPANS
+    first.ledger("traces")
+    first.kill()
+    alive, again = new_sink(), new_sink()
+    second = braid(both(again, alive))
+    until(lambda: names(alive) == expected(range(10)))
+    until(lambda: second.ledger("traces")["held"] == 0)
 
 
 def test_the_storage_must_exist(braid, sink, tmp_path):

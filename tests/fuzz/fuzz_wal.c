@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "wal/wal.h"
 
-#define SEGMENT_HEADER "BRAIDWAL\1\0\0\0\0\0\0\0"
+#define SEGMENT_HEADER "BRAIDWAL\2\0\0\0\0\0\0\0"
 #define SEGMENT_HEADER_LEN 16u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -62,7 +62,7 @@ static void repair(uint8_t *data, size_t size)
     for (size_t at = 0; size - at >= BR_FRAME_HEADER;) {
         uint8_t *header = data + at, *payload = header + BR_FRAME_HEADER;
         size_t left = size - at - BR_FRAME_HEADER;
-        struct br_frame frame = {.kind = (enum br_frame_kind)(header[12] % 3 + 1),
+        struct br_frame frame = {.kind = (enum br_frame_kind)(header[12] % 4 + 1),
                                  .signal = header[13],
                                  .name_len = header[14] % 8,
                                  .number = header[16] % 16,

@@ -308,6 +308,179 @@ static void draining_leaves_the_rest_in_the_log(void **state)
     assert_true(sent(b) == 60);
 }
 
+/* --- Requests that are delivered before they are written ---------------------------------------
+ */
+
+#define WRITE_AFTER_MS 20
+
+static void start_early(struct bed *b, enum fake_verdict verdict)
+{
+    b->storage_config.write_after_ms = WRITE_AFTER_MS;
+    b->fake.sink.verdict = verdict;
+    start(b);
+}
+
+static void release(struct bed *b, enum fake_verdict verdict)
+{
+    fake_sink_release(&b->fake.sink, verdict);
+    fake_host_iterate(b->fake.h);
+}
+
+/* Asserts that the log delivers `n` records after a restart. */
+static void assert_left(struct bed *b, double n)
+{
+    double before = restored(b);
+    stop(b);
+    b->fake.sink.verdict = FAKE_DONE;
+    start(b);
+    assert_true(restored(b) == before + n);
+}
+
+static void what_is_delivered_in_time_is_not_written(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS - 1);
+    assert_int_equal(b->fake.tally.n, 0);
+    release(b, FAKE_DONE);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_true(sent(b) == 5 && stored(b) == 0 && restored(b) == 0);
+    assert_left(b, 0);
+}
+
+static void what_is_delivered_late_is_written_once(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_true(sent(b) == 0 && stored(b) == 5 && restored(b) == 5);
+    assert_int_equal(b->fake.sink.n_held, 1);
+    release(b, FAKE_DONE);
+    assert_true(sent(b) == 5 && stored(b) == 5);
+    assert_left(b, 0);
+}
+
+static void what_was_being_sent_is_in_the_log(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS);
+    assert_left(b, 5);
+    assert_true(sent(b) == 5);
+}
+
+static void a_refusal_before_the_write_is_tried_again_after_it(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    release(b, FAKE_RETRY);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_true(sent(b) == 0 && stored(b) == 5);
+    b->fake.sink.verdict = FAKE_DONE;
+    release(b, FAKE_DONE);
+    fake_host_advance(b->fake.h, 1000);
+    assert_true(sent(b) == 5);
+    assert_left(b, 0);
+}
+
+static void a_refusal_after_the_write_is_tried_again(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS);
+    b->fake.sink.verdict = FAKE_DONE;
+    release(b, FAKE_RETRY);
+    fake_host_advance(b->fake.h, 1000);
+    assert_true(sent(b) == 5);
+    assert_left(b, 0);
+}
+
+/* The sender of a durable queue is not told that the backend rejects the request: it is stored
+ * first, as without `write_after`. */
+static void a_rejection_before_the_write_is_stored_and_dropped(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    release(b, FAKE_REJECT);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_true(stored(b) == 5);
+    assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "rejected") == 5);
+    assert_left(b, 0);
+}
+
+static void a_rejection_after_the_write_is_dropped(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS);
+    release(b, FAKE_REJECT);
+    assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "rejected") == 5);
+    assert_left(b, 0);
+}
+
+static void a_request_that_cannot_be_written_is_refused(void **state)
+{
+    struct bed *b = *state;
+    b->storage_config.wal.max_size = 1; /* less than any record */
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS);
+    assert_int_equal(b->fake.tally.n_reject, 1);
+    assert_true(stored(b) == 0);
+    release(b, FAKE_DONE); /* what was being sent arrives all the same */
+    assert_true(sent(b) == 5);
+}
+
+static void a_slow_backend_ends_the_wait(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS);
+    send(b, BR_TRACES, 5, 5);
+    assert_int_equal(b->fake.tally.n_done, 2); /* written at once */
+    fake_host_advance(b->fake.h, 1000);
+    send(b, BR_TRACES, 10, 5);
+    assert_int_equal(b->fake.tally.n_done, 2); /* it waits again */
+}
+
+static void draining_writes_what_waits(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    for (uint64_t i = 0; i < 3; i++)
+        send(b, BR_TRACES, i * 5, 5);
+    br_durable_drain(b->durable, on_empty, b);
+    fake_host_iterate(b->fake.h);
+    assert_int_equal(b->fake.tally.n_done, 3);
+    assert_int_equal(b->n_empty, 0);
+    b->fake.sink.verdict = FAKE_RETRY;
+    release(b, FAKE_RETRY);
+    assert_int_equal(b->n_empty, 1);
+    assert_true(*b->fake.h->host.ledger.held[BR_TRACES] == 0);
+    assert_left(b, 15);
+    assert_true(sent(b) == 15);
+}
+
+static void a_stop_in_the_middle_loses_nothing(void **state)
+{
+    struct bed *b = *state;
+    start_early(b, FAKE_HOLD);
+    send(b, BR_TRACES, 0, 5);
+    fake_host_advance(b->fake.h, WRITE_AFTER_MS);
+    send(b, BR_TRACES, 5, 5);
+    assert_int_equal(b->fake.tally.n_done, 2);
+    assert_left(b, 10);
+}
+
 SUITE(durable)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +496,17 @@ SUITE(durable)
         TEST(a_full_log_refuses),
         TEST(senders_that_wait_bypass_the_log),
         TEST(draining_leaves_the_rest_in_the_log),
+        TEST(what_is_delivered_in_time_is_not_written),
+        TEST(what_is_delivered_late_is_written_once),
+        TEST(what_was_being_sent_is_in_the_log),
+        TEST(a_refusal_before_the_write_is_tried_again_after_it),
+        TEST(a_refusal_after_the_write_is_tried_again),
+        TEST(a_rejection_before_the_write_is_stored_and_dropped),
+        TEST(a_rejection_after_the_write_is_dropped),
+        TEST(a_request_that_cannot_be_written_is_refused),
+        TEST(a_slow_backend_ends_the_wait),
+        TEST(draining_writes_what_waits),
+        TEST(a_stop_in_the_middle_loses_nothing),
     };
     return RUN(tests, NULL, NULL);
 }

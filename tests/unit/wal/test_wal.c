@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -24,6 +25,7 @@ static struct {
     unsigned first, count; /* first call that fails, from 1; number of calls that fail */
     int error;             /* errno; 0: writes are short instead */
     bool torn;             /* the first failing write has written half of its data */
+    bool refuses_direct, refuses_direct_open; /* as some file systems do */
 } disk;
 
 /* Returns true if this call fails. */
@@ -41,12 +43,29 @@ static int disk_error(void)
 
 ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t at)
 {
+    if (disk.refuses_direct && (fcntl(fd, F_GETFL) & O_DIRECT)) {
+        errno = EINVAL;
+        return -1;
+    }
     if (!disk_fails())
         return syscall(SYS_pwritev, fd, pieces, count, at, 0);
     if (disk.error && !(disk.torn && disk.n_calls == disk.first))
         return disk_error();
     struct iovec piece = {pieces->iov_base, (pieces->iov_len + 1) / 2};
     return syscall(SYS_pwritev, fd, &piece, 1, at, 0);
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    if (disk.refuses_direct_open && (flags & O_DIRECT)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
 /* The tests read what is in the page cache, so nothing has to reach a disk. */
@@ -222,6 +241,49 @@ static void records_survive_a_restart_in_order(void **state)
     bed_restart(&bed);
     assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
     assert_int_equal(br_wal_stats(bed.wal).n_restored, 3);
+    bed_expect(&bed, "one");
+    bed_expect(&bed, "two");
+    bed_expect(&bed, "three");
+    bed_expect_none(&bed);
+    bed_end(&bed);
+}
+
+/* Appends a record that the caller already delivers. Returns its number. */
+static uint64_t bed_append_held(struct bed *bed, const char *text)
+{
+    struct iovec pieces[] = {
+        {0}, {0}, {(void *)(uintptr_t) "k\0v\0", 5}, {(void *)(uintptr_t)text, strlen(text)}};
+    struct br_wal_record record = {.queue = bed->queue,
+                                   .signal = 1,
+                                   .n_records = 3,
+                                   .time_ns = 77,
+                                   .pieces = pieces,
+                                   .n_pieces = 4,
+                                   .metadata_len = 5,
+                                   .held = true};
+    assert_int_equal(br_wal_append(bed->wal, &record, 1, NULL), 0);
+    assert_true(record.keep);
+    return record.number;
+}
+
+static void held_records_are_read_only_after_a_restart(void **state)
+{
+    (void)state;
+    struct bed bed;
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    assert_false(br_wal_queue_has_unread(bed.queue));
+    assert_int_equal(bed_append(&bed, "one", false), 0);
+    assert_true(br_wal_queue_has_unread(bed.queue));
+    assert_int_equal(bed_append_held(&bed, "two"), 2);
+    assert_int_equal(bed_append(&bed, "three", false), 0);
+    assert_int_equal(bed_append_held(&bed, "four"), 4);
+    bed_expect(&bed, "one");
+    bed_expect(&bed, "three");
+    bed_expect_none(&bed);
+    br_wal_done(bed.queue, 4, 1, 3, 9);
+    assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
+    assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
+    bed_restart(&bed);
     bed_expect(&bed, "one");
     bed_expect(&bed, "two");
     bed_expect(&bed, "three");
@@ -426,13 +488,12 @@ static void damage_clear(const struct bed *bed)
 }
 
 /* A changed byte costs at most the frame that contains it, and the frame is kept. */
-static void every_changed_byte_costs_one_record_at_most(void **state)
+static void change_bytes(enum br_wal_sync_mode sync, size_t step)
 {
-    (void)state;
     struct bed bed;
-    static uint8_t data[8192];
+    static uint8_t data[65536];
     char path[400], text[64];
-    bed_begin(&bed, BR_WAL_ALWAYS);
+    bed_begin(&bed, sync);
     for (int i = 1; i <= DAMAGE_RECORDS; i++) {
         damage_text(i, text);
         assert_int_equal(bed_append(&bed, text, true), 0);
@@ -440,7 +501,7 @@ static void every_changed_byte_costs_one_record_at_most(void **state)
     br_wal_close(bed.wal);
     size_t len = damage_file(&bed, path, sizeof path, data, sizeof data);
     unsigned all = (2u << DAMAGE_RECORDS) - 2;
-    for (size_t at = WAL_SEGMENT_HEADER; at < len; at++) {
+    for (size_t at = WAL_SEGMENT_HEADER; at < len; at += step) {
         damage_clear(&bed);
         data[at] ^= 0x40;
         damage_put(path, data, len);
@@ -461,6 +522,69 @@ static void every_changed_byte_costs_one_record_at_most(void **state)
     bed_end(&bed);
 }
 
+static void every_changed_byte_costs_one_record_at_most(void **state)
+{
+    (void)state;
+    change_bytes(BR_WAL_INTERVAL, 1);
+}
+
+/* A group that is synced before its answer ends with padding, most of which has no effect. */
+static void changed_bytes_in_padded_groups_cost_one_record_at_most(void **state)
+{
+    (void)state;
+    change_bytes(BR_WAL_ALWAYS, 23);
+}
+
+/* Groups that are synced before their answers begin at multiples of a block. */
+static void synced_groups_are_aligned(void **state)
+{
+    (void)state;
+    struct bed bed;
+    static char big[100000], got[sizeof big + 1];
+    struct br_wal_found found;
+    memset(big, 'x', sizeof big);
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    for (size_t len = 1; len < sizeof big; len = len * 3 + 1) {
+        assert_int_equal(bed_append_to(&bed, bed.queue, big, len, false, NULL), 0);
+        assert_int_equal(bed.wal->at % WAL_BLOCK, 0);
+        assert_int_equal(br_wal_stats(bed.wal).bytes, bed.wal->at);
+        br_wal_done(bed.queue, 1000, 1, 0, 0); /* marks alone are written to the page cache */
+        assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
+        assert_int_equal(bed.wal->at % WAL_BLOCK, 0);
+    }
+    bed_restart(&bed);
+    for (size_t len = 1; len < sizeof big; len = len * 3 + 1) {
+        assert_true(bed_read_from(bed.queue, &found, got, sizeof got));
+        assert_int_equal(found.data_len, len);
+        assert_memory_equal(got, big, len);
+    }
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
+    bed_end(&bed);
+}
+
+/* A file system that refuses direct writes, at the first or at a later one, gets others. */
+static void without_direct_writes_the_page_cache_is_used(void **state)
+{
+    (void)state;
+    for (int at_open = 0; at_open < 2; at_open++) {
+        struct bed bed;
+        bed_begin(&bed, BR_WAL_ALWAYS);
+        disk.refuses_direct = !at_open;
+        disk.refuses_direct_open = at_open;
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(bed_append(&bed, (const char *[]){"a", "b", "c"}[i], false), 0);
+        assert_int_equal(bed.wal->direct_fd, -1);
+        disk.refuses_direct = disk.refuses_direct_open = false;
+        bed_restart(&bed);
+        bed_expect(&bed, "a");
+        bed_expect(&bed, "b");
+        bed_expect(&bed, "c");
+        bed_expect_none(&bed);
+        assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
+        bed_end(&bed);
+    }
+}
+
 /* A newer format is refused, and a damaged header costs nothing. */
 static void headers_are_checked(void **state)
 {
@@ -468,7 +592,7 @@ static void headers_are_checked(void **state)
     struct bed bed;
     struct br_wal *wal = NULL;
     struct br_err err = {0};
-    static uint8_t data[8192];
+    static uint8_t data[65536];
     char path[400], text[64];
     bed_begin(&bed, BR_WAL_ALWAYS);
     damage_text(1, text);
@@ -478,8 +602,12 @@ static void headers_are_checked(void **state)
     data[WAL_VERSION_AT]++;
     damage_put(path, data, len);
     assert_int_equal(br_wal_open(&bed.config, &wal, &err), BR_EUNSUPPORTED);
-    assert_non_null(strstr(err.text, "has version 2 of the format"));
-    data[WAL_VERSION_AT]--;
+    assert_non_null(strstr(err.text, "has version 3 of the format"));
+    data[WAL_VERSION_AT] = WAL_VERSION_LEAST;
+    damage_put(path, data, len);
+    bed_open(&bed);
+    assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
+    bed_kill(&bed);
     data[0] ^= 1;
     damage_put(path, data, len);
     bed_open(&bed);
@@ -496,7 +624,7 @@ static void every_cut_keeps_the_records_before_it(void **state)
     static uint8_t data[8192];
     char path[400], text[64];
     size_t ends[DAMAGE_RECORDS + 1], n_ends = 0;
-    bed_begin(&bed, BR_WAL_ALWAYS);
+    bed_begin(&bed, BR_WAL_INTERVAL);
     for (int i = 1; i <= DAMAGE_RECORDS; i++) {
         damage_text(i, text);
         assert_int_equal(bed_append(&bed, text, true), 0);
@@ -805,12 +933,16 @@ SUITE(wal)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_survive_a_restart_in_order),
+        cmocka_unit_test(held_records_are_read_only_after_a_restart),
         cmocka_unit_test(done_records_do_not_come_back),
         cmocka_unit_test(queues_are_independent),
         cmocka_unit_test(segments_are_deleted_once_all_queues_have_passed),
         cmocka_unit_test(a_full_log_refuses_and_accepts_again),
         cmocka_unit_test(drop_oldest_makes_room),
         cmocka_unit_test(every_changed_byte_costs_one_record_at_most),
+        cmocka_unit_test(changed_bytes_in_padded_groups_cost_one_record_at_most),
+        cmocka_unit_test(synced_groups_are_aligned),
+        cmocka_unit_test(without_direct_writes_the_page_cache_is_used),
         cmocka_unit_test(headers_are_checked),
         cmocka_unit_test(every_cut_keeps_the_records_before_it),
         cmocka_unit_test(every_failing_call_loses_nothing),
