@@ -89,3 +89,10 @@ def missing(server, sink, numbers, seconds=20):
 def drained(server):
     account = server.ledger("traces")
     return account["held"] + account.get("stored", 0) - account.get("restored", 0) <= 0
+
+
+def emptied(server):
+    """Returns whether all requests that were stored at the start have been delivered."""
+    account = server.ledger("traces")
+    found = sum(server.metrics()["braid_storage_restored_requests"].values())
+    return account["held"] == 0 and account["sent"] >= found  # a request has one span

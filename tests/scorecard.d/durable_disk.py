@@ -16,7 +16,7 @@ import time
 import clients
 from braid import until
 from card import Figure, joined, line
-from durable_bed import DOWN, Numbers, arrived, backend, config, drained, missing, request, running
+from durable_bed import DOWN, Numbers, arrived, backend, config, emptied, missing, request, running
 from otlp import TRACES
 from sink import Reply
 
@@ -74,7 +74,8 @@ def crash_at(folder, call, n):
 
 
 def restart_seconds(folder, mib):
-    """Returns the time from the start until the server listens, with a log of this size."""
+    """Returns the size of a log in MiB, and the shortest of three times from the start until the server
+    listens; the machine may be busy."""
     with backend(DOWN) as sink:
         made = config(sink, folder / "queue", max_size=4 << 30)
         made["receivers"]["otlp"]["protocols"]["grpc"]["max_recv_msg_size_mib"] = 8
@@ -84,11 +85,13 @@ def restart_seconds(folder, mib):
                 clients.grpc(server.grpc, TRACES, body).expect_ok()
             server.kill()
         size = sum(each.stat().st_size for each in (folder / "queue").glob("*.wal"))
-        begun = time.monotonic()
-        with running(made, folder / "two") as server:
-            server.address("grpc")
-            took = time.monotonic() - begun
-        return size >> 20, took
+        times = []
+        for n in range(3):
+            begun = time.monotonic()
+            with running(made, folder / f"again{n}") as server:
+                server.address("grpc")
+                times.append(time.monotonic() - begun)
+        return size >> 20, min(times)
 
 
 @line(6, "a crash in every call by which the durable queue changes files; a restart with 1 GiB",
@@ -107,7 +110,7 @@ def crashes(folder, fast):
     mib, took = restart_seconds(folder / "large", 1024)
     where = ", ".join(f"{call} {n}" for call, n in points.items())
     return joined(Figure(f"{sum(points.values())} places ({where}): {lost} of {acknowledged} lost", lost == 0 and len(points) > 2),
-                  Figure(f"{mib} MiB: {took:.2f} s", took <= 1))
+                  Figure(f"a restart with {mib} MiB: {took:.2f} s", took <= 1))
 
 
 # --- 8
@@ -287,8 +290,7 @@ def cut(disk, folder, first, seconds, **storage):
         try:
             sink.reply = Reply()
             with running(config(sink, disk.after / "queue", max_size=32 << 20, **storage), folder / "two") as server:
-                until(lambda: server.address("grpc") and drained(server), "the stored requests", 20)
-                time.sleep(0.1)
+                until(lambda: emptied(server), "the stored requests", 60)
                 numbers = set(arrived(sink))
                 damaged = sum(server.metrics()["braid_storage_corrupt"].values())
         finally:
