@@ -25,6 +25,7 @@ import hostile  # noqa: E402,F401
 import memory  # noqa: E402,F401
 import network  # noqa: E402,F401
 import program  # noqa: E402,F401
+import reload  # noqa: E402,F401
 import soak  # noqa: E402,F401
 import starving  # noqa: E402,F401
 
