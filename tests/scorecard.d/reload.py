@@ -52,11 +52,10 @@ class Scene:
     def __init__(self, folder):
         self.sink, self.folder = Sink(), folder
         self.authority, self.n_certificates = Authority(folder / "ca"), 0
-        self.cert, self.key = folder / "cert.pem", folder / "key.pem"
+        self.tls = {}  # part of the configuration
         self.renew()
-        tls = {"cert_file": str(self.cert), "key_file": str(self.key), "reload_interval": "1h"}
         self.config = pipelines(exporter("grpc", self.sink), processors={"batch": {"timeout": "10ms"}}, workers=2)
-        self.config["receivers"]["otlp/tls"] = {"protocols": {"http": {"endpoint": "127.0.0.1:0", "tls": tls}}}
+        self.config["receivers"]["otlp/tls"] = {"protocols": {"http": {"endpoint": "127.0.0.1:0", "tls": self.tls}}}
         for pipeline in self.config["service"]["pipelines"].values():
             pipeline["receivers"] = ["otlp", "otlp/tls"]
         self.server = Braid(self.config, folder / "braid")
@@ -66,11 +65,11 @@ class Scene:
             self.config["receivers"][node]["protocols"][protocol]["endpoint"] = address
 
     def renew(self):
-        """Replaces the files of the certificate."""
+        """Makes a new certificate, in files that only the next configuration names."""
         made = self.authority.issue(f"server{self.n_certificates}", ["subjectAltName=IP:127.0.0.1", "extendedKeyUsage=serverAuth"])
         self.n_certificates += 1
-        self.key.write_bytes(made.key.read_bytes())
-        self.cert.write_bytes(made.cert.read_bytes())
+        self.cert = made.cert
+        self.tls.update(cert_file=str(made.cert), key_file=str(made.key))
 
     def serves_new_certificate(self):
         host, port = self.server.address("http", "receiver/otlp/tls").rsplit(":", 1)
@@ -103,7 +102,7 @@ def seen(condition):
     return False
 
 
-@line(19, "SIGHUP under load: other settings, invalid configurations, a new certificate",
+@line(19, "SIGHUP under load: other settings, invalid configurations, new files of the certificate",
       "0 failed requests; an invalid configuration leaves the old one running; the others take effect")
 def reloads(folder, fast):
     scene = Scene(folder)
