@@ -383,6 +383,7 @@ static void oauth2client_fetch(struct state *state)
                                            .content_type = "application/x-www-form-urlencoded",
                                            .user_agent = "Braid/" BR_VERSION,
                                            .headers = state->headers,
+                                           .secret_body = state->in_body,
                                            .max_response = ANSWER_MAX,
                                            .on_done = oauth2client_on_done,
                                            .user = state};

@@ -227,6 +227,8 @@ static const char *redirect_check(const struct br_redirects *redirects,
         return "the Location is malformed";
     if (from->tls && !ret->server.tls && redirect_has_credentials(exchange, redirects->config))
         return "it redirects from https to http, and the request contains credentials";
+    if (exchange->secret_body && !redirect_keeps_credentials(from, &ret->server))
+        return "it redirects to another server, and the body contains credentials";
     return NULL;
 }
 

@@ -9,6 +9,7 @@
  * headers except a few known harmless ones count as credentials. Credentials are sent only to the
  * same origin, or to the same host from http to https. Requests with credentials are not redirected
  * from https to http.
+ * A body with credentials (br_exchange.secret_body) counts as a credential, too.
  */
 #pragma once
 

@@ -34,7 +34,8 @@ struct br_exchange {
     size_t n_headers;
     struct br_rope body; /* body of the request; for gRPC, the message without its 5-byte prefix */
     bool grpc;
-    bool secure; /* the request is sent over TLS, so its scheme is https */
+    bool secure;      /* the request is sent over TLS, so its scheme is https */
+    bool secret_body; /* the body contains credentials: no other server may receive it */
     /* the proxy that forwards the request; NULL: the request is not sent to a forwarding proxy */
     const struct br_forward *forward;
     /* gRPC: time limit that is sent as grpc-timeout; 0: the header is not sent */

@@ -6,10 +6,12 @@ import json
 import subprocess
 import threading
 import time
+import types
 import urllib.parse
 
 import pytest
 
+import hops
 import httpd
 import otlp
 from auth import send_grpc
@@ -184,3 +186,20 @@ def test_settings_are_checked(sink, tokens, tmp_path, more, error):
     done = subprocess.run([BINARY, "validate", "--config", tmp_path / "config.yaml"], capture_output=True, text=True,
                           timeout=DEADLINE_S)
     assert done.returncode != 0 and f"extensions::oauth2client::{error}" in done.stderr
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_does_not_get_the_secret(braid, sink, status):
+    """The token server rejects the header, so the secret is in the body. Then it redirects to another server."""
+    other = hops.Answering(lambda asked: (200, {"content-type": "application/json"}, b'{"access_token": "other"}'))
+    first = hops.Answering(lambda asked: (status, {"location": f"http://{other.address}/token"}, b"")
+                           if b"client_secret" in asked.body else (401, {}, b"{}"))
+    try:
+        server = braid(config(sink, types.SimpleNamespace(url=f"http://{first.address}/token")))
+        assert send_grpc(server).ok
+        until(lambda: sum(b"client_secret" in asked.body for asked in first.asked) == 2, "two redirects")
+        assert other.asked == []
+        server.kill()
+    finally:
+        first.close()
+        other.close()

@@ -8,6 +8,10 @@
 #include "net/redirect.h"
 #include "net/route.h"
 
+/* Longest text of proxies, in bytes. It comes from the environment. ASan's strcspn always reads to
+ * the end of the whole text, so a long text of many parts takes long. */
+#define PROXY_MAX 32768
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool ok)
@@ -70,7 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_url(&server, "/v1/traces?x=1", text);
     if (line && is_path(line))
         check_url(&server, line, text);
-    check_proxy(text, &server);
+    if (size <= PROXY_MAX)
+        check_proxy(text, &server);
     free(text);
     return 0;
 }

@@ -82,9 +82,9 @@ RESULTS = ("received", "restored", "sent", "rejected", "dropped", "stored", "hel
 
 class Braid:
     """config: YAML text, or a dict that is written as JSON, a subset of YAML; None: without
-    --config."""
+    --config. under: a program that runs the binary in its own process, as `strace -D` does."""
 
-    def __init__(self, config, folder, *args, command=(), env=None):
+    def __init__(self, config, folder, *args, command=(), env=None, under=()):
         self.stopping = self.killed = False
         folder.mkdir(parents=True, exist_ok=True)
         text = config if isinstance(config, str) else json.dumps(config, indent=2)
@@ -95,7 +95,7 @@ class Braid:
         self.stdout_path = folder / "stdout"
         with open(self._log_path, "wb") as err, open(self.stdout_path, "wb") as out:
             self.process = subprocess.Popen(
-                [BINARY, *command, *given, *args], cwd=folder,
+                [*under, BINARY, *command, *given, *args], cwd=folder,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={**os.environ, **(env or {})})
 
     def log(self):

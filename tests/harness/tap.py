@@ -18,12 +18,12 @@ class Tap:
         self.sent = []          # bytes from near to far, of each connection
         self.received = []      # bytes from far to near
         self._sockets = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()
 
-    def _accept(self):
+    def _accept(self, server):
         while True:
             try:
-                near, _ = self._server.accept()
+                near, _ = server.accept()
             except OSError:
                 return
             try:
@@ -60,6 +60,20 @@ class Tap:
             except OSError:
                 pass
             each.close()
+
+    def leave(self):
+        """Refuses connections until come_back, and breaks those that are open. The port stays reserved."""
+        address = self._server.getsockname()
+        self._server.shutdown(socket.SHUT_RDWR)  # ends accept() in the thread
+        self._server.close()
+        self._server = socket.socket()
+        self._server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._server.bind(address)
+        self.cut()
+
+    def come_back(self):
+        self._server.listen(100)
+        threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()
 
     def close(self):
         self._server.close()

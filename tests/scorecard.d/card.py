@@ -12,6 +12,7 @@ OPTIONS = {}  # minutes: duration of the lines whose duration can be chosen
 class Figure:
     text: str
     good: bool  # the whole target is met
+    skipped: bool = False  # the machine cannot measure it; `text` contains the reason
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,8 +31,7 @@ class Late(Tap):
         self.sent, self.received, self._sockets = [], [], []
 
     def open(self):
-        self._server.listen(100)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.come_back()
 
 
 class Load:
