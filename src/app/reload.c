@@ -440,6 +440,7 @@ static void reload_commit(struct reloader *reloader)
     for (unsigned i = 0; i < app->n_workers; i++) {
         br_graph_commit(reloader->workers[i].next, app->workers[i].graph);
         app->workers[i].graph = reloader->workers[i].next;
+        br_host_reread(br_loop_host(app->workers[i].loop));
         reloader->workers[i].next = NULL;
     }
     app->config = reloader->next->config;

@@ -20,6 +20,7 @@ int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_
     br_list_init(&host->deferred);
     br_list_init(&host->finished);
     br_list_init(&host->overridables);
+    br_list_init(&host->rereads);
     br_list_init(&host->authenticators);
     br_random_bytes(&host->random_state, sizeof host->random_state);
     host->n_workers = 1;
@@ -73,6 +74,14 @@ void br_host_defer(struct br_host *host, struct br_deferred *deferred,
     if (deferred->link.next && !br_list_empty(&deferred->link))
         return;
     br_list_append(&host->deferred, &deferred->link);
+}
+
+void br_host_reread(struct br_host *host)
+{
+    for (struct br_list *l = host->rereads.next; l != &host->rereads; l = l->next) {
+        struct br_reread *reread = br_container_of(l, struct br_reread, link);
+        reread->fn(reread);
+    }
 }
 
 void br_host_defer_cancel(struct br_deferred *deferred)

@@ -32,6 +32,15 @@ struct br_deferred {
     void (*fn)(struct br_deferred *deferred);
 };
 
+/* A file, or several files, that a component has read. */
+struct br_reread {
+    struct br_list link;
+    void (*fn)(struct br_reread *reread); /* reads the files again, in a thread of the pool */
+};
+
+/* Calls the function of each br_reread in host->rereads. */
+void br_host_reread(struct br_host *host);
+
 /* Kinds of work. Each kind has a separate limit of threads, so that work of one kind never waits
  * for another. */
 enum br_work_kind {
@@ -99,6 +108,8 @@ struct br_host {
     /* number of reloads that have begun, the same in all workers; nodes that a reload creates see
      * its number */
     unsigned generation;
+    /* list of struct br_reread: files that are read again when the configuration is reloaded */
+    struct br_list rereads;
     struct br_reload *reload; /* reloads the configuration (core/reload.h); NULL: not supported */
     /* struct br_shared: objects that all workers of one service use (core/shared.h) */
     void *shared;

@@ -143,19 +143,20 @@ uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx)
     return ctx->config.client_ca_file_reload ? 1000 : 0;
 }
 
-/* Returns the parts whose files have changed. Stamps are taken before the files are read, so
- * that the next check notices a change during the read. */
-static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
+/* Returns the parts whose files have changed. Looks at the files that the config has checked
+ * regularly, or at all. Stamps are taken before the files are read, so that the next check notices
+ * a change during the read. */
+static unsigned tls_context_changed_parts(struct br_tls_context *ctx, bool all)
 {
+    const char *trusted = ctx->server ? ctx->config.client_ca_file : ctx->config.ca_file;
     unsigned parts = 0;
-    if (ctx->config.reload_interval) {
+    if (all || ctx->config.reload_interval) {
         bool cert = tls_context_restamp(&ctx->cert, ctx->config.cert_file);
         bool key = tls_context_restamp(&ctx->key, ctx->config.key_file);
         if (cert || key)
             parts |= IDENTITY;
     }
-    if (ctx->config.client_ca_file_reload &&
-        tls_context_restamp(&ctx->client_ca, ctx->config.client_ca_file))
+    if ((all || ctx->config.client_ca_file_reload) && tls_context_restamp(&ctx->trusted, trusted))
         parts |= TRUST;
     return parts;
 }
@@ -179,9 +180,9 @@ static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
     SSL_CTX_free(old);
 }
 
-void br_tls_context_reload(struct br_tls_context *ctx)
+void br_tls_context_reload(struct br_tls_context *ctx, bool all)
 {
-    unsigned parts = tls_context_changed_parts(ctx);
+    unsigned parts = tls_context_changed_parts(ctx, all);
     if (parts & IDENTITY)
         tls_context_reload_part(ctx, IDENTITY);
     if (parts & TRUST)
@@ -274,7 +275,7 @@ static int context_init(struct br_tls_context *ctx, const char *const *alpn, str
     ctx->bio = br_tls_bio_method();
     if (!ctx->bio)
         return br_tls_no_memory(err);
-    (void)tls_context_changed_parts(ctx);
+    (void)tls_context_changed_parts(ctx, true);
     return tls_context_build(ctx, IDENTITY | TRUST, NULL, &ctx->ssl, err);
 }
 

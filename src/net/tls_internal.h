@@ -34,7 +34,7 @@ struct br_tls_context {
     bool reload_failed;
     struct br_err reload_err;
     /* versions of the loaded files; used only by the reloading thread, without the lock */
-    struct br_tls_stamp cert, key, client_ca;
+    struct br_tls_stamp cert, key, trusted;
 };
 
 /* Returns the text of the first error in OpenSSL's queue. Never returns NULL. */

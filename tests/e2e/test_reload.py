@@ -4,11 +4,14 @@
 import copy
 import http.client
 import json
+import pathlib
 import random
 import re
 import signal
 import socket
+import ssl
 import subprocess
+import sys
 import threading
 
 import grpc
@@ -19,6 +22,9 @@ import otlp
 from braid import BINARY, DEADLINE_S, exporter, pipelines, until
 from otlp import PROFILES, TRACES
 from sink import BUSY, Reply
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "scorecard.d"))
+from pki import Authority  # noqa: E402
 
 SPANS = 3
 
@@ -220,6 +226,35 @@ def test_reload_by_http(braid, sink):
     code, text = post()
     assert code == 200 and "changed: extension/control" in json.loads(text)["text"]
     assert until(lambda: post(token="other-other-other-other")[0] == 200)
+
+
+def test_a_replaced_certificate(braid, sink, tmp_path):
+    """The file of a certificate is replaced under the same name. SIGHUP loads it, without an interval."""
+    authority = Authority(tmp_path / "pki")
+    first, second = authority.server(), authority.issue("second", ["subjectAltName=DNS:localhost,IP:127.0.0.1"])
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+
+    def install(names):
+        cert.write_bytes(names.cert.read_bytes())
+        key.write_bytes(names.key.read_bytes())
+
+    def shown(server):
+        context = ssl.create_default_context(cafile=authority.cert)
+        host, port = server.http.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as sock, \
+                context.wrap_socket(sock, server_hostname="localhost") as tls:
+            return dict(pair[0] for pair in tls.getpeercert()["subject"])["commonName"]
+    install(first)
+    config = pipelines(exporter("grpc", sink), http={"tls": {"cert_file": str(cert), "key_file": str(key)}})
+    server = braid(config)
+    before = shown(server)
+    install(second)
+    assert shown(server) == before
+    reload(server, config)
+    until(lambda: shown(server) == "second", "the new certificate")
+    cert.write_text("no certificate")
+    reload(server, config, "failure")
+    assert shown(server) == "second"
 
 
 def test_watch_config(braid, sink):

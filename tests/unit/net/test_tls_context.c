@@ -227,7 +227,7 @@ static void install(const char *name)
 
 static bool connects(struct tls_pair *p)
 {
-    br_tls_context_reload(p->server.ctx);
+    br_tls_context_reload(p->server.ctx, false);
     tls_connect(p, "localhost");
     tls_talk(p, SIZE_MAX);
     bool ready = br_tls_ready(p->client.tls) && br_tls_ready(p->server.tls);
@@ -373,7 +373,7 @@ static void test_reload_among_threads(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, connect_often, ctx), 0);
     for (int i = 0; i < 50; i++) {
         install(i % 2 ? "server" : "other_server");
-        br_tls_context_reload(ctx);
+        br_tls_context_reload(ctx, false);
     }
     for (size_t i = 0; i < BR_COUNT(threads); i++) {
         void *failed;
