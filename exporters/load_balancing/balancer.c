@@ -219,7 +219,7 @@ static void balancer_free_list(struct load_balancing_backend **backends, uint32_
 }
 
 /* Fills the list of backends of `names`; keeps backends that exist. After a failure, frees the
- * backends that it made and returns BR_ENOMEM. */
+ * backends that it made, and returns the code in `err`. */
 static int balancer_make_list(struct load_balancing *balancer, const char *const *names,
                               uint32_t count, struct load_balancing_backend **ret,
                               struct br_err *err)
@@ -235,7 +235,7 @@ static int balancer_make_list(struct load_balancing *balancer, const char *const
         if (ret[i])
             continue;
         balancer_free_list(ret, i, balancer);
-        return BR_ENOMEM;
+        return err->code;
     }
     return 0;
 }

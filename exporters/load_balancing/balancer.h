@@ -64,8 +64,8 @@ bool load_balancing_init(struct load_balancing *balancer, struct br_node *node,
                          const struct load_balancing_config *config);
 
 /* Replaces the list of backends. `names` are sorted and different; a name without a port gets
- * the port 4317. At most LOAD_BALANCING_BACKENDS_MAX names are used. Returns 0, or BR_ENOMEM with
- * a message in `err` if a backend cannot be made; then the old list stays. */
+ * the port 4317. At most LOAD_BALANCING_BACKENDS_MAX names are used. Returns 0, BR_ENOMEM
+ * or the errors of br_host_ops.connect, with a message in `err`. On failure the old list stays. */
 int load_balancing_set_backends(struct load_balancing *balancer, const char *const *names,
                                 uint32_t count, struct br_err *err);
 

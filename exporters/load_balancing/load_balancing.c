@@ -13,6 +13,9 @@ struct config {
     int routing_key; /* enum br_route */
     struct protocol protocol;
     struct load_balancing_resolver_config resolver;
+    /* the same options as in protocol.otlp, which they replace; NULL: absent */
+    struct br_queue_config *queue;
+    struct br_retry_config *retry;
     /* not an option: the number of concurrent requests to each backend. The queue itself passes
      * requests on without a limit, so that a backend that does not respond does not delay the
      * others. */
@@ -89,6 +92,19 @@ static const struct br_option options[] = {
     BR_STRUCT(struct config, protocol, protocol_options, "protocol of the backends"),
     BR_STRUCT(struct config, resolver, resolver_options,
               "how the backends are found; exactly one of its keys is required"),
+    {.name = "sending_queue",
+     .kind = BR_OPT_PRESENT,
+     .offset = BR_OPT_FIELD(struct config, queue, struct br_queue_config *),
+     .sub = br_queue_options,
+     .size = sizeof(struct br_queue_config),
+     .help = "another place for protocol.otlp.sending_queue, which it replaces"},
+    {.name = "retry_on_failure",
+     .kind = BR_OPT_PRESENT,
+     .offset = BR_OPT_FIELD(struct config, retry, struct br_retry_config *),
+     .sub = br_retry_options,
+     .size = sizeof(struct br_retry_config),
+     .help = "another place for protocol.otlp.retry_on_failure, which it replaces"},
+    BR_IGNORED("timeout", "protocol.otlp.timeout limits the time of each request"),
     BR_OPT_END,
 };
 
@@ -111,6 +127,19 @@ static void load_balancing_check_static(const struct config *config, const struc
         br_otlp_grpc_check_endpoint(hostnames->items[i], at, name, errs);
 }
 
+/* Moves the options of the queue and of the retries to the place where the graph reads them. */
+static void load_balancing_check_outer(struct config *config, const struct br_yaml *node,
+                                       const char *path, struct br_errs *errs)
+{
+    struct br_exporter_config *common = &config->protocol.otlp.common;
+    if (config->retry)
+        common->retry_on_failure = *config->retry;
+    if (config->queue) {
+        common->sending_queue = *config->queue;
+        (void)br_exporter_check(common, node, path, errs);
+    }
+}
+
 static int load_balancing_check(void *config, const struct br_yaml *node, const char *path,
                                 struct br_arena *arena, struct br_errs *errs)
 {
@@ -129,6 +158,7 @@ static int load_balancing_check(void *config, const struct br_yaml *node, const 
     (void)snprintf(at, sizeof at, "%s::protocol::otlp", path);
     br_otlp_grpc_check(&settings->protocol.otlp, br_yaml_get(br_yaml_get(node, "protocol"), "otlp"),
                        at, errs);
+    load_balancing_check_outer(settings, node, path, errs);
     settings->consumers = queue->num_consumers;
     queue->num_consumers = INT32_MAX;
     return errs->n_errors > before ? BR_EINVAL : 0;

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "exporters/load_balancing/ring.h"
+#include "tests/support/test.h"
+
+/* The expected points and owners are those of the Collector's own test of its ring
+ * (opentelemetry-collector-contrib, exporter/loadbalancingexporter, consistent_hashing_test.go). */
+
+static const char *const endpoints[] = {"endpoint-1", "endpoint-2"};
+
+static void points_are(uint32_t n_endpoints, const struct load_balancing_point *expected,
+                       uint32_t count)
+{
+    struct load_balancing_ring ring;
+    assert_int_equal(load_balancing_ring_make(&ring, endpoints, n_endpoints, 5), 0);
+    assert_int_equal(ring.n_points, count);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(ring.points[i].position, expected[i].position);
+        assert_int_equal(ring.points[i].backend, expected[i].backend);
+    }
+    load_balancing_ring_release(&ring);
+}
+
+static void test_ring_points(void **state)
+{
+    static const struct load_balancing_point one[] = {
+        {1401, 0}, {4175, 0}, {14133, 0}, {17836, 0}, {21667, 0}};
+    static const struct load_balancing_point two[] = {
+        {1401, 0},  {4175, 0},  {10240, 1}, {14133, 0}, {15002, 1},
+        {17836, 0}, {21263, 1}, {21667, 0}, {26806, 1}, {27020, 1}};
+    (void)state;
+    points_are(1, one, BR_COUNT(one));
+    points_are(2, two, BR_COUNT(two));
+}
+
+static void test_ring_owners(void **state)
+{
+    static const struct {
+        const char *key;
+        size_t len;
+        uint32_t owner;
+    } rows[] = {{"\1\2\0\0", 4, 0},
+                {"\200\200\0\0", 4, 1},
+                {"ad-service-7", 12, 0},
+                {"get-recommendations-1", 21, 1}};
+    struct load_balancing_ring ring;
+    (void)state;
+    assert_int_equal(load_balancing_ring_make(&ring, endpoints, 2, LOAD_BALANCING_WEIGHT), 0);
+    assert_int_equal(ring.n_points, 200);
+    for (size_t i = 0; i < BR_COUNT(rows); i++)
+        assert_int_equal(
+            load_balancing_ring_owner(&ring, (const uint8_t *)rows[i].key, rows[i].len),
+            rows[i].owner);
+    load_balancing_ring_release(&ring);
+}
+
+/* The number of keys that each backend owns is in proportion to the positions before its points. A
+ * position after the last point belongs to the first one. */
+static void test_ring_boundaries(void **state)
+{
+    static const struct load_balancing_point points[] = {{100, 0}, {200, 1}, {35000, 2}};
+    struct load_balancing_ring ring = {(struct load_balancing_point *)points, 3};
+    struct load_balancing_ring all = {0};
+    struct load_balancing_point one = {0, 7};
+    unsigned seen[3] = {0};
+    (void)state;
+    all.points = &one;
+    all.n_points = 1;
+    for (uint32_t n = 0; n < 100000; n++) {
+        seen[load_balancing_ring_owner(&ring, (const uint8_t *)&n, sizeof n)]++;
+        assert_int_equal(load_balancing_ring_owner(&all, (const uint8_t *)&n, sizeof n), 7);
+    }
+    /* positions 0 to 100 and 35001 to 35999: 1,100 of 36,000; 101 to 200: 100 of 36,000 */
+    assert_in_range(seen[0], 2900, 3250);
+    assert_in_range(seen[1], 200, 360);
+    assert_int_equal(seen[0] + seen[1] + seen[2], 100000);
+}
+
+SUITE(load_balancing)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ring_points),
+        cmocka_unit_test(test_ring_owners),
+        cmocka_unit_test(test_ring_boundaries),
+    };
+    return RUN(tests, NULL, NULL);
+}
