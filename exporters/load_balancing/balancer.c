@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "exporters/load_balancing/backend.h"
+#include "otlp/dictionary/dictionary.h"
 
 #define AGAIN_MS 200
 #define DEFAULT_PORT "4317"
@@ -83,6 +84,54 @@ static void balancer_postpone(struct load_balancing *balancer, struct br_item *i
         load_balancing_again(balancer);
 }
 
+static int balancer_take_half(struct br_item *half, void *arg)
+{
+    struct br_list *halves = arg;
+    br_list_append(halves, &half->link);
+    return 0;
+}
+
+/* Replaces an item with halves, which are divided later. The parcels of the item would repeat so
+ * much of it that they exceed the limit for a change. Returns 0, BR_ENOMEM, or BR_EFULL if the
+ * item has one record. */
+static int balancer_halve(struct load_balancing *balancer, struct br_item *item)
+{
+    struct br_list halves, *link;
+    uint32_t most = (item->n_records + 1) / 2;
+    if (item->n_records < 2)
+        return BR_EFULL;
+    br_list_init(&halves);
+    int rc = item->signal == BR_TRACES
+                 ? br_traces_split(item, most, 0, balancer_take_half, &halves)
+                 : br_profiles_split(item, most, 0, balancer_take_half, &halves);
+    for (link = halves.next; link != &halves && !rc; link = link->next)
+        if (!br_item_keep_metadata(br_container_of(link, struct br_item, link), item))
+            rc = BR_ENOMEM;
+    for (link = halves.next; link != &halves && !rc; link = link->next)
+        br_item_adopt(item, br_container_of(link, struct br_item, link));
+    while ((link = br_list_shift(&halves))) {
+        struct br_item *half = br_container_of(link, struct br_item, link);
+        if (rc)
+            br_item_free(half);
+        else
+            balancer_postpone(balancer, half);
+    }
+    if (!rc)
+        br_item_release_pieces(item);
+    return rc;
+}
+
+/* Ends or keeps an item that could not be divided. */
+static void balancer_fail(struct load_balancing *balancer, struct br_item *item, int rc)
+{
+    if (rc == BR_EFULL)
+        rc = balancer_halve(balancer, item);
+    if (rc == BR_ENOMEM)
+        balancer_postpone(balancer, item);
+    else if (rc)
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, br_strerror(rc));
+}
+
 void load_balancing_route(struct load_balancing *balancer, struct br_item *item)
 {
     struct division division = {.balancer = balancer, .item = item};
@@ -95,10 +144,7 @@ void load_balancing_route(struct load_balancing *balancer, struct br_item *item)
     int rc = balancer->n_backends ? balancer_divide(&division) : BR_ENOMEM;
     if (rc) {
         balancer_discard(&division);
-        if (rc == BR_ENOMEM)
-            balancer_postpone(balancer, item);
-        else
-            br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, br_strerror(rc));
+        balancer_fail(balancer, item, rc);
         return;
     }
     size_t weight = br_queue_size_of(&balancer->config.otlp->common.sending_queue, item);

@@ -12,6 +12,7 @@ import pytest
 
 import clients
 import otlp
+import peers
 import profile_view
 from braid import exporter, pipelines, until
 from otlp import PROFILES, TRACES
@@ -174,6 +175,74 @@ def test_a_backend_that_ends_delays_nobody_else(braid, new_sink):
           "the spans of the first")
     assert len(before) <= 2 * len(of[sinks[0].grpc])
     assert front.stop()["traces"]["sent"] == 2 * N_TRACES
+
+
+def test_a_backend_can_fill_half_of_the_queue(braid, new_sink):
+    """Beyond that, its data is refused and counted, and the others get theirs."""
+    sinks = [new_sink() for _ in range(3)]
+    front = braid(pipelines(balancing({"static": {"hostnames": [sink.grpc for sink in sinks]}},
+                                      sending_queue={"queue_size": 20, "num_consumers": 2},
+                                      retry_on_failure={"initial_interval": "100ms", "max_elapsed_time": "0s"})))
+    ring = Ring([sink.grpc for sink in sinks])
+    sinks[0].reply = BUSY
+    for n in range(N_TRACES):
+        send(front, spans(range(40 * n, 40 * n + 40)))
+    others = sum(ring.owner(trace_id(n)) != sinks[0].grpc for n in range(40 * N_TRACES))
+    until(lambda: sum(len(sink.items(TRACES)) for sink in sinks[1:]) >= 2 * others, "the spans of the others")
+    sinks[0].reply = ACCEPT
+    until(lambda: front.ledger("traces")["held"] == 0, "the rest")
+    ledger = front.ledger("traces")
+    arrived = {span for sink in sinks for span in received_spans(sink)}
+    assert ledger["sent"] == len(arrived) and ledger["dropped"] == 80 * N_TRACES - len(arrived) > 0
+    assert len(arrived) > 2 * others
+
+
+def test_a_gateway_restarts(braid, new_sink):
+    """The list is static: data waits for the gateway and arrives."""
+    sinks = [new_sink() for _ in range(3)]
+    config = pipelines(exporter("grpc", sinks[0]), grpc={"endpoint": f"127.0.0.1:{peers.free_ports(1)[0]}"})
+    first = braid(config)
+    hostnames = [first.grpc] + [sink.grpc for sink in sinks[1:]]
+    front = braid(pipelines(balancing({"static": {"hostnames": hostnames}})))
+    send(front, spans(range(20)))
+    until(lambda: sum(len(sink.items(TRACES)) for sink in sinks) >= 40, "the first spans")
+    first.stop()
+    send(front, spans(range(20, N_TRACES)), samples(range(N_TRACES)))
+    braid(config)
+    until(lambda: len(set().union(*map(received_spans, sinks))) == 2 * N_TRACES, "the spans")
+    until(lambda: sum(map(values, sinks)) == sum(range(1, N_TRACES + 1)), "the samples")
+    assert sum(map(received_spans, sinks), collections.Counter()).total() == 2 * N_TRACES
+
+
+def test_a_durable_queue_survives_kill(braid, new_sink, tmp_path):
+    """What was acknowledged and is not at its backend when the process is killed arrives after the restart."""
+    sinks = [new_sink() for _ in range(3)]
+    config = pipelines(balancing({"static": {"hostnames": [sink.grpc for sink in sinks]}},
+                                 sending_queue={"storage": "file_storage"}),
+                       extensions={"file_storage": {"directory": str(tmp_path / "queue"), "create_directory": True}})
+    sinks[0].reply = BUSY
+    front = braid(config)
+    send(front, spans(range(N_TRACES)), samples(range(N_TRACES)))
+    until(lambda: all(sink.items(TRACES) for sink in sinks[1:]), "the spans of the others")
+    front.kill()
+    sinks[0].reply = ACCEPT
+    braid(config)
+    until(lambda: len(set().union(*map(received_spans, sinks))) == 2 * N_TRACES, "the spans")
+    until(lambda: sum(map(values, sinks)) >= sum(range(1, N_TRACES + 1)), "the samples")
+
+
+def test_a_long_resource_for_many_backends(braid, sink):
+    """Each of 48 backends gets a copy of the resource, which is too much for one change of the request."""
+    host, port = sink.grpc.rsplit(":", 1)
+    names = {"".join(c.upper() if n >> i & 1 else c for i, c in enumerate("localhost")) for n in range(48)}
+    front = braid(pipelines(balancing({"static": {"hostnames": [f"{name}:{port}" for name in names]}})))
+    request = spans(range(60))
+    for resource in request.resource_spans:
+        resource.resource.attributes.append(otlp.attribute("long", "x" * 1_000_000))
+    send(front, request)
+    until(lambda: len(received_spans(sink)) == 120, "the spans")
+    assert received_spans(sink).total() == 120
+    assert front.ledger("traces")["dropped"] == 0
 
 
 def test_a_gateway_that_leaves_loses_nothing(braid, new_sink, tmp_path):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/str.h"
 #include "base/mem.h"
 #include "exporters/load_balancing/ring.h"
 #include "tests/support/test.h"
@@ -56,6 +57,30 @@ static void test_ring_owners(void **state)
     load_balancing_ring_release(&ring);
 }
 
+/* The owners of random trace ids by a Go program with the Collector's algorithm. */
+static void test_ring_trace_ids(void **state)
+{
+    static const char *const backends[] = {"10.0.0.0:4317", "[2001:db8::2]:55690", "gateway-1"};
+    static const struct {
+        const char *id;
+        uint32_t owner;
+    } rows[] = {
+        {"14e7b90dd6ed73802f72898270b71639", 2}, {"103ee415d692d34bcf8b182f03992684", 0},
+        {"277ad1b47bf165cd27ca7a4a16bc87e5", 1}, {"4a986de2696f0e13d53df8e10d7336bc", 1},
+        {"dbced9de78149710e77f8561a9274d36", 0}, {"2fe479a8679748211c1b508441b66d0c", 0},
+        {"0a4776bcf5f9490d2ca3bb57c8f7ac3a", 0}, {"e5b5c03335bf0f69f38a0381dd2d07fa", 2},
+    };
+    struct load_balancing_ring ring;
+    uint8_t id[16];
+    (void)state;
+    assert_int_equal(load_balancing_ring_make(&ring, backends, 3, LOAD_BALANCING_WEIGHT), 0);
+    for (size_t i = 0; i < BR_COUNT(rows); i++) {
+        assert_int_equal(br_hex_decode(rows[i].id, 32, id, sizeof id), sizeof id);
+        assert_int_equal(load_balancing_ring_owner(&ring, id, sizeof id), rows[i].owner);
+    }
+    load_balancing_ring_release(&ring);
+}
+
 /* The number of keys that each backend owns is in proportion to the positions before its points. A
  * position after the last point belongs to the first one. */
 static void test_ring_boundaries(void **state)
@@ -83,6 +108,7 @@ SUITE(load_balancing)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring_points),
         cmocka_unit_test(test_ring_owners),
+        cmocka_unit_test(test_ring_trace_ids),
         cmocka_unit_test(test_ring_boundaries),
     };
     return RUN(tests, NULL, NULL);
