@@ -10,7 +10,7 @@
 static int divide_plan_grow(struct divide_plan *plan, void *items, uint32_t *cap, uint32_t count,
                             size_t size)
 {
-    return br_budget_grow(&plan->router.merge->budget, items, cap, (size_t)count + 1, size);
+    return br_budget_grow(&plan->router.budget, items, cap, (size_t)count + 1, size);
 }
 
 static int divide_plan_add_record(struct divide_plan *plan, uint32_t message,
@@ -97,7 +97,7 @@ static int divide_plan_message(struct divide_plan *plan, struct divide_message m
 /* Sorts the records by bucket, by counting. */
 static int divide_plan_sort(struct divide_plan *plan)
 {
-    struct br_budget *budget = &plan->router.merge->budget;
+    struct br_budget *budget = &plan->router.budget;
     uint32_t *starts = NULL, cap_starts = 0, n_buckets = 0;
     for (uint32_t i = 0; i < plan->n_records; i++)
         if (plan->records[i].bucket >= n_buckets)
@@ -143,9 +143,7 @@ int br_divide_plan_make(struct divide_plan *plan, const struct br_item *item,
 
 void br_divide_plan_release(struct divide_plan *plan)
 {
-    if (!plan->router.merge)
-        return;
-    struct br_budget *budget = &plan->router.merge->budget;
+    struct br_budget *budget = &plan->router.budget;
     br_budget_free(budget, &plan->ranges, &plan->cap_ranges, sizeof *plan->ranges);
     br_budget_free(budget, &plan->messages, &plan->cap_messages, sizeof *plan->messages);
     br_budget_free(budget, &plan->records, &plan->cap_records, sizeof *plan->records);

@@ -42,9 +42,9 @@ struct divide_plan {
     uint32_t cap_order; /* number of elements allocated for `order` */
 };
 
-/* Makes the plan, which is zeroed. `merge` has loaded the source if the item contains profiles;
- * the memory of the plan counts against its budget. Returns 0, or an error of br_item_divide.
- * br_divide_plan_release must be called after a failure as well. */
+/* Makes the plan, which is zeroed. `merge` has loaded the source if the item contains profiles.
+ * Returns 0, or an error of br_item_divide. br_divide_plan_release must be called after a failure
+ * as well. */
 int br_divide_plan_make(struct divide_plan *plan, const struct br_item *item,
                         const struct br_routing *routing, struct br_merge *merge);
 void br_divide_plan_release(struct divide_plan *plan);

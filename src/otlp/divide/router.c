@@ -17,10 +17,11 @@ int br_divide_router_init(struct divide_router *router, enum br_signal signal,
 {
     router->routing = routing;
     router->merge = merge;
+    router->budget.max = BR_BUF_MAX;
     router->signal = signal;
     router->resource_bucket = router->last_bucket = BR_BUCKET_NONE;
     uint32_t n = signal == BR_PROFILES ? merge->source.tables[BR_TABLE_LINK].count : 0;
-    int rc = br_budget_grow(&merge->budget, &router->links, &router->cap_links, n,
+    int rc = br_budget_grow(&router->budget, &router->links, &router->cap_links, n,
                             sizeof *router->links);
     if (!rc && n)
         memset(router->links, 0, n * sizeof *router->links);
@@ -29,9 +30,7 @@ int br_divide_router_init(struct divide_router *router, enum br_signal signal,
 
 void br_divide_router_release(struct divide_router *router)
 {
-    if (router->merge)
-        br_budget_free(&router->merge->budget, &router->links, &router->cap_links,
-                       sizeof *router->links);
+    br_budget_free(&router->budget, &router->links, &router->cap_links, sizeof *router->links);
 }
 
 void br_divide_router_begin(struct divide_router *router, const struct br_part *part)

@@ -13,6 +13,9 @@ struct divide_router {
     const struct br_routing *routing;
     /* merger whose source is the request's dictionary; its scratch buffer is used */
     struct br_merge *merge;
+    /* memory limit of the plan; the merger keeps its tables only while its own budget is not
+     * used */
+    struct br_budget budget;
     enum br_signal signal;
     const struct br_part *part; /* part that contains the current record */
     /* bucket of the part's resource; BR_BUCKET_NONE: not looked up yet */

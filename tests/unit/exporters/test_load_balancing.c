@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "base/str.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "exporters/load_balancing/ring.h"
 #include "tests/support/test.h"
 
