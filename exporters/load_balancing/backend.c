@@ -58,7 +58,7 @@ static void backend_on_sent(struct br_item *child, void *arg)
     struct load_balancing_backend *backend = parcel->backend;
     struct load_balancing *balancer = backend->balancer;
     struct br_item *item = parcel->item;
-    bool moves = child->outcome.verdict == BR_RETRY && !balancer->closing &&
+    bool moves = child->outcome.verdict == BR_RETRY && !balancer->closing && !balancer->stopping &&
                  parcel->generation != balancer->generation;
     backend->n_sending--;
     backend_remove_parcel(parcel);
@@ -99,6 +99,10 @@ void load_balancing_backend_add(struct load_balancing_backend *backend,
         br_free(parcel);
         return;
     }
+    /* the durable queue sets the age when it is started */
+    uint64_t max_age_ms = balancer->node->max_age_ms;
+    if (max_age_ms)
+        br_retry_keep(backend->retry, max_age_ms == UINT64_MAX ? 0 : max_age_ms);
     parcel->backend = backend;
     parcel->generation = balancer->generation;
     backend->n_parcels++;

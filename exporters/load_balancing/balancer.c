@@ -79,9 +79,22 @@ static void balancer_discard(struct division *division)
 /* Keeps an item until it can be divided. */
 static void balancer_postpone(struct load_balancing *balancer, struct br_item *item)
 {
+    if (balancer->stopping) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
+        return;
+    }
     br_list_append(&balancer->unrouted, &item->link);
     if (balancer->n_backends)
         load_balancing_again(balancer);
+}
+
+/* Lets a divided item end with its parts. */
+static void balancer_release(const struct load_balancing *balancer, struct br_item *item)
+{
+    if (balancer->durable)
+        br_item_release_parent(item);
+    else
+        br_item_release_pieces(item);
 }
 
 static int balancer_take_half(struct br_item *half, void *arg)
@@ -117,7 +130,7 @@ static int balancer_halve(struct load_balancing *balancer, struct br_item *item)
             balancer_postpone(balancer, half);
     }
     if (!rc)
-        br_item_release_pieces(item);
+        balancer_release(balancer, item);
     return rc;
 }
 
@@ -160,7 +173,7 @@ void load_balancing_route(struct load_balancing *balancer, struct br_item *item)
     if (empty)
         br_item_done(item);
     else
-        br_item_release_pieces(item);
+        balancer_release(balancer, item);
 }
 
 /* --- Unrouted requests ------------------------------------------------------------------------ */
@@ -344,24 +357,41 @@ bool load_balancing_init(struct load_balancing *balancer, struct br_node *node,
     balancer->node = node;
     balancer->config = *config;
     balancer->consumers = consumers ? (unsigned)consumers : 1;
+    balancer->durable = queue->enabled && queue->storage;
     /* one backend that does not respond can fill half of the queue */
-    balancer->backend_max = queue->enabled ? size / 2 : SIZE_MAX / 2;
+    balancer->backend_max = queue->enabled && !queue->storage ? size / 2 : SIZE_MAX / 2;
     br_list_init(&balancer->leaving);
     br_list_init(&balancer->unrouted);
     return br_host_timer_park(node->host, &balancer->again, balancer_on_again);
 }
 
-void load_balancing_release(struct load_balancing *balancer)
+static void balancer_end_unrouted(struct load_balancing *balancer)
 {
     struct br_list *link;
+    while ((link = br_list_shift(&balancer->unrouted)))
+        br_item_retry(br_container_of(link, struct br_item, link), BR_STATUS_UNAVAILABLE, 0,
+                      "shutting down");
+}
+
+void load_balancing_stop_retries(struct load_balancing *balancer)
+{
+    struct br_list *link;
+    balancer->stopping = true;
+    for (uint32_t i = 0; i < balancer->n_backends; i++)
+        br_retry_stop(balancer->backends[i]->retry);
+    for (link = balancer->leaving.next; link != &balancer->leaving; link = link->next)
+        br_retry_stop(br_container_of(link, struct load_balancing_backend, link)->retry);
+    balancer_end_unrouted(balancer);
+}
+
+void load_balancing_release(struct load_balancing *balancer)
+{
     if (!balancer->node)
         return;
     balancer->closing = true;
     br_host_timer_stop(balancer->node->host, &balancer->again);
     br_host_defer_cancel(&balancer->clean);
-    while ((link = br_list_shift(&balancer->unrouted)))
-        br_item_retry(br_container_of(link, struct br_item, link), BR_STATUS_UNAVAILABLE, 0,
-                      "shutting down");
+    balancer_end_unrouted(balancer);
     balancer_free_list(balancer->backends, balancer->n_backends, NULL);
     while (!br_list_empty(&balancer->leaving))
         load_balancing_backend_free(

@@ -16,6 +16,10 @@
  * | sent    | retries have ended, same list of backends   | ended as BR_RETRY                  |
  * | sent    | retries have ended, another list since      | divided again                      |
  *
+ * If a parcel ends as BR_RETRY and another one was accepted, the request ends as a partial success.
+ * Behind a durable queue it ends as BR_RETRY, so that it stays in the log, and its backend has no
+ * limit: the durable queue limits the requests in memory.
+ *
  * When the list of backends changes, retries end at once, and requests in flight go on. Data is
  * therefore sent to another backend only after its own backend has failed to take it. A backend
  * that is not in the list any more is freed after its last parcel.
@@ -54,8 +58,9 @@ struct load_balancing {
     uint64_t generation;      /* number of changes of the list of backends */
     unsigned consumers;       /* this worker's share of config.consumers */
     size_t backend_max;       /* size of the requests for one backend, in units of the queue */
+    bool durable;             /* the queue in front of the balancer is durable */
+    bool stopping;            /* failed parcels are not sent again (load_balancing_stop_retries) */
     bool closing;
-    struct br_log_limit limit;
 };
 
 /* Initializes a zeroed balancer without backends. Returns false if memory is short;
@@ -82,6 +87,10 @@ void load_balancing_clean(struct load_balancing *balancer);
 /* Ends the unrouted requests that are older than `max_elapsed_time` of retry_on_failure with
  * BR_RETRY. */
 void load_balancing_expire(struct load_balancing *balancer);
+
+/* Ends waiting retries and unrouted requests with BR_RETRY, and later also each parcel that
+ * fails. */
+void load_balancing_stop_retries(struct load_balancing *balancer);
 
 /* Finishes all requests with BR_RETRY and frees the backends. */
 void load_balancing_release(struct load_balancing *balancer);

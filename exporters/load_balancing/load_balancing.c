@@ -192,6 +192,12 @@ static void load_balancing_consume(struct br_node *node, struct br_item *item)
     load_balancing_route(&state->balancer, item);
 }
 
+static void load_balancing_stop(struct br_node *node)
+{
+    struct state *state = node->state;
+    load_balancing_stop_retries(&state->balancer);
+}
+
 static void load_balancing_destroy(struct br_node *node)
 {
     struct state *state = node->state;
@@ -217,5 +223,6 @@ const struct br_component br_load_balancing_exporter = {
     .create = load_balancing_create,
     .start = load_balancing_start,
     .consume = load_balancing_consume,
+    .stop_retries = load_balancing_stop,
     .destroy = load_balancing_destroy,
 };

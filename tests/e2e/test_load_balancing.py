@@ -214,8 +214,9 @@ def test_a_gateway_restarts(braid, new_sink):
     assert sum(map(received_spans, sinks), collections.Counter()).total() == 2 * N_TRACES
 
 
-def test_a_durable_queue_survives_kill(braid, new_sink, tmp_path):
-    """What was acknowledged and is not at its backend when the process is killed arrives after the restart."""
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_durable_queue_keeps_the_data_of_a_backend(braid, new_sink, tmp_path, end):
+    """What was acknowledged and is not at its backend when the process ends arrives after the restart."""
     sinks = [new_sink() for _ in range(3)]
     config = pipelines(balancing({"static": {"hostnames": [sink.grpc for sink in sinks]}},
                                  sending_queue={"storage": "file_storage"}),
@@ -224,7 +225,7 @@ def test_a_durable_queue_survives_kill(braid, new_sink, tmp_path):
     front = braid(config)
     send(front, spans(range(N_TRACES)), samples(range(N_TRACES)))
     until(lambda: all(sink.items(TRACES) for sink in sinks[1:]), "the spans of the others")
-    front.kill()
+    getattr(front, end)()
     sinks[0].reply = ACCEPT
     braid(config)
     until(lambda: len(set().union(*map(received_spans, sinks))) == 2 * N_TRACES, "the spans")
