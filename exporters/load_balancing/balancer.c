@@ -254,11 +254,11 @@ static struct load_balancing_backend *balancer_find(struct load_balancing_backen
     return NULL;
 }
 
-static void balancer_add_port(const char *name, char *out, size_t size)
+void load_balancing_add_port(const char *name, char out[LOAD_BALANCING_ENDPOINT_SIZE])
 {
     const char *after = strchr(name, ']');
     bool has_port = strchr(after ? after : name, ':') != NULL;
-    (void)snprintf(out, size, has_port ? "%s" : "%s:" DEFAULT_PORT, name);
+    (void)snprintf(out, LOAD_BALANCING_ENDPOINT_SIZE, has_port ? "%s" : "%s:" DEFAULT_PORT, name);
 }
 
 /* Frees the backends in a list, except those in the list of `kept`. Two names can stand for one
@@ -284,8 +284,8 @@ static int balancer_make_list(struct load_balancing *balancer, const char *const
                               struct br_err *err)
 {
     for (uint32_t i = 0; i < count; i++) {
-        char endpoint[512];
-        balancer_add_port(names[i], endpoint, sizeof endpoint);
+        char endpoint[LOAD_BALANCING_ENDPOINT_SIZE];
+        load_balancing_add_port(names[i], endpoint);
         ret[i] = balancer_find(balancer->backends, balancer->n_backends, endpoint);
         if (!ret[i])
             ret[i] = balancer_find(ret, i, endpoint);

@@ -32,6 +32,7 @@
 #include "otlp/divide/divide.h"
 
 #define LOAD_BALANCING_BACKENDS_MAX 1024u
+#define LOAD_BALANCING_ENDPOINT_SIZE 512 /* bytes of an endpoint with its terminator */
 
 struct load_balancing_backend;
 
@@ -67,6 +68,10 @@ struct load_balancing {
  * load_balancing_release may be called even then. */
 bool load_balancing_init(struct load_balancing *balancer, struct br_node *node,
                          const struct load_balancing_config *config);
+
+/* Writes the endpoint of the backend `name`: the name, with the port 4317 if it has no port. A
+ * longer endpoint is cut. */
+void load_balancing_add_port(const char *name, char out[LOAD_BALANCING_ENDPOINT_SIZE]);
 
 /* Replaces the list of backends. `names` are sorted and different; a name without a port gets
  * the port 4317. At most LOAD_BALANCING_BACKENDS_MAX names are used. Returns 0, BR_ENOMEM

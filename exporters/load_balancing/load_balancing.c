@@ -123,8 +123,11 @@ static void load_balancing_check_static(const struct config *config, const struc
     if (hostnames->count > LOAD_BALANCING_BACKENDS_MAX)
         br_errs_add(errs, at, name, "at most %u backends are supported",
                     LOAD_BALANCING_BACKENDS_MAX);
-    for (size_t i = 0; i < hostnames->count; i++)
-        br_otlp_grpc_check_endpoint(hostnames->items[i], at, name, errs);
+    for (size_t i = 0; i < hostnames->count; i++) {
+        char endpoint[LOAD_BALANCING_ENDPOINT_SIZE];
+        load_balancing_add_port(hostnames->items[i], endpoint);
+        br_otlp_grpc_check_endpoint(endpoint, at, name, errs);
+    }
 }
 
 /* Moves the options of the queue and of the retries to the place where the graph reads them. */

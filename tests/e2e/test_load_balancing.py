@@ -146,10 +146,12 @@ def test_samples_without_a_link_go_by_process(braid, new_sink):
 def test_routing_by_service(braid, new_sink, n_backends):
     sinks = [new_sink() for _ in range(n_backends)]
     config = balancing({"static": {"hostnames": [sink.grpc for sink in sinks]}})
-    config["loadbalancing"] = {**config.pop("load_balancing"), "routing_key": "service"}
+    config["loadbalancing"] = {**config.pop("load_balancing"), "routing_key": "service",
+                               "sending_queue": {"queue_size": 500}}
     front = braid(pipelines(config))
     send(front, spans(range(30)))
     until(lambda: sum(len(sink.items(TRACES)) for sink in sinks) >= 60, "the spans")
+    assert set(front.metrics()["otelcol_exporter_queue_capacity"].values()) == {500}
     ring = Ring([sink.grpc for sink in sinks])
     for sink in sinks:
         for resource, _, _ in sink.items(TRACES):

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "exporters/load_balancing/ring.h"
+#include "exporters/load_balancing/balancer.h"
 #include "tests/support/test.h"
 
 /* The expected points and owners are those of the Collector's own test of its ring
@@ -103,13 +103,27 @@ static void test_ring_boundaries(void **state)
     assert_int_equal(seen[0] + seen[1] + seen[2], 100000);
 }
 
+static void test_default_port(void **state)
+{
+    static const char *const rows[][2] = {{"gateway", "gateway:4317"},
+                                          {"gateway:5000", "gateway:5000"},
+                                          {"10.0.0.1", "10.0.0.1:4317"},
+                                          {"[2001:db8::1]", "[2001:db8::1]:4317"},
+                                          {"[2001:db8::1]:55680", "[2001:db8::1]:55680"}};
+    char endpoint[LOAD_BALANCING_ENDPOINT_SIZE];
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(rows); i++) {
+        load_balancing_add_port(rows[i][0], endpoint);
+        assert_string_equal(endpoint, rows[i][1]);
+    }
+}
+
 SUITE(load_balancing)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring_points),
-        cmocka_unit_test(test_ring_owners),
-        cmocka_unit_test(test_ring_trace_ids),
-        cmocka_unit_test(test_ring_boundaries),
+        cmocka_unit_test(test_ring_points),    cmocka_unit_test(test_ring_owners),
+        cmocka_unit_test(test_ring_trace_ids), cmocka_unit_test(test_ring_boundaries),
+        cmocka_unit_test(test_default_port),
     };
     return RUN(tests, NULL, NULL);
 }
