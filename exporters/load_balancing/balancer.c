@@ -61,6 +61,7 @@ static int balancer_divide(struct division *division)
                                        .arg = balancer};
     struct br_mem_scope scope;
     br_item_edit_begin(&scope, item);
+    scope.sends = true;
     int rc = br_item_divide(item, &routing, balancer_take_group, division);
     return br_item_edit_end(&scope, rc);
 }
