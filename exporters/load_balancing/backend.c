@@ -21,6 +21,7 @@ static void backend_on_answer(struct br_item *child, void *arg)
     struct load_balancing_backend *backend = attempt->backend;
     uint64_t now = br_host_mono_ms(backend->node.host);
     *(child->outcome.verdict == BR_DONE ? backend->succeeded : backend->failed) += 1;
+    backend->failing = child->outcome.verdict == BR_RETRY;
     br_histogram_observe(backend->latency, (double)(now - attempt->started_ms));
     br_item_finish(child->parent, &child->outcome);
 }
@@ -92,7 +93,7 @@ void load_balancing_backend_add(struct load_balancing_backend *backend,
                                 struct load_balancing_parcel *parcel)
 {
     const struct load_balancing *balancer = backend->balancer;
-    if (backend->n_parcels && backend->weight + parcel->weight > balancer->backend_max) {
+    if (backend->failing && backend->weight + parcel->weight > balancer->backend_max) {
         char why[sizeof((struct br_outcome *)0)->text];
         (void)snprintf(why, sizeof why, "too many requests wait for %s", backend->endpoint);
         br_item_retry(parcel->item, BR_STATUS_UNAVAILABLE, 1000, why);

@@ -25,6 +25,7 @@ struct load_balancing_backend {
     unsigned n_parcels, n_sending;
     size_t weight; /* sum of the weights of all parcels */
     bool leaving;  /* the backend is not in the ring any more */
+    bool failing;  /* the last request failed temporarily, or was not answered */
     double *succeeded, *failed;
     struct br_histogram *latency;
 };
@@ -33,7 +34,8 @@ struct load_balancing_backend {
 struct load_balancing_backend *load_balancing_backend_new(struct load_balancing *balancer,
                                                           const char *endpoint, struct br_err *err);
 
-/* Takes a parcel with its item. Ends the item with BR_RETRY if the backend holds too much. */
+/* Takes a parcel with its item. Ends the item with BR_RETRY if the backend is failing
+ * and has too many parcels. */
 void load_balancing_backend_add(struct load_balancing_backend *backend,
                                 struct load_balancing_parcel *parcel);
 

@@ -7,7 +7,7 @@
  *
  * | state   | event                                       | next state                         |
  * |---------|---------------------------------------------|------------------------------------|
- * | (none)  | its backend holds too much                  | ended as BR_RETRY                  |
+ * | (none)  | its backend fails and holds too much        | ended as BR_RETRY                  |
  * | (none)  | otherwise                                   | waiting                            |
  * | waiting | less than num_consumers parcels are sent    | sent                               |
  * | waiting | the list of backends changes                | divided again                      |

@@ -187,8 +187,11 @@ def test_a_backend_can_fill_half_of_the_queue(braid, new_sink):
                                       retry_on_failure={"initial_interval": "100ms", "max_elapsed_time": "0s"})))
     ring = Ring([sink.grpc for sink in sinks])
     sinks[0].reply = BUSY
-    for n in range(N_TRACES):
-        send(front, spans(range(40 * n, 40 * n + 40)))
+    with grpc.insecure_channel(front.grpc, clients.LOCAL) as channel:
+        for n in range(N_TRACES):
+            body = spans(range(40 * n, 40 * n + 40)).SerializeToString()
+            # the queue is short: on a slow machine it can be full for a moment
+            until(lambda body=body: clients.grpc(None, TRACES, body, channel=channel).ok, "room in the queue")
     others = sum(ring.owner(trace_id(n)) != sinks[0].grpc for n in range(40 * N_TRACES))
     until(lambda: sum(len(sink.items(TRACES)) for sink in sinks[1:]) >= 2 * others, "the spans of the others")
     sinks[0].reply = ACCEPT
