@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "exporters/otlp/client.h"
+#include "egress/otlp/sender.h"
 #include "net/route.h"
 
 struct compression_params {
@@ -29,11 +29,11 @@ struct config {
 };
 
 struct state {
-    struct otlp_target target;
+    struct br_otlp_target target;
     char *path[BR_SIGNALS];
     const char *url[BR_SIGNALS]; /* URL for each signal; NULL: the signal is not sent */
     struct br_client *client[BR_SIGNALS];
-    struct otlp_sender *sender;
+    struct br_otlp_sender *sender;
 };
 
 static const char *const encodings[] = {"proto", "json", NULL};
@@ -128,10 +128,10 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     otlp_http_check_url(settings->traces_endpoint, "traces_endpoint", node, path, errs);
     otlp_http_check_url(settings->profiles_endpoint, "profiles_endpoint", node, path, errs);
     br_proxies_check(settings->proxy_url.text, node, path, errs);
-    if (!otlp_read_compression(settings->compression, &encoding)) {
+    if (!br_otlp_read_compression(settings->compression, &encoding)) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
-        otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at,
-                                "gzip, zstd, deflate, zlib or none", settings->compression);
+        br_otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at,
+                                   "gzip, zstd, deflate, zlib or none", settings->compression);
     }
     (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;
@@ -161,12 +161,12 @@ static int otlp_http_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
     const struct config *config = node->config;
-    state->target = (struct otlp_target){.encoding = (enum otlp_encoding)config->encoding,
-                                         .level = (int)config->compression_params.level,
-                                         .headers = &config->headers,
-                                         .user_agent = "Braid/" BR_VERSION,
-                                         .timeout_ms = config->common.timeout / 1000000};
-    (void)otlp_read_compression(config->compression, &state->target.compression);
+    state->target = (struct br_otlp_target){.encoding = (enum br_otlp_encoding)config->encoding,
+                                            .level = (int)config->compression_params.level,
+                                            .headers = &config->headers,
+                                            .user_agent = "Braid/" BR_VERSION,
+                                            .timeout_ms = config->common.timeout / 1000000};
+    (void)br_otlp_read_compression(config->compression, &state->target.compression);
     state->url[BR_TRACES] = config->traces_endpoint ? config->traces_endpoint : config->endpoint;
     state->url[BR_PROFILES] =
         config->profiles_endpoint ? config->profiles_endpoint : config->endpoint;
@@ -177,7 +177,7 @@ static int otlp_http_create(struct br_node *node, struct br_err *err)
                               br_signal_name((enum br_signal)i), br_signal_name((enum br_signal)i));
     if (otlp_http_set_path(state, config, BR_TRACES) &&
         otlp_http_set_path(state, config, BR_PROFILES))
-        state->sender = otlp_sender_new(node, &state->target);
+        state->sender = br_otlp_sender_new(node, &state->target);
     return state->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
@@ -213,13 +213,13 @@ static int otlp_http_start(struct br_node *node, struct br_err *err)
 static void otlp_http_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
-    otlp_sender_send(state->sender, item);
+    br_otlp_sender_send(state->sender, item);
 }
 
 static void otlp_http_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    otlp_sender_free(state->sender);
+    br_otlp_sender_free(state->sender);
     for (int i = 0; i < BR_SIGNALS; i++) {
         br_client_free(state->client[i]);
         br_free(state->path[i]);

@@ -116,6 +116,10 @@ struct br_component {
      * br_node_drained. `drain` can be called again if more items arrived meanwhile. NULL: the
      * node is drained at once. */
     void (*drain)(struct br_node *node);
+    /* retries_parts: ends the waiting retries with BR_RETRY, and later also each request that
+     * fails. Called when a durable queue in front of the exporter is drained. NULL: node->retry
+     * makes all retries. */
+    void (*stop_retries)(struct br_node *node);
     /* Frees the memory that the state refers to, and finishes held items. The graph frees the
      * state itself. NULL: there is nothing else to free. */
     void (*destroy)(struct br_node *node);
@@ -150,6 +154,9 @@ struct br_node {
     struct br_ledger *ledger;
     /* exporters: retries of failed items; NULL: failed items are never retried */
     struct br_retry *retry;
+    /* exporters behind a durable queue: age in milliseconds up to which a failed item is tried
+     * again, which may be UINT64_MAX; 0: retry_on_failure limits the retries */
+    uint64_t max_age_ms;
     /* processors: counters of the records received and forwarded; NULL for other components */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };

@@ -141,6 +141,8 @@ void br_durable_drain(struct br_durable *durable, void (*on_empty)(void *arg), v
     if (durable->queue) /* otherwise it was never started */
         br_hold_close(&durable->hold, &outcome);
     br_retry_stop(durable->node->retry);
+    if (durable->node->component && durable->node->component->stop_retries)
+        durable->node->component->stop_retries(durable->node);
     br_durable_end_waits(durable, true);
     durable_refuse_overflow(durable);
     durable_take_turn(durable);
@@ -313,6 +315,7 @@ int br_durable_start(struct br_durable *durable, struct br_err *err)
     }
     br_wal_queue_use(durable->queue);
     br_retry_keep(durable->node->retry, max_age_ms);
+    durable->node->max_age_ms = max_age_ms ? max_age_ms : UINT64_MAX;
     durable->writing->wal = wal;
     durable->reading->queue = durable->queue;
     if (host->worker == 0)

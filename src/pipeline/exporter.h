@@ -140,6 +140,10 @@ void br_retry_reachable(void *node);
  * limit). max_elapsed_time is then not used. Accepts NULL. */
 void br_retry_keep(struct br_retry *retry, uint64_t max_age_ms);
 
+/* Ends the waiting items with BR_RETRY and the text `why`. An item that is being sent is not
+ * tried again if it fails. Later items are not affected. */
+void br_retry_return(struct br_retry *retry, const char *why);
+
 /* Ends the waiting items with BR_RETRY, and later also each item that fails. Accepts NULL. */
 void br_retry_stop(struct br_retry *retry);
 

@@ -51,6 +51,7 @@ struct attempt {
     unsigned most_refused;
     bool tried_largest; /* `item` is the largest piece and is tried out of order */
     bool unreachable;   /* the item waits because the server is unreachable */
+    bool returns;       /* the item is not tried again (br_retry_return) */
 };
 
 static void retry_try_once(struct attempt *attempt);
@@ -217,7 +218,7 @@ static bool retry_is_over(const struct attempt *attempt, uint64_t now_ms, uint64
 {
     const struct br_retry *retry = attempt->retry;
     uint64_t limit_ms = retry->config->max_elapsed_time / 1000000, since_ms = attempt->started_ms;
-    if (retry->closing || retry->stopped)
+    if (retry->closing || retry->stopped || attempt->returns)
         return true;
     if (retry->keeps) {
         limit_ms = retry->max_age_ms;
@@ -417,18 +418,24 @@ void br_retry_keep(struct br_retry *retry, uint64_t max_age_ms)
     retry->max_age_ms = max_age_ms;
 }
 
-void br_retry_stop(struct br_retry *retry)
+void br_retry_return(struct br_retry *retry, const char *why)
 {
-    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-    if (!retry)
-        return;
-    retry->stopped = true;
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", why);
     for (struct br_list *l = retry->held.next, *next; l != &retry->held; l = next) {
         struct attempt *attempt = br_container_of(l, struct attempt, link);
         next = l->next;
+        attempt->returns = true;
         if (attempt->timer.slot)
             retry_attempt_end(attempt, &outcome);
     }
+}
+
+void br_retry_stop(struct br_retry *retry)
+{
+    if (!retry)
+        return;
+    retry->stopped = true;
+    br_retry_return(retry, "shutting down");
 }
 
 void br_retry_free(struct br_retry *retry)

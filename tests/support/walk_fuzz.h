@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "core/host.h"
 #include "otlp/dictionary/dictionary.h"
+#include "otlp/divide/divide.h"
 #include "otlp/walk/walk.h"
 
 static inline void walk_fuzz_require(bool ok)
@@ -94,6 +95,36 @@ static inline void walk_fuzz_split(const struct br_item *item, uint32_t max_item
     walk_fuzz_require(rc == 0 && p.n_records == item->n_records);
 }
 
+static inline uint32_t walk_fuzz_trace_bucket(void *arg, const uint8_t trace_id[16])
+{
+    (void)arg;
+    return trace_id[15] % 8u;
+}
+
+static inline uint32_t walk_fuzz_key_bucket(void *arg, const uint8_t *key, size_t len)
+{
+    (void)arg;
+    return len ? (key[0] + key[len - 1]) % 8u : 0;
+}
+
+static inline int walk_fuzz_group(struct br_item *group, uint32_t bucket, void *arg)
+{
+    walk_fuzz_require(bucket < 8 && !br_item_has_references(group));
+    return walk_fuzz_piece(group, arg);
+}
+
+/* The groups of a request have all of its records. */
+static inline void walk_fuzz_divide(const struct br_item *item, enum br_route route)
+{
+    struct walk_fuzz_pieces p = {0};
+    const struct br_routing routing = {.route = route,
+                                       .max_buckets = 8,
+                                       .of_trace = walk_fuzz_trace_bucket,
+                                       .of_key = walk_fuzz_key_bucket};
+    int rc = br_item_divide(item, &routing, walk_fuzz_group, &p);
+    walk_fuzz_require(rc == 0 && p.n_records == item->n_records);
+}
+
 /* A request merged with itself has twice the records. */
 static inline void walk_fuzz_merge(const struct br_item *item)
 {
@@ -130,6 +161,8 @@ static inline void walk_fuzz(enum br_signal signal, const uint8_t *data, size_t 
         walk_fuzz_again(item);
         walk_fuzz_split(item, 1, 0);
         walk_fuzz_split(item, 0, 64);
+        walk_fuzz_divide(item, BR_ROUTE_TRACE);
+        walk_fuzz_divide(item, BR_ROUTE_SERVICE);
         if (signal == BR_PROFILES)
             walk_fuzz_merge(item);
         if (signal == BR_PROFILES && br_item_has_references(item)) {

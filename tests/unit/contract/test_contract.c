@@ -42,6 +42,8 @@ static const struct {
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
     {BR_EXPORTER, "file", "path: /dev/null"},
+    {BR_EXPORTER, "load_balancing",
+     "{resolver: {static: {hostnames: ['localhost:1', 'localhost:2', 'localhost:3']}}}"},
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
     {BR_EXPORTER, "pyroscope", "endpoints: [\"http://localhost:4040\", \"http://localhost:4041\"]"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/otlp/client.h"
+#include "egress/otlp/sender.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static uint32_t partial_count(uint64_t value)
     return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
 }
 
-void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome)
+void br_otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome)
 {
     const uint8_t *p = data, *end = br_mem_end(data, len);
     struct br_field field, g;
@@ -131,8 +131,8 @@ static bool partial_read_count(const json_t *value, uint32_t *ret)
     return true;
 }
 
-bool otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
-                            struct br_outcome *outcome)
+bool br_otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
+                               struct br_outcome *outcome)
 {
     json_t *root = partial_load(text, len);
     const json_t *partial = partial_get(root, "partialSuccess", "partial_success");
@@ -171,7 +171,7 @@ static uint32_t partial_count_in_part(const struct br_part *part)
     return count;
 }
 
-void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome)
+void br_otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome)
 {
     uint32_t n_profiles = 0;
     for (uint32_t i = 0; i < item->n_parts; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exporters/otlp/client.h"
+#include "egress/otlp/sender.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "otlp/json/json.h"
 #include "wire/grpc.h"
 
-struct otlp_sender {
+struct br_otlp_sender {
     struct br_node *node;
-    const struct otlp_target *target;
+    const struct br_otlp_target *target;
     struct br_codec *codec;
     struct br_calls calls;
     struct br_call_headers named;
@@ -27,13 +27,13 @@ struct otlp_sender {
 
 /* Logs that a response could not be read. The backend accepted the request, but it is unknown
  * how many records it rejected. */
-static void otlp_client_log_unread(struct otlp_sender *sender)
+static void otlp_sender_log_unread(struct br_otlp_sender *sender)
 {
     br_node_warn(sender->node, &sender->unread_limit,
                  "the JSON of a response cannot be read; rejected records in it are not counted");
 }
 
-static struct br_outcome otlp_client_success(const struct br_call *call,
+static struct br_outcome otlp_sender_success(const struct br_call *call,
                                              const struct br_buf *message)
 {
     const struct br_exchange *exchange = &call->exchange;
@@ -42,13 +42,13 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
     if (!message || !message->len)
         return outcome;
     if (!exchange->grpc && br_text_starts_nocase(exchange->response_type, "application/json"))
-        read = otlp_partial_read_json(message->data, message->len, call->item->signal, &outcome);
+        read = br_otlp_partial_read_json(message->data, message->len, call->item->signal, &outcome);
     else
-        otlp_partial_read(message->data, message->len, &outcome);
+        br_otlp_partial_read(message->data, message->len, &outcome);
     if (!read)
-        otlp_client_log_unread(br_container_of(call->calls, struct otlp_sender, calls));
+        otlp_sender_log_unread(br_container_of(call->calls, struct br_otlp_sender, calls));
     if (outcome.n_rejected && call->item->signal == BR_PROFILES)
-        otlp_partial_to_samples(call->item, &outcome);
+        br_otlp_partial_to_samples(call->item, &outcome);
     if (outcome.n_rejected > call->item->n_records)
         outcome.n_rejected = call->item->n_records;
     return outcome;
@@ -57,7 +57,7 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
 /* Returns true if a gRPC error reports that the request is too large. tonic uses OUT_OF_RANGE
  * for this error. Other servers use RESOURCE_EXHAUSTED. Because overloaded servers also send
  * RESOURCE_EXHAUSTED, the error message decides. */
-static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br_status status)
+static bool otlp_sender_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
         return false;
@@ -65,7 +65,7 @@ static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br
 }
 
 /* Returns the gRPC status for an HTTP status (grpc/doc/http-grpc-status-mapping.md). */
-static enum br_status otlp_client_status(unsigned http)
+static enum br_status otlp_sender_status(unsigned http)
 {
     switch (http) {
     case 400:
@@ -84,10 +84,10 @@ static enum br_status otlp_client_status(unsigned http)
 }
 
 /* Returns the outcome of a response that is not gRPC, for example from a proxy. */
-static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exchange)
+static struct br_outcome otlp_sender_read_foreign(const struct br_exchange *exchange)
 {
     unsigned http = exchange->http_status;
-    enum br_status status = otlp_client_status(http);
+    enum br_status status = otlp_sender_status(http);
     if (http == 429 || (http >= 502 && http <= 504))
         return br_outcome_retry(BR_STATUS_UNAVAILABLE,
                                 br_call_delay(br_call_retry_after_ms(exchange)), "HTTP %u", http);
@@ -101,14 +101,14 @@ static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exch
     return br_outcome_reject(status, "HTTP %u", http);
 }
 
-static struct br_outcome otlp_client_read_grpc(const struct br_call *call,
+static struct br_outcome otlp_sender_read_grpc(const struct br_call *call,
                                                const struct br_buf *message)
 {
     const struct br_exchange *exchange = &call->exchange;
     if (exchange->grpc_status == BR_STATUS_OK)
-        return otlp_client_success(call, message);
+        return otlp_sender_success(call, message);
     if (exchange->grpc_status < 0)
-        return otlp_client_read_foreign(exchange);
+        return otlp_sender_read_foreign(exchange);
     enum br_status status = (enum br_status)exchange->grpc_status;
     int64_t delay_ms = -1;
     int code;
@@ -116,14 +116,14 @@ static struct br_outcome otlp_client_read_grpc(const struct br_call *call,
         !br_status_decode(exchange->details, exchange->details_len, &code, NULL, 0, &delay_ms))
         delay_ms = -1;
     const char *text = exchange->grpc_message[0] ? exchange->grpc_message : "no message";
-    if (delay_ms < 0 && otlp_client_is_too_large(exchange, status))
+    if (delay_ms < 0 && otlp_sender_is_too_large(exchange, status))
         return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "%s", text);
     if (br_status_retryable(status, delay_ms >= 0) || status == BR_STATUS_RESOURCE_EXHAUSTED)
         return br_outcome_retry(status, br_call_delay(delay_ms), "%s", text);
     return br_outcome_reject(status, "%s", text);
 }
 
-static struct br_outcome otlp_client_read_http(const struct br_call *call,
+static struct br_outcome otlp_sender_read_http(const struct br_call *call,
                                                const struct br_buf *message)
 {
     const struct br_exchange *exchange = &call->exchange;
@@ -131,7 +131,7 @@ static struct br_outcome otlp_client_read_http(const struct br_call *call,
     int code = 0;
     int64_t ignored;
     if (exchange->http_status >= 200 && exchange->http_status < 300)
-        return otlp_client_success(call, message);
+        return otlp_sender_success(call, message);
     if (message && br_text_starts_nocase(exchange->response_type, "application/x-protobuf"))
         (void)br_status_decode(message->data, message->len, &code, text, sizeof text, &ignored);
     else if (message)
@@ -141,19 +141,19 @@ static struct br_outcome otlp_client_read_http(const struct br_call *call,
     return br_call_refusal(exchange, text);
 }
 
-static struct br_outcome otlp_client_read_answer(const struct br_call *call)
+static struct br_outcome otlp_sender_read_answer(const struct br_call *call)
 {
-    struct otlp_sender *sender = br_container_of(call->calls, struct otlp_sender, calls);
+    struct br_otlp_sender *sender = br_container_of(call->calls, struct br_otlp_sender, calls);
     struct br_buf *message = br_call_message(call, sender->codec);
-    struct br_outcome outcome = call->exchange.grpc ? otlp_client_read_grpc(call, message)
-                                                    : otlp_client_read_http(call, message);
+    struct br_outcome outcome = call->exchange.grpc ? otlp_sender_read_grpc(call, message)
+                                                    : otlp_sender_read_http(call, message);
     br_buf_unref(message);
     return outcome;
 }
 
 /* --- Writing requests ------------------------------------------------------------------------ */
 
-static int otlp_client_to_json(const struct br_rope *plain, enum br_signal signal,
+static int otlp_sender_to_json(const struct br_rope *plain, enum br_signal signal,
                                struct br_pool *pool, struct br_buf **ret)
 {
     struct br_str text = {.max = BR_BUF_MAX - 1};
@@ -172,15 +172,15 @@ static int otlp_client_to_json(const struct br_rope *plain, enum br_signal signa
     return rc;
 }
 
-void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
+void br_otlp_sender_send(struct br_otlp_sender *sender, struct br_item *item)
 {
-    const struct otlp_target *target = sender->target;
+    const struct br_otlp_target *target = sender->target;
     struct br_call *call = br_call_new(&sender->calls, item, target->client[item->signal]);
     if (!call)
         return;
     struct br_exchange *exchange = &call->exchange;
     const struct br_packing packing = {
-        .translate = target->encoding == OTLP_AS_JSON ? otlp_client_to_json : NULL,
+        .translate = target->encoding == BR_OTLP_JSON ? otlp_sender_to_json : NULL,
         .encoding = target->compression,
         .level = target->level};
     int rc = br_item_write(item, &exchange->body);
@@ -194,7 +194,7 @@ void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
     exchange->content_type = "application/x-protobuf";
     if (target->grpc)
         exchange->content_type = "application/grpc";
-    else if (target->encoding == OTLP_AS_JSON)
+    else if (target->encoding == BR_OTLP_JSON)
         exchange->content_type = "application/json";
     if (target->compression != BR_ENCODING_NONE)
         exchange->content_encoding = br_encoding_name(target->compression);
@@ -206,7 +206,7 @@ void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
     br_call_pack(call, &packing, sender->codec);
 }
 
-static bool otlp_client_make_headers(struct otlp_sender *sender)
+static bool otlp_sender_make_headers(struct br_otlp_sender *sender)
 {
     if (!br_call_headers_init(&sender->named, sender->target->headers))
         return false;
@@ -217,23 +217,23 @@ static bool otlp_client_make_headers(struct otlp_sender *sender)
     return true;
 }
 
-struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target)
+struct br_otlp_sender *br_otlp_sender_new(struct br_node *node, const struct br_otlp_target *target)
 {
-    struct otlp_sender *sender = br_calloc(1, sizeof *sender);
+    struct br_otlp_sender *sender = br_calloc(1, sizeof *sender);
     if (!sender)
         return NULL;
     sender->node = node;
     sender->target = target;
-    br_calls_init(&sender->calls, node, target->timeout_ms, otlp_client_read_answer);
+    br_calls_init(&sender->calls, node, target->timeout_ms, otlp_sender_read_answer);
     sender->codec = br_codec_new();
-    if (!sender->codec || !otlp_client_make_headers(sender)) {
-        otlp_sender_free(sender);
+    if (!sender->codec || !otlp_sender_make_headers(sender)) {
+        br_otlp_sender_free(sender);
         return NULL;
     }
     return sender;
 }
 
-void otlp_sender_free(struct otlp_sender *sender)
+void br_otlp_sender_free(struct br_otlp_sender *sender)
 {
     if (!sender)
         return;
@@ -243,13 +243,13 @@ void otlp_sender_free(struct otlp_sender *sender)
     br_free(sender);
 }
 
-bool otlp_read_compression(const char *name, enum br_encoding *ret)
+bool br_otlp_read_compression(const char *name, enum br_encoding *ret)
 {
     return br_encoding_parse(name, strlen(name), ret) && *ret != BR_ENCODING_SNAPPY;
 }
 
-void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
-                             const char *known, const char *name)
+void br_otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                                const char *known, const char *name)
 {
     static const char *const collectors[] = {"snappy", "x-snappy-framed", "lz4"};
     bool lacks = false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Declares the sender that the otlp (gRPC) and otlphttp exporters use. The sender makes one attempt
- * to send an item: it encodes the item, sends the request, and derives the item's outcome from the
- * response. Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and "Partial
- * Success".
+ * Declares the sender that all exporters of OTLP use, over gRPC or HTTP. The sender makes one
+ * attempt to send an item: it encodes the item, sends the request, and derives the item's outcome
+ * from the response. Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and
+ * "Partial Success".
  */
 #pragma once
 
@@ -17,12 +17,12 @@
 #include "pipeline/exporter.h"
 #include "wire/compression.h"
 
-enum otlp_encoding { OTLP_PROTO, OTLP_AS_JSON };
+enum br_otlp_encoding { BR_OTLP_PROTO, BR_OTLP_JSON };
 
 /* The settings of the sender, which each exporter derives from its config. */
-struct otlp_target {
+struct br_otlp_target {
     bool grpc;
-    enum otlp_encoding encoding;
+    enum br_otlp_encoding encoding;
     enum br_encoding compression;
     int level;
     const char *path[BR_SIGNALS];
@@ -33,25 +33,26 @@ struct otlp_target {
     uint64_t timeout_ms;
 };
 
-struct otlp_sender;
+struct br_otlp_sender;
 
 /* Creates a sender. `target` is borrowed for the life of the sender. Returns NULL if memory is
  * short. */
-struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target);
+struct br_otlp_sender *br_otlp_sender_new(struct br_node *node,
+                                          const struct br_otlp_target *target);
 
 /* Makes one attempt to send the item, and finishes the item with the outcome. */
-void otlp_sender_send(struct otlp_sender *sender, struct br_item *item);
+void br_otlp_sender_send(struct br_otlp_sender *sender, struct br_item *item);
 
 /* Finishes all pending items with BR_RETRY, and frees the sender. Accepts NULL. */
-void otlp_sender_free(struct otlp_sender *sender);
+void br_otlp_sender_free(struct br_otlp_sender *sender);
 
 /* Parses "gzip", "zstd", "deflate", "zlib", "none" or "". Returns false for other names. */
-bool otlp_read_compression(const char *name, enum br_encoding *ret);
+bool br_otlp_read_compression(const char *name, enum br_encoding *ret);
 
 /* Adds an error for the compression `name`, which is not among those that the text `known`
  * lists. If the Collector has this compression, the code of the error is BR_EUNSUPPORTED. */
-void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
-                             const char *known, const char *name);
+void br_otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                                const char *known, const char *name);
 
 /* --- Partial success -------------------------------------------------------------------------- */
 
@@ -63,16 +64,16 @@ void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, c
 
 /* Reads a protobuf response, and sets `n_rejected` and the text of the outcome if the response
  * contains them. */
-void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome);
+void br_otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome);
 
 /* Reads a response in JSON, and sets `n_rejected` and the text of the outcome if the response
  * contains them. Each field may have its JSON name or its protobuf name. Numbers may be strings,
  * and may have an exponent or a fraction that consists of zeros. Invalid characters in strings
  * (bytes that are not UTF-8, unpaired surrogates, control characters) are replaced. Returns
  * false if the JSON is invalid in another way. */
-bool otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
-                            struct br_outcome *outcome);
+bool br_otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
+                               struct br_outcome *outcome);
 
 /* Converts n_rejected from a number of profiles (ExportProfilesPartialSuccess.rejected_profiles)
  * to a number of samples. The ratio is that of the item's samples to its profiles. */
-void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome);
+void br_otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome);
