@@ -44,8 +44,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "googlecloudpubsub", "google_cloud_pubsub", "reads requests from Pub/Sub",
           SEND_OTLP),
     LACKS(RECEIVER, "jaeger", NULL, "receives spans from Jaeger's clients and agents", SEND_OTLP),
-    LACKS(RECEIVER, "kafka", NULL, "reads requests from Kafka topics",
-          "Let a Collector in front of Braid read the topics and send OTLP."),
     LACKS(RECEIVER, "opencensus", NULL, "receives spans from OpenCensus' agents", SEND_OTLP),
     LACKS(RECEIVER, "otelarrow", "otel_arrow", "receives OTLP and OTel Arrow", SEND_OTLP),
     LACKS(RECEIVER, "otlpjsonfile", "otlp_json_file", "reads OTLP as JSON from files", SEND_OTLP),
@@ -122,7 +120,6 @@ static const struct br_foreign rows[] = {
     LACKS(EXPORTER, "googlecloud", "google_cloud", "sends spans to Cloud Trace", BY_COLLECTOR),
     LACKS(EXPORTER, "jaeger", NULL, "sends spans to Jaeger",
           "Jaeger accepts OTLP since version 1.35: use the otlp exporter with port 4317."),
-    LACKS(EXPORTER, "kafka", NULL, "writes requests to Kafka topics", BY_COLLECTOR),
     LACKS(EXPORTER, "loadbalancing", "load_balancing",
           "distributes traces over several backends, and sends each trace to one of them",
           "One Braid may replace several Collectors; otherwise put a load balancer in front of the "

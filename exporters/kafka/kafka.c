@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kafka exporter: writes requests to topics, as OTLP in protobuf or JSON. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "exporters/kafka/producer.h"
+
+struct state {
+    struct kafka_producer *producer;
+    struct br_retry *retry; /* sends each message until it is delivered or rejected */
+};
+
+static const char *const encodings[] = {"otlp_proto", "otlp_json", NULL};
+static const char *const compressions[] = {"none", "gzip", "snappy", "lz4", "zstd", NULL};
+static const char *const partitioners[] = {"fnv1a", "murmur2", NULL};
+
+static const struct br_option traces_options[] = {
+    BR_STRING(struct kafka_topic, topic, "otlp_spans", "topic of traces"),
+    BR_ENUM(struct kafka_topic, encoding, "otlp_proto", encodings,
+            "format of messages: an OTLP request in protobuf or JSON"),
+    BR_OPT_END,
+};
+
+static const struct br_option profiles_options[] = {
+    BR_STRING(struct kafka_topic, topic, "otlp_profiles", "topic of profiles"),
+    BR_ENUM(struct kafka_topic, encoding, "otlp_proto", encodings,
+            "format of messages: an OTLP request in protobuf or JSON"),
+    BR_OPT_END,
+};
+
+static const struct br_option params_options[] = {
+    BR_INT(struct kafka_compression_params, level, 0, -1, 22,
+           "compression level; 0: the default level of the algorithm"),
+    BR_OPT_END,
+};
+
+static const struct br_option producer_options[] = {
+    BR_INT(struct kafka_producer_options, max_message_bytes, 1000000, 1000, 1000000000,
+           "largest message in bytes, before compression; larger requests are divided"),
+    BR_STRING(struct kafka_producer_options, required_acks, "all",
+              "replicas that must have a message: all (or -1), 1 (the leader) or 0 (none)"),
+    BR_ENUM(struct kafka_producer_options, compression, "none", compressions,
+            "compression of batches of messages"),
+    BR_STRUCT(struct kafka_producer_options, compression_params, params_options,
+              "parameters of the compression"),
+    BR_DURATION(struct kafka_producer_options, linger, "10ms",
+                "time that a message waits for further messages of its batch"),
+    BR_INT(struct kafka_producer_options, flush_max_messages, 10000, 1, 10000000,
+           "largest number of messages that each worker has not delivered yet"),
+    BR_BOOL(struct kafka_producer_options, allow_auto_topic_creation, true,
+            "let the brokers create missing topics"),
+    BR_IGNORED("max_broker_write_bytes", "max_message_bytes limits the requests to brokers"),
+    BR_IGNORED("max_inflight_requests_per_broker", "the client library sends up to five at once"),
+    BR_OPT_END,
+};
+
+#define T struct kafka_exporter_config
+
+static const struct br_option options[] = {
+    BR_KAFKA_ROWS(T, client),
+    BR_STRUCT(T, traces, traces_options, "topic and format of traces"),
+    BR_STRUCT(T, profiles, profiles_options, "topic and format of profiles"),
+    BR_IGNORED("logs", "Braid sends no logs"),
+    BR_IGNORED("metrics", "Braid sends no metrics"),
+    BR_STRINGS(T, include_metadata_keys, "client metadata to send as headers of messages"),
+    BR_ENUM(T, record_partitioner, "fnv1a", partitioners,
+            "hash that maps keys to partitions: fnv1a as in the Collector, murmur2 as in Java"),
+    BR_STRUCT(T, producer, producer_options, "how messages are sent"),
+    BR_EXPORTER_OPTIONS(T, common, "5s"),
+    BR_OPT_END,
+};
+
+static int kafka_exporter_check(void *config, const struct br_yaml *node, const char *path,
+                                struct br_arena *arena, struct br_errs *errs)
+{
+    static const char *const acks[] = {"all", "-1", "0", "1"};
+    struct kafka_exporter_config *settings = config;
+    size_t before = errs->n_errors;
+    bool known = false;
+    char at[256];
+    (void)arena;
+    br_kafka_check(&settings->client, node, path, errs);
+    for (size_t i = 0; i < BR_COUNT(acks); i++)
+        known = known || strcmp(settings->producer.required_acks, acks[i]) == 0;
+    (void)snprintf(at, sizeof at, "%s::producer", path);
+    if (!known)
+        br_errs_add_key(errs, br_yaml_get(node, "producer"), at, "required_acks",
+                        "must be all, -1, 0 or 1, got \"%s\"", settings->producer.required_acks);
+    (void)br_exporter_check(&settings->common, node, path, errs);
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}
+
+static const struct br_strings *kafka_exporter_metadata_keys(const void *config)
+{
+    const struct kafka_exporter_config *settings = config;
+    return &settings->include_metadata_keys;
+}
+
+static int kafka_exporter_create(struct br_node *node, struct br_err *err)
+{
+    struct state *state = node->state;
+    const struct kafka_exporter_config *config = node->config;
+    state->producer = kafka_producer_new(node);
+    if (state->producer)
+        state->retry = br_retry_new(node, &config->common.retry_on_failure,
+                                    kafka_producer_input(state->producer));
+    return state->retry ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+static int kafka_exporter_start(struct br_node *node, struct br_err *err)
+{
+    struct state *state = node->state;
+    return kafka_producer_start(state->producer, err);
+}
+
+static void kafka_exporter_consume(struct br_node *node, struct br_item *item)
+{
+    struct state *state = node->state;
+    br_consume(br_retry_input(state->retry), item);
+}
+
+/* After the producer and after the retries, a loop iteration of the host lets their owners process
+ * the results. */
+static void kafka_exporter_destroy(struct br_node *node)
+{
+    struct state *state = node->state;
+    kafka_producer_free(state->producer);
+    (void)br_host_iterate(node->host);
+    br_retry_free(state->retry);
+    (void)br_host_iterate(node->host);
+}
+
+extern const struct br_component br_kafka_exporter;
+const struct br_component br_kafka_exporter = {
+    .name = "kafka",
+    .kind = BR_EXPORTER,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "development",
+    .help = "writes requests to Kafka topics",
+    .options = options,
+    .config_size = sizeof(struct kafka_exporter_config),
+    .state_size = sizeof(struct state),
+    .exporter_wrapped = true,
+    .retries_parts = true,
+    .resolves = true,
+    .common_at = offsetof(struct kafka_exporter_config, common),
+    .metadata_keys = kafka_exporter_metadata_keys,
+    .check = kafka_exporter_check,
+    .create = kafka_exporter_create,
+    .start = kafka_exporter_start,
+    .consume = kafka_exporter_consume,
+    .destroy = kafka_exporter_destroy,
+};

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exporters/kafka/producer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "egress/call.h"
+
+/* bytes that librdkafka allocates for a message besides its payload */
+#define MESSAGE_OVERHEAD 256
+#define BUFFER_LEAST (4u << 20)
+#define BUFFER_MOST (64u << 20)
+/* part of the memory limit that all producers of an exporter may use: 1/8 */
+#define BUFFER_DIVISOR 8
+#define FULL_DELAY_MS 200
+#define HEADERS_MAX 16
+
+struct kafka_producer {
+    struct br_kafka kafka;
+    struct br_consumer input;
+    struct br_node *node;
+    const struct kafka_exporter_config *config;
+    struct br_codec *codec;
+    struct br_list sendings;
+    bool failed; /* librdkafka reported an error after which it sends nothing */
+    struct br_log_limit fatal_limit;
+};
+
+/* A message that was not reported yet. */
+struct sending {
+    struct br_list link;
+    struct kafka_producer *producer;
+    struct br_item *item;
+    struct br_packing_job *job; /* converts the payload in a thread; NULL: nothing is converted */
+    struct br_buf *buf;         /* contains the payload; NULL: not made yet */
+    size_t counted;             /* bytes of librdkafka that were counted with br_mem_count */
+};
+
+static const char *const compressions[] = {"none", "gzip", "snappy", "lz4", "zstd"};
+
+/* --- One message -------------------------------------------------------------------------------
+ */
+
+static void producer_finish(struct sending *sending, const struct br_outcome *outcome)
+{
+    br_mem_count(-(int64_t)sending->counted);
+    br_buf_unref(sending->buf);
+    br_list_remove(&sending->link);
+    br_item_finish(sending->item, outcome);
+    br_free(sending);
+}
+
+static void producer_fail(struct sending *sending, int rc)
+{
+    struct br_outcome outcome =
+        rc == BR_ENOMEM
+            ? br_outcome_retry(BR_STATUS_UNAVAILABLE, FULL_DELAY_MS, "out of memory")
+            : br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "the request cannot be encoded");
+    producer_finish(sending, &outcome);
+}
+
+static const struct kafka_topic *producer_topic(const struct kafka_producer *producer,
+                                                enum br_signal signal)
+{
+    return signal == BR_TRACES ? &producer->config->traces : &producer->config->profiles;
+}
+
+/* Adds the client metadata that include_metadata_keys names. Returns NULL if there is none. */
+static rd_kafka_headers_t *producer_headers(const struct kafka_producer *producer,
+                                            const struct br_item *item)
+{
+    const struct br_strings *keys = &producer->config->include_metadata_keys;
+    rd_kafka_headers_t *headers = NULL;
+    for (size_t i = 0; i < keys->count && i < HEADERS_MAX; i++) {
+        const char *value = br_item_metadata(item, keys->items[i]);
+        if (!value)
+            continue;
+        if (!headers)
+            headers = rd_kafka_headers_new(keys->count);
+        if (headers)
+            (void)rd_kafka_header_add(headers, keys->items[i], -1, value, -1);
+    }
+    return headers;
+}
+
+static rd_kafka_resp_err_t producer_produce(struct sending *sending, const uint8_t *data,
+                                            size_t len)
+{
+    const struct kafka_producer *producer = sending->producer;
+    rd_kafka_headers_t *headers = producer_headers(producer, sending->item);
+    rd_kafka_vu_t parts[6] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC,
+         .u.cstr = producer_topic(producer, sending->item->signal)->topic},
+        {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {.ptr = (void *)(uintptr_t)data, .size = len}},
+        {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = sending},
+    };
+    size_t n = 3;
+    if (headers)
+        parts[n++] = (rd_kafka_vu_t){.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers};
+    rd_kafka_error_t *error = rd_kafka_produceva(producer->kafka.rk, parts, n);
+    rd_kafka_resp_err_t code = rd_kafka_error_code(error);
+    if (code && headers)
+        rd_kafka_headers_destroy(headers);
+    rd_kafka_error_destroy(error);
+    return code;
+}
+
+static void producer_send(struct sending *sending, const uint8_t *data, size_t len)
+{
+    struct br_outcome outcome;
+    sending->counted = len + MESSAGE_OVERHEAD;
+    br_mem_count((int64_t)sending->counted);
+    rd_kafka_resp_err_t code = producer_produce(sending, data, len);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
+        return;
+    if (code == RD_KAFKA_RESP_ERR__QUEUE_FULL)
+        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, FULL_DELAY_MS,
+                                   "the buffer of the Kafka client is full");
+    else
+        outcome = br_kafka_outcome(code, sending->producer->kafka.reason);
+    producer_finish(sending, &outcome);
+}
+
+/* --- Payloads ----------------------------------------------------------------------------------
+ */
+
+static void producer_on_packed(void *arg, int rc, struct br_rope *body)
+{
+    struct sending *sending = arg;
+    const uint8_t *data = NULL;
+    sending->job = NULL;
+    if (!rc) {
+        sending->buf = br_rope_flat(body, sending->producer->node->host->pool, &data);
+        rc = sending->buf ? 0 : BR_ENOMEM;
+    }
+    size_t len = body->len;
+    br_rope_release(body);
+    if (rc)
+        producer_fail(sending, rc);
+    else
+        producer_send(sending, data, len);
+}
+
+static void producer_pack(struct sending *sending, struct br_rope *body)
+{
+    struct kafka_producer *producer = sending->producer;
+    struct br_host *host = producer->node->host;
+    enum br_signal signal = sending->item->signal;
+    const struct br_packing packing = {.translate = br_packing_to_json};
+    if (producer_topic(producer, signal)->encoding == KAFKA_OTLP_PROTO) {
+        producer_on_packed(sending, 0, body);
+    } else if (body->len <= BR_PACKING_NOW) {
+        int rc = br_packing_write(&packing, signal, producer->codec, host->pool, body);
+        producer_on_packed(sending, rc, body);
+    } else {
+        sending->job =
+            br_packing_job_new(host, &packing, signal, body, producer_on_packed, sending);
+        if (sending->job)
+            br_packing_job_start(sending->job);
+        else
+            producer_on_packed(sending, BR_ENOMEM, body);
+    }
+}
+
+static void producer_consume(struct br_consumer *self, struct br_item *item)
+{
+    struct kafka_producer *producer = br_container_of(self, struct kafka_producer, input);
+    struct sending *sending;
+    struct br_rope body = {0};
+    if (item->size > (size_t)producer->config->producer.max_message_bytes) {
+        br_item_reject(item, BR_STATUS_RESOURCE_EXHAUSTED,
+                       "the request is larger than producer::max_message_bytes");
+        return;
+    }
+    if (producer->failed || !producer->kafka.rk) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "the Kafka client is restarting");
+        return;
+    }
+    sending = br_calloc(1, sizeof *sending);
+    if (!sending) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, FULL_DELAY_MS, "out of memory");
+        return;
+    }
+    sending->producer = producer;
+    sending->item = item;
+    br_list_append(&producer->sendings, &sending->link);
+    if (br_item_write(item, &body) == 0) {
+        producer_pack(sending, &body);
+    } else {
+        br_rope_release(&body);
+        producer_fail(sending, BR_ENOMEM);
+    }
+}
+
+/* --- Events ------------------------------------------------------------------------------------
+ */
+
+static void producer_on_report(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque)
+{
+    struct kafka_producer *producer = br_container_of(opaque, struct kafka_producer, kafka);
+    struct br_outcome outcome = br_kafka_outcome(message->err, producer->kafka.reason);
+    (void)rk;
+    if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR)
+        producer->kafka.reason[0] = '\0';
+    producer_finish(message->_private, &outcome);
+}
+
+static int producer_open(struct kafka_producer *producer, struct br_err *err);
+
+/* Replaces the handle after an error that librdkafka cannot recover from. All messages of the old
+ * handle have been reported. */
+static void producer_reopen(struct kafka_producer *producer)
+{
+    struct br_err err = {0};
+    br_kafka_close(&producer->kafka);
+    producer->failed = producer_open(producer, &err) != 0;
+    if (producer->failed)
+        br_node_warn(producer->node, &producer->fatal_limit, "%s", err.text);
+}
+
+static void producer_check_fatal(struct kafka_producer *producer)
+{
+    char text[160];
+    rd_kafka_resp_err_t code = rd_kafka_fatal_error(producer->kafka.rk, text, sizeof text);
+    if (code && !producer->failed) {
+        producer->failed = true;
+        br_node_warn(producer->node, &producer->fatal_limit, "the client is restarted: %s: %s",
+                     rd_kafka_err2name(code), text);
+        (void)rd_kafka_purge(producer->kafka.rk, RD_KAFKA_PURGE_F_QUEUE |
+                                                     RD_KAFKA_PURGE_F_INFLIGHT |
+                                                     RD_KAFKA_PURGE_F_NON_BLOCKING);
+    }
+    if (producer->failed && br_list_empty(&producer->sendings))
+        producer_reopen(producer);
+}
+
+static void producer_serve(struct br_kafka *kafka)
+{
+    struct kafka_producer *producer = br_container_of(kafka, struct kafka_producer, kafka);
+    (void)rd_kafka_poll(kafka->rk, 0);
+    producer_check_fatal(producer);
+}
+
+/* --- Life --------------------------------------------------------------------------------------
+ */
+
+static bool producer_waits_for_all(const struct kafka_producer_options *options)
+{
+    return strcmp(options->required_acks, "all") == 0 || strcmp(options->required_acks, "-1") == 0;
+}
+
+static void producer_set_delivery(const struct kafka_producer *producer, struct br_kafka_conf *conf)
+{
+    const struct kafka_producer_options *options = &producer->config->producer;
+    unsigned linger_ms = br_kafka_ms(options->linger, 0, 900000);
+    unsigned timeout_ms = br_kafka_ms(producer->config->common.timeout, 0, 2147483647);
+    bool all = producer_waits_for_all(options);
+    br_kafka_set_text(conf, "acks", all ? "all" : options->required_acks);
+    br_kafka_set_text(conf, "enable.idempotence", all ? "true" : "false");
+    br_kafka_set(conf, "linger.ms", "%u", linger_ms);
+    /* librdkafka requires that a message may wait longer than for its batch */
+    if (timeout_ms && timeout_ms <= linger_ms)
+        timeout_ms = linger_ms + 1;
+    br_kafka_set(conf, "message.timeout.ms", "%u", timeout_ms);
+    br_kafka_set_text(conf, "partitioner",
+                      producer->config->record_partitioner ? "murmur2_random" : "fnv1a_random");
+    br_kafka_set_text(conf, "compression.codec", compressions[options->compression]);
+    if (options->compression && options->compression_params.level)
+        br_kafka_set(conf, "compression.level", "%d", (int)options->compression_params.level);
+    br_kafka_set_text(conf, "allow.auto.create.topics",
+                      options->allow_auto_topic_creation ? "true" : "false");
+}
+
+static void producer_set_sizes(const struct kafka_producer *producer, struct br_kafka_conf *conf)
+{
+    const struct kafka_producer_options *options = &producer->config->producer;
+    size_t buffer =
+        br_kafka_budget(producer->node->host, BUFFER_DIVISOR, BUFFER_LEAST, BUFFER_MOST);
+    br_kafka_set(conf, "message.max.bytes", "%lld", (long long)options->max_message_bytes);
+    br_kafka_set(conf, "batch.size", "%lld", (long long)options->max_message_bytes);
+    br_kafka_set(conf, "queue.buffering.max.messages", "%lld",
+                 (long long)options->flush_max_messages);
+    if (buffer < 2 * (size_t)options->max_message_bytes)
+        buffer = 2 * (size_t)options->max_message_bytes;
+    br_kafka_set(conf, "queue.buffering.max.kbytes", "%zu", buffer >> 10);
+}
+
+static int producer_make_conf(const struct kafka_producer *producer, rd_kafka_conf_t **ret,
+                              struct br_err *err)
+{
+    struct br_kafka_conf conf;
+    br_kafka_conf_begin(&conf, &producer->config->client, err);
+    producer_set_delivery(producer, &conf);
+    producer_set_sizes(producer, &conf);
+    int rc = br_kafka_conf_end(&conf);
+    if (!rc)
+        *ret = conf.conf;
+    return rc;
+}
+
+static int producer_open(struct kafka_producer *producer, struct br_err *err)
+{
+    rd_kafka_conf_t *conf;
+    int rc = producer_make_conf(producer, &conf, err);
+    if (rc)
+        return rc;
+    if (producer->node->host->checking) {
+        rd_kafka_conf_destroy(conf);
+        return 0;
+    }
+    rd_kafka_conf_set_dr_msg_cb(conf, producer_on_report);
+    return br_kafka_open(&producer->kafka, producer->node, RD_KAFKA_PRODUCER, conf, producer_serve,
+                         err);
+}
+
+struct kafka_producer *kafka_producer_new(struct br_node *node)
+{
+    struct kafka_producer *producer = br_calloc(1, sizeof *producer);
+    if (!producer)
+        return NULL;
+    producer->node = node;
+    producer->config = node->config;
+    producer->input.consume = producer_consume;
+    br_list_init(&producer->sendings);
+    producer->codec = br_codec_new();
+    if (!producer->codec) {
+        br_free(producer);
+        return NULL;
+    }
+    return producer;
+}
+
+int kafka_producer_start(struct kafka_producer *producer, struct br_err *err)
+{
+    return producer_open(producer, err);
+}
+
+struct br_consumer *kafka_producer_input(struct kafka_producer *producer)
+{
+    return &producer->input;
+}
+
+void kafka_producer_free(struct kafka_producer *producer)
+{
+    if (!producer)
+        return;
+    br_kafka_close(&producer->kafka);
+    while (!br_list_empty(&producer->sendings)) {
+        struct sending *sending = br_container_of(producer->sendings.next, struct sending, link);
+        if (sending->job)
+            br_packing_job_cancel(sending->job);
+        producer_finish(sending, &(struct br_outcome){.verdict = BR_RETRY,
+                                                      .status = BR_STATUS_UNAVAILABLE,
+                                                      .text = "the exporter stops"});
+    }
+    br_codec_free(producer->codec);
+    br_free(producer);
+}
