@@ -3,10 +3,13 @@
 legal way, must have the same meaning before and after. Needs the build directory: BRAID_BUILD,
 by default build/."""
 
+import collections
+import gzip
 import math
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 
@@ -341,6 +344,7 @@ def run(tmp_path):
         subprocess.run([TOOL, out, mode, *map(str, n), *files], check=True)
         results = [path.read_bytes() for path in sorted(out.iterdir())]
         return [message.FromString(r) for r in results], [len(r) for r in results]
+    tool.tmp = tmp_path
     return tool
 
 
@@ -551,3 +555,118 @@ def test_common_is_current():
     1.10."""
     assert common_pb2.KeyValue.DESCRIPTOR.fields_by_name["key_strindex"].number == 3
     assert profiles_pb2.Sample.DESCRIPTOR.fields_by_name["values"].number == 4
+
+
+# --- Dividing by trace ---------------------------------------------------------------------------
+
+BUCKETS = 5
+
+
+def instance_of(reader, resource):
+    """Returns the value of service.instance.id; None: there is none."""
+    found = None
+    for key, _, (kind, plain, _), _ in [reader.pair(p) for p in resource.attributes]:
+        if key == "service.instance.id" and kind == "string_value" and plain:
+            found = plain
+    return found
+
+
+def keys_of(request):
+    """Returns, for each sample, its meaning and bucket; the bucket is None if the key is the
+    encoded Resource."""
+    reader, out = Reader(request), []
+    for r in request.resource_profiles:
+        instance = instance_of(reader, r.resource)
+        rest = None if instance is None else sum(instance.encode()) % BUCKETS
+        for s in r.scope_profiles:
+            for p in s.profiles:
+                above = reader.resource(r), reader.scope(s), reader.head(p)
+                for sample in p.samples:
+                    link = reader.entry("link_table", sample.link_index)
+                    linked = sample.link_index and any(link.trace_id)
+                    bucket = link.trace_id[0] % BUCKETS if linked else rest
+                    out.append((bucket, repr((*above, reader.sample(sample)))))
+    return out
+
+
+def total(requests):
+    return sum(v for q in requests for p in profiles_of(q) for s in p.samples for v in s.values)
+
+
+def divided(run, bodies, message=Profiles):
+    """Returns, for each body, its groups by bucket."""
+    out = []
+    for body in bodies:
+        mode = "divide" if message is Profiles else "traces-divide"
+        for old in run.tmp.glob(f"{mode}*"):
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        run(mode, [body], BUCKETS, message=message)
+        out.append({int(path.stem.split("-")[1]): message.FromString(path.read_bytes())
+                    for path in (run.tmp / mode).iterdir()})
+    return out
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_divide_profiles(run, seed):
+    """Samples of a trace are in the group of the trace; all others in that of their process.
+    Every sample is in one group."""
+    rng = random.Random(seed)
+    maker = Maker(rng)
+    requests = [maker.profiles() for _ in range(4)]
+    for r in (r for q in requests for r in q.resource_profiles):
+        if rng.random() < 0.7:
+            r.resource.attributes.add(key="service.instance.id").value.string_value = rng.choice(maker.words)
+    bodies = [encode(q, Style(rng)) for q in requests]
+    for body, groups in zip(bodies, divided(run, bodies)):
+        request = Profiles.FromString(body)
+        whole, parts = meaning([request]), meaning(groups.values())
+        rest = [s for s in Reader(request).samples() if len(s) == 4]
+        assert sorted(s for s in parts[0] if s in set(map(repr, rest))) == sorted(map(repr, rest))
+        assert sorted(set(parts[0])) == sorted(set(whole[0])) and sorted(parts[1]) == sorted(whole[1])
+        assert total(groups.values()) == total([request])
+        buckets = collections.defaultdict(set)
+        for number, group in groups.items():
+            check_dictionary(group)
+            for _, what in keys_of(group):
+                buckets[what].add(number)
+        for bucket, what in keys_of(request):
+            assert bucket is None or bucket in buckets[what]
+        if groups:
+            assert parts[2] == whole[2]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_divide_traces(run, seed):
+    bodies, requests = make(seed, "traces")
+    for request, groups in zip(requests, divided(run, bodies, Traces)):
+        spans = collections.Counter()
+        for number, group in groups.items():
+            for r in group.resource_spans:
+                for s in r.scope_spans:
+                    for span in s.spans:
+                        assert span.trace_id[0] % BUCKETS == number
+                        spans[repr((r.resource, r.schema_url, s.scope, s.schema_url, span))] += 1
+        assert spans == collections.Counter(
+            repr((r.resource, r.schema_url, s.scope, s.schema_url, span))
+            for r in request.resource_spans for s in r.scope_spans for span in s.spans)
+
+
+@pytest.mark.parametrize("path", ["ebpf/1.pb.gz", "ebpf/2.pb.gz", "ebpf/3.pb.gz", "async-profiler/itimer.otlp"])
+def test_divide_real_profiles(run, path):
+    """Requests of real profilers, with a link of one of 20 traces added to three of four samples."""
+    data = (ROOT / "tests/data" / path).read_bytes()
+    request = Profiles.FromString(gzip.decompress(data) if path.endswith(".gz") else data)
+    del request.dictionary.link_table[:]
+    request.dictionary.link_table.add()
+    for i in range(20):
+        request.dictionary.link_table.add(trace_id=bytes([i]) * 16, span_id=bytes([i]) * 8)
+    samples = [s for p in profiles_of(request) for s in p.samples]
+    for i, sample in enumerate(samples):
+        sample.link_index = i % 20 + 1 if i % 4 else 0
+    groups, = divided(run, [request.SerializeToString()])
+    linked = collections.Counter((i % 20) % BUCKETS for i in range(len(samples)) if i % 4)
+    assert sorted(meaning(groups.values())[0]) == sorted(meaning([request])[0])
+    for number, group in groups.items():
+        assert sum(s.link_index > 0 for p in profiles_of(group) for s in p.samples) == linked[number]
+        check_dictionary(group)
+    assert total(groups.values()) == total([request])

@@ -9,7 +9,10 @@
  *     split-bytes N       each request in pieces of at most N bytes
  *     merge-split N       all merged, then split
  *     inline              each request with its references resolved
- *     traces-split N, traces-split-bytes N
+ *     divide N            each request by trace into N groups; the result number is the group:
+ *                         the first byte of the trace id, or the sum of the bytes of another key,
+ *                         modulo N
+ *     traces-split N, traces-split-bytes N, traces-divide N
  *
  * Every result goes through the walk again, which must find the parts as they were announced.
  */
@@ -20,6 +23,7 @@
 #include "base/mem.h"
 #include "core/host.h"
 #include "otlp/dictionary/dictionary.h"
+#include "otlp/divide/divide.h"
 #include "otlp/walk/walk.h"
 
 #define FILE_MAX (64u << 20)
@@ -143,6 +147,39 @@ static void split(struct tool *t, const struct br_item *item)
         die(br_strerror(rc), "split");
 }
 
+static uint32_t bucket_of_trace(void *arg, const uint8_t trace_id[16])
+{
+    const struct tool *t = arg;
+    return trace_id[0] % t->max_items;
+}
+
+static uint32_t bucket_of_key(void *arg, const uint8_t *key, size_t len)
+{
+    const struct tool *t = arg;
+    uint32_t sum = 0;
+    for (size_t i = 0; i < len; i++)
+        sum += key[i];
+    return sum % t->max_items;
+}
+
+static int write_group(struct br_item *group, uint32_t bucket, void *arg)
+{
+    struct tool *t = arg;
+    t->result = (int)bucket;
+    return write_item(group, t);
+}
+
+static void divide(struct tool *t, const struct br_item *item)
+{
+    const struct br_routing routing = {.max_buckets = t->max_items,
+                                       .of_trace = bucket_of_trace,
+                                       .of_key = bucket_of_key,
+                                       .arg = t};
+    int rc = br_item_divide(item, &routing, write_group, t);
+    if (rc)
+        die(br_strerror(rc), "br_item_divide");
+}
+
 /* Returns true if all requests together make one result. */
 static bool one_request(struct tool *t, const char *mode, struct br_item *item)
 {
@@ -154,6 +191,8 @@ static bool one_request(struct tool *t, const char *mode, struct br_item *item)
         write_item(take(t), t);
     if (strstr(mode, "split") && !merge)
         split(t, item);
+    if (strstr(mode, "divide"))
+        divide(t, item);
     if (!strcmp(mode, "inline")) {
         if (br_item_inline_references(item) || br_item_has_references(item))
             die("failed", "br_item_inline_references");
@@ -173,7 +212,7 @@ int main(int argc, char **argv)
     if (argc < 4 || !pool || br_host_init(&t.host, &ops, pool))
         die("OUT MODE [N] FILE...", "usage");
     const char *mode = argv[2];
-    if (strstr(mode, "split")) {
+    if (strstr(mode, "split") || strstr(mode, "divide")) {
         unsigned long n = strtoul(argv[at++], NULL, 10);
         if (strstr(mode, "bytes"))
             t.max_bytes = n;

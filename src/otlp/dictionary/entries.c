@@ -409,6 +409,8 @@ uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t 
     if (merge->rc)
         return 0;
     merge->source.tables[table].map[index] = merged + 1;
+    if (merge->source.lists_used)
+        br_merger_fail(merge, br_source_note_used(&merge->source, table, index));
     return merged;
 }
 

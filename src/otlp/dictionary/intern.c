@@ -9,6 +9,8 @@
 
 #define SLOTS_MIN 64u
 #define BYTES_MIN 256u
+/* a table with less than one entry per SPARSE slots is cleared entry by entry */
+#define SPARSE 16u
 /* Size in bytes up to which an array doubles when it grows; a larger array grows by half. */
 #define DOUBLED_MAX (64u << 10)
 
@@ -202,6 +204,12 @@ int br_intern_reserve_slow(struct br_intern *intern, struct br_budget *budget, s
 
 void br_intern_clear(struct br_intern *intern)
 {
+    /* Few entries of a large table are removed one by one, so that the time depends on the number
+     * of entries. */
+    if (intern->count && intern->count < intern->n_slots / SPARSE) {
+        br_intern_truncate(intern, 1, intern->entries[0].at + intern->entries[0].len);
+        return;
+    }
     memset(intern->slots, 0, intern->n_slots * sizeof *intern->slots);
     intern->count = intern->len = 0;
     br_intern_append(intern, 0, (uint32_t)br_hash_keyed(intern->secret, intern->bytes, 0));

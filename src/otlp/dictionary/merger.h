@@ -46,10 +46,20 @@ struct br_source_table {
     uint32_t run_n, run_len;
 };
 
+/* An entry that has a merged index. */
+struct br_source_used {
+    enum br_table table;
+    uint32_t index;
+};
+
 struct br_source {
     struct br_buf *buf; /* buffer that contains the tables; NULL: nothing is loaded */
     struct br_budget budget;
     struct br_source_table tables[BR_TABLES];
+    /* entries that were looked up since br_source_reset_used; listed only if `lists_used` */
+    struct br_source_used *used;
+    uint32_t n_used, cap_used;
+    bool lists_used;
 };
 
 /* Loads the dictionary of `item`; several dictionary parts are treated as one dictionary. Returns
@@ -58,6 +68,13 @@ int br_source_load(struct br_source *source, const struct br_item *item);
 
 /* Discards the merged indices, after the merged dictionary was emptied or truncated. */
 void br_source_reset_maps(struct br_source *source);
+
+/* Lists an entry as used. Returns 0, BR_EFULL or BR_ENOMEM. */
+int br_source_note_used(struct br_source *source, enum br_table table, uint32_t index);
+
+/* Discards the merged indices of the listed entries, like br_source_reset_maps. The time depends
+ * on the number of listed entries, not on the size of the dictionary. */
+void br_source_reset_used(struct br_source *source);
 
 /* Discards the dictionary and the reference to its buffer. Keeps the memory of the index for
  * reuse. */
@@ -272,16 +289,18 @@ void br_merger_put_other(struct br_merge *merge, const struct br_part *from);
 
 /* --- Profiles (profiles.c) ----------------------------------------------------------------- */
 
-/* Appends one field of a ScopeProfiles other than its profiles, with merged indices. */
-void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *field,
-                               const uint8_t *next);
-
-/* Appends one field of a Profile other than its samples, with merged indices. */
-void br_merger_put_profile_field(struct br_merge *merge, const struct br_field *field,
-                                 const uint8_t *next);
-
 /* Appends one Sample to the open Profile, with merged indices. */
 void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len);
+
+/* The messages above a span or a sample. A request of traces has no PROFILE. */
+enum br_level { BR_LEVEL_RESOURCE, BR_LEVEL_SCOPE, BR_LEVEL_PROFILE, BR_LEVELS };
+
+/* Appends one field, other than a child, of a message at `level`. Fields of profiles get merged
+ * indices. Appends no Resource, because br_merger_open_part has appended it. Appends no
+ * original_payload unless `payload`: it describes the whole profile, so only the first message
+ * made from a profile contains it. */
+void br_merger_put_head(struct br_merge *merge, enum br_signal signal, unsigned level, bool payload,
+                        const struct br_field *field, const uint8_t *next);
 
 /* Appends a ResourceProfiles as a part, with merged indices. */
 void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_part *part);

@@ -21,8 +21,8 @@ static void merge_profiles_put_verbatim(struct br_merge *merge, const struct br_
     br_merger_put(merge, field->at, (size_t)(next - field->at));
 }
 
-void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *field,
-                               const uint8_t *next)
+static void merge_profiles_put_scope_field(struct br_merge *merge, const struct br_field *field,
+                                           const uint8_t *next)
 {
     if (br_scan_tag(field) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
         br_merger_put_attributes(merge, BR_SCOPES_SCOPE, field->data, field->value,
@@ -78,8 +78,8 @@ static void merge_profiles_put_attributes(struct br_merge *merge, const struct b
     br_merger_wrote(merge, o);
 }
 
-void br_merger_put_profile_field(struct br_merge *merge, const struct br_field *field,
-                                 const uint8_t *next)
+static void merge_profiles_put_profile_field(struct br_merge *merge, const struct br_field *field,
+                                             const uint8_t *next)
 {
     switch (br_scan_tag(field)) {
     case BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE):
@@ -93,6 +93,24 @@ void br_merger_put_profile_field(struct br_merge *merge, const struct br_field *
     default:
         merge_profiles_put_verbatim(merge, field, next);
     }
+}
+
+static bool merge_profiles_is_payload(const struct br_field *field)
+{
+    return field->number == BR_PROFILE_PAYLOAD_FORMAT || field->number == BR_PROFILE_PAYLOAD;
+}
+
+void br_merger_put_head(struct br_merge *merge, enum br_signal signal, unsigned level, bool payload,
+                        const struct br_field *field, const uint8_t *next)
+{
+    if (level == BR_LEVEL_RESOURCE && br_scan_tag(field) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
+        return;
+    if (level == BR_LEVEL_SCOPE && signal == BR_PROFILES)
+        merge_profiles_put_scope_field(merge, field, next);
+    else if (level != BR_LEVEL_PROFILE)
+        merge_profiles_put_verbatim(merge, field, next);
+    else if (payload || !merge_profiles_is_payload(field))
+        merge_profiles_put_profile_field(merge, field, next);
 }
 
 static inline uint8_t *merge_profiles_copy_short(const struct br_merge *merge, uint8_t *out,
@@ -184,7 +202,7 @@ static void merge_profiles_put_profile(struct br_merge *merge, const struct br_f
         else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_PROFILE_SAMPLES))
             br_merger_put_sample(merge, field.data, field.value);
         else
-            br_merger_put_profile_field(merge, &field, p);
+            merge_profiles_put_profile_field(merge, &field, p);
     }
     br_merger_close(merge, open);
 }
@@ -201,7 +219,7 @@ static void merge_profiles_put_scope(struct br_merge *merge, const struct br_fie
         else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_RECORDS))
             merge_profiles_put_profile(merge, &field, p);
         else
-            br_merger_put_scope_field(merge, &field, p);
+            merge_profiles_put_scope_field(merge, &field, p);
     }
     br_merger_close(merge, open);
 }

@@ -222,6 +222,22 @@ void br_source_reset_maps(struct br_source *source)
     }
 }
 
+int br_source_note_used(struct br_source *source, enum br_table table, uint32_t index)
+{
+    int rc = br_budget_grow(&source->budget, &source->used, &source->cap_used,
+                            (size_t)source->n_used + 1, sizeof *source->used);
+    if (!rc)
+        source->used[source->n_used++] = (struct br_source_used){table, index};
+    return rc;
+}
+
+void br_source_reset_used(struct br_source *source)
+{
+    for (uint32_t i = 0; i < source->n_used; i++)
+        source->tables[source->used[i].table].map[source->used[i].index] = 0;
+    source->n_used = 0;
+}
+
 void br_source_forget(struct br_source *source)
 {
     for (size_t i = 0; i < BR_TABLES; i++) {
@@ -241,4 +257,6 @@ void br_source_release(struct br_source *source)
                        sizeof *table->entries);
         br_budget_free(&source->budget, &table->map, &table->cap_map, sizeof *table->map);
     }
+    br_budget_free(&source->budget, &source->used, &source->cap_used, sizeof *source->used);
+    source->n_used = 0;
 }

@@ -14,7 +14,7 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-enum { RESOURCE, SCOPE, PROFILE, LEVELS };
+enum { RESOURCE = BR_LEVEL_RESOURCE, LEVELS = BR_LEVELS };
 #define CHILD BR_INWARD
 /* Stands for the length of a message whose length is unknown. Five bytes are reserved for the
  * length prefix, and the body is moved when the message is closed. */
@@ -80,27 +80,6 @@ static void split_restore(struct splitter *splitter, const struct state *state)
     }
 }
 
-/* Returns true for a field of the original payload. The payload describes the whole profile, so
- * only the first piece contains it. */
-static bool split_is_payload(const struct br_field *field)
-{
-    return field->number == BR_PROFILE_PAYLOAD_FORMAT || field->number == BR_PROFILE_PAYLOAD;
-}
-
-static void split_put_head(struct splitter *splitter, unsigned level, const struct br_field *field,
-                           const uint8_t *next)
-{
-    bool profiles = splitter->item->signal == BR_PROFILES;
-    if (level == RESOURCE && br_scan_tag(field) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
-        return;
-    if (level == SCOPE && profiles)
-        br_merger_put_scope_field(&splitter->merge, field, next);
-    else if (level == PROFILE && !(splitter->levels[PROFILE].written && split_is_payload(field)))
-        br_merger_put_profile_field(&splitter->merge, field, next);
-    else if (level != PROFILE)
-        br_merger_put(&splitter->merge, field->at, (size_t)(next - field->at));
-}
-
 static void split_open_level(struct splitter *splitter, unsigned level)
 {
     struct level *here = &splitter->levels[level];
@@ -113,7 +92,8 @@ static void split_open_level(struct splitter *splitter, unsigned level)
         const uint8_t *p = here->heads[i].data, *end = p + here->heads[i].len;
         struct br_field field;
         while (p < end && !splitter->merge.rc && (p = br_scan(p, end, &field)))
-            split_put_head(splitter, level, &field, p);
+            br_merger_put_head(&splitter->merge, splitter->item->signal, level, !here->written,
+                               &field, p);
     }
     here->is_open = here->written = true;
 }
