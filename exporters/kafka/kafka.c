@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exporters/kafka/division.h"
 #include "exporters/kafka/producer.h"
 
 struct state {
@@ -13,7 +14,7 @@ struct state {
 
 static const char *const encodings[] = {"otlp_proto", "otlp_json", NULL};
 static const char *const compressions[] = {"none", "gzip", "snappy", "lz4", "zstd", NULL};
-static const char *const partitioners[] = {"fnv1a", "murmur2", NULL};
+static const char *const hashers[] = {"sarama_compat", "murmur2", NULL};
 
 static const struct br_option traces_options[] = {
     BR_STRING(struct kafka_topic, topic, "otlp_spans", "topic of traces"),
@@ -55,6 +56,24 @@ static const struct br_option producer_options[] = {
     BR_OPT_END,
 };
 
+static const struct br_option sticky_options[] = {
+    BR_ENUM(struct kafka_sticky_key, hasher, "sarama_compat", hashers,
+            "sarama_compat: FNV-1a, the Collector's default; murmur2: the default of Java clients"),
+    BR_OPT_END,
+};
+
+static const struct br_option round_robin_options[] = {
+    BR_OPT_END,
+};
+
+static const struct br_option partitioner_options[] = {
+    BR_PRESENT(struct kafka_record_partitioner, sticky_key, struct kafka_sticky_key, sticky_options,
+               "hash of the key; absent: sarama_compat"),
+    BR_PRESENT(struct kafka_record_partitioner, round_robin, struct kafka_round_robin,
+               round_robin_options, "any partition, whatever the key"),
+    BR_OPT_END,
+};
+
 #define T struct kafka_exporter_config
 
 static const struct br_option options[] = {
@@ -64,8 +83,11 @@ static const struct br_option options[] = {
     BR_IGNORED("logs", "Braid sends no logs"),
     BR_IGNORED("metrics", "Braid sends no metrics"),
     BR_STRINGS(T, include_metadata_keys, "client metadata to send as headers of messages"),
-    BR_ENUM(T, record_partitioner, "fnv1a", partitioners,
-            "hash that maps keys to partitions: fnv1a as in the Collector, murmur2 as in Java"),
+    BR_BOOL(T, partition_traces_by_id, false,
+            "send each trace as a message of its own, with the trace id as its key"),
+    BR_BOOL(T, partition_profiles_by_trace_id, false,
+            "send the samples of each trace as a message of its own, with the trace id as its key"),
+    BR_STRUCT(T, record_partitioner, partitioner_options, "how keys are mapped to partitions"),
     BR_STRUCT(T, producer, producer_options, "how messages are sent"),
     BR_EXPORTER_OPTIONS(T, common, "5s"),
     BR_OPT_END,
@@ -87,6 +109,9 @@ static int kafka_exporter_check(void *config, const struct br_yaml *node, const 
     if (!known)
         br_errs_add_key(errs, br_yaml_get(node, "producer"), at, "required_acks",
                         "must be all, -1, 0 or 1, got \"%s\"", settings->producer.required_acks);
+    if (settings->record_partitioner.sticky_key && settings->record_partitioner.round_robin)
+        br_errs_add_key(errs, node, path, "record_partitioner",
+                        "must have sticky_key or round_robin, not both");
     (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
@@ -116,8 +141,14 @@ static int kafka_exporter_start(struct br_node *node, struct br_err *err)
 
 static void kafka_exporter_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *state = node->state;
-    br_consume(br_retry_input(state->retry), item);
+    const struct state *state = node->state;
+    const struct kafka_exporter_config *config = node->config;
+    bool divides = item->signal == BR_TRACES ? config->partition_traces_by_id
+                                             : config->partition_profiles_by_trace_id;
+    if (divides)
+        kafka_divide(item, br_retry_input(state->retry));
+    else
+        br_consume(br_retry_input(state->retry), item);
 }
 
 /* After the producer and after the retries, a loop iteration of the host lets their owners process

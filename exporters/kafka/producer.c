@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "egress/call.h"
+#include "exporters/kafka/division.h"
 
 /* bytes that librdkafka allocates for a message besides its payload */
 #define MESSAGE_OVERHEAD 256
@@ -96,6 +97,10 @@ static rd_kafka_resp_err_t producer_produce(struct sending *sending, const uint8
         {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = sending},
     };
     size_t n = 3;
+    const char *key = kafka_key(sending->item);
+    if (key)
+        parts[n++] = (rd_kafka_vu_t){.vtype = RD_KAFKA_VTYPE_KEY,
+                                     .u.mem = {.ptr = (void *)(uintptr_t)key, .size = strlen(key)}};
     if (headers)
         parts[n++] = (rd_kafka_vu_t){.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers};
     rd_kafka_error_t *error = rd_kafka_produceva(producer->kafka.rk, parts, n);
@@ -250,6 +255,16 @@ static bool producer_waits_for_all(const struct kafka_producer_options *options)
     return strcmp(options->required_acks, "all") == 0 || strcmp(options->required_acks, "-1") == 0;
 }
 
+/* Returns the name of the partitioner in librdkafka. The Collector's `sarama_compat` equals
+ * librdkafka's `fnv1a`: FNV-1a as a signed number, without its sign, modulo the partitions. */
+static const char *producer_partitioner(const struct kafka_exporter_config *config)
+{
+    const struct kafka_sticky_key *sticky = config->record_partitioner.sticky_key;
+    if (config->record_partitioner.round_robin)
+        return "random";
+    return sticky && sticky->hasher ? "murmur2_random" : "fnv1a_random";
+}
+
 static void producer_set_delivery(const struct kafka_producer *producer, struct br_kafka_conf *conf)
 {
     const struct kafka_producer_options *options = &producer->config->producer;
@@ -263,8 +278,7 @@ static void producer_set_delivery(const struct kafka_producer *producer, struct 
     if (timeout_ms && timeout_ms <= linger_ms)
         timeout_ms = linger_ms + 1;
     br_kafka_set(conf, "message.timeout.ms", "%u", timeout_ms);
-    br_kafka_set_text(conf, "partitioner",
-                      producer->config->record_partitioner ? "murmur2_random" : "fnv1a_random");
+    br_kafka_set_text(conf, "partitioner", producer_partitioner(producer->config));
     br_kafka_set_text(conf, "compression.codec", compressions[options->compression]);
     if (options->compression && options->compression_params.level)
         br_kafka_set(conf, "compression.level", "%d", (int)options->compression_params.level);

@@ -28,11 +28,24 @@ struct kafka_producer_options {
     bool allow_auto_topic_creation;
 };
 
+struct kafka_sticky_key {
+    int hasher; /* index into sarama_compat, murmur2 */
+};
+
+struct kafka_round_robin {
+    bool enabled; /* without effect: the presence of the block counts */
+};
+
+struct kafka_record_partitioner {
+    struct kafka_sticky_key *sticky_key;   /* NULL: absent */
+    struct kafka_round_robin *round_robin; /* NULL: absent */
+};
+
 struct kafka_exporter_config {
     struct br_kafka_config client;
     struct kafka_topic traces, profiles;
     bool partition_traces_by_id, partition_profiles_by_trace_id;
-    int record_partitioner; /* index into fnv1a, murmur2 */
+    struct kafka_record_partitioner record_partitioner;
     struct br_strings include_metadata_keys;
     struct kafka_producer_options producer;
     struct br_exporter_config common;
