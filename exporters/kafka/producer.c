@@ -255,8 +255,8 @@ static bool producer_waits_for_all(const struct kafka_producer_options *options)
     return strcmp(options->required_acks, "all") == 0 || strcmp(options->required_acks, "-1") == 0;
 }
 
-/* Returns the name of the partitioner in librdkafka. The Collector's `sarama_compat` equals
- * librdkafka's `fnv1a`: FNV-1a as a signed number, without its sign, modulo the partitions. */
+/* Returns the name of the partitioner in librdkafka. The Collector's `sarama_compat` is
+ * the FNV-1a hash as a signed number, without its sign, modulo the number of partitions. */
 static const char *producer_partitioner(const struct kafka_exporter_config *config)
 {
     const struct kafka_sticky_key *sticky = config->record_partitioner.sticky_key;

@@ -50,6 +50,7 @@ struct kafka_consumer {
     /* partitions to give away when their messages have ended; NULL: none */
     rd_kafka_topic_partition_list_t *revoking;
     struct br_timer revoke_timer;
+    rd_kafka_queue_t *leaving; /* events while the group is left; NULL: not leaving */
     struct br_log_limit unread_limit, reject_limit, refuse_limit, commit_limit;
     double *results[RESULTS];
 };
@@ -160,7 +161,7 @@ static void consumer_end(struct kafka_message *message, enum result result)
     }
     if (consumer->revoking)
         consumer_check_revoked(consumer);
-    if (consumer->full_since_ms)
+    if (consumer->full_since_ms || consumer->stopping)
         br_kafka_again(&consumer->kafka);
 }
 
@@ -504,6 +505,44 @@ static void consumer_on_commit(rd_kafka_t *rk, rd_kafka_resp_err_t error,
                      rd_kafka_err2str(error));
 }
 
+/* --- Leaving the group -------------------------------------------------------------------------
+ */
+
+static bool consumer_is_idle(const struct kafka_consumer *consumer)
+{
+    if (!br_list_empty(&consumer->orphans))
+        return false;
+    for (struct br_list *link = consumer->partitions.next; link != &consumer->partitions;
+         link = link->next)
+        if (br_container_of(link, struct kafka_partition, link)->n_in_pipeline)
+            return false;
+    return true;
+}
+
+/* Begins to leave the group. The offsets of the messages that have ended are committed. */
+static void consumer_begin_leaving(struct kafka_consumer *consumer)
+{
+    rd_kafka_t *rk = consumer->kafka.rk;
+    if (!rk || consumer->leaving)
+        return;
+    consumer->leaving = rd_kafka_queue_new(rk);
+    if (consumer->revoking)
+        consumer_end_revoking(consumer);
+    br_kafka_watch(&consumer->kafka, consumer->leaving);
+    rd_kafka_error_destroy(rd_kafka_consumer_close_queue(rk, consumer->leaving));
+}
+
+static void consumer_finish_leaving(struct kafka_consumer *consumer)
+{
+    consumer_begin_leaving(consumer);
+    if (!consumer->leaving)
+        return;
+    for (int i = 0; i < CLOSE_WAIT_MS / 10 && !rd_kafka_consumer_closed(consumer->kafka.rk); i++)
+        (void)rd_kafka_queue_poll_callback(consumer->leaving, 10);
+    rd_kafka_queue_cb_event_enable(consumer->leaving, NULL, NULL);
+    rd_kafka_queue_destroy(consumer->leaving);
+}
+
 /* --- Events ------------------------------------------------------------------------------------
  */
 
@@ -544,6 +583,12 @@ static void consumer_serve(struct br_kafka *kafka)
 {
     struct kafka_consumer *consumer = br_container_of(kafka, struct kafka_consumer, kafka);
     size_t bytes = 0;
+    if (consumer->stopping && !consumer->leaving && consumer_is_idle(consumer))
+        consumer_begin_leaving(consumer);
+    if (consumer->leaving) {
+        (void)rd_kafka_queue_poll_callback(consumer->leaving, 0);
+        return;
+    }
     for (int i = 0; i < TAKE_MESSAGES && bytes < TAKE_BYTES; i++)
         if (!consumer_next(consumer, &bytes))
             return;
@@ -681,24 +726,10 @@ struct kafka_consumer *kafka_consumer_new(struct br_node *node)
 void kafka_consumer_stop(struct kafka_consumer *consumer)
 {
     consumer->stopping = true;
-    if (consumer->kafka.rk)
-        consumer_set_pauses(consumer);
-}
-
-/* Leaves the group. The events of the end have a queue of their own. */
-static void consumer_leave(struct kafka_consumer *consumer)
-{
-    rd_kafka_t *rk = consumer->kafka.rk;
-    if (!rk)
+    if (!consumer->kafka.rk)
         return;
-    if (consumer->revoking)
-        consumer_end_revoking(consumer);
-    rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
-    rd_kafka_error_t *error = rd_kafka_consumer_close_queue(rk, queue);
-    for (int i = 0; i < CLOSE_WAIT_MS / 10 && !error && !rd_kafka_consumer_closed(rk); i++)
-        (void)rd_kafka_queue_poll_callback(queue, 10);
-    rd_kafka_error_destroy(error);
-    rd_kafka_queue_destroy(queue);
+    consumer_set_pauses(consumer);
+    br_kafka_again(&consumer->kafka);
 }
 
 static void consumer_free_orphans(struct kafka_consumer *consumer)
@@ -720,7 +751,7 @@ void kafka_consumer_free(struct kafka_consumer *consumer)
     if (consumer->kept)
         rd_kafka_message_destroy(consumer->kept);
     consumer->kept = NULL;
-    consumer_leave(consumer);
+    consumer_finish_leaving(consumer);
     while (!br_list_empty(&consumer->partitions))
         kafka_partition_free(
             br_container_of(consumer->partitions.next, struct kafka_partition, link),

@@ -56,6 +56,12 @@ void br_kafka_again(struct br_kafka *kafka)
         br_wake_ring(kafka->wake);
 }
 
+void br_kafka_watch(struct br_kafka *kafka, rd_kafka_queue_t *queue)
+{
+    if (kafka->wake)
+        rd_kafka_queue_cb_event_enable(queue, handle_on_events, kafka);
+}
+
 /* --- Life --------------------------------------------------------------------------------------
  */
 
@@ -88,8 +94,7 @@ int br_kafka_open(struct br_kafka *kafka, struct br_node *node, rd_kafka_type_t 
     kafka->events = type == RD_KAFKA_CONSUMER ? rd_kafka_queue_get_consumer(kafka->rk)
                                               : rd_kafka_queue_get_main(kafka->rk);
     (void)rd_kafka_set_log_queue(kafka->rk, NULL);
-    if (kafka->wake)
-        rd_kafka_queue_cb_event_enable(kafka->events, handle_on_events, kafka);
+    br_kafka_watch(kafka, kafka->events);
     if (!br_host_timer_park(node->host, &kafka->timer, handle_on_timer))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     (void)br_host_timer(node->host, &kafka->timer, POLL_MS, handle_on_timer);

@@ -162,6 +162,9 @@ int br_kafka_open(struct br_kafka *kafka, struct br_node *node, rd_kafka_type_t 
 /* Calls `serve` again soon. */
 void br_kafka_again(struct br_kafka *kafka);
 
+/* Calls `serve` also when another queue of the handle has events. */
+void br_kafka_watch(struct br_kafka *kafka, rd_kafka_queue_t *queue);
+
 /* Closes a handle, and waits until the threads of librdkafka have ended. A consumer does not leave
  * its group. Accepts a zeroed handle. */
 void br_kafka_close(struct br_kafka *kafka);
