@@ -51,7 +51,7 @@ struct kafka_consumer {
     rd_kafka_topic_partition_list_t *revoking;
     struct br_timer revoke_timer;
     rd_kafka_queue_t *leaving; /* events while the group is left; NULL: not leaving */
-    struct br_log_limit unread_limit, reject_limit, refuse_limit, commit_limit;
+    struct br_log_limit unread_limit, reject_limit, refuse_limit, commit_limit, partial_limit;
     double *results[RESULTS];
 };
 
@@ -223,6 +223,7 @@ static void consumer_on_item_done(struct br_item *item, void *arg)
     br_meter_count_outcome(&consumer->meter, item);
     message->item = NULL;
     if (outcome->verdict == BR_DONE) {
+        br_node_log_partial(consumer->node, item, outcome, &consumer->partial_limit);
         consumer_end(message, DELIVERED);
     } else if (outcome->verdict == BR_REJECT) {
         consumer_log(message, &consumer->reject_limit, "rejected", outcome->text);
