@@ -159,9 +159,21 @@ static void config_set_brokers(struct br_kafka_conf *conf, const struct br_strin
     br_str_release(&list);
 }
 
+/* Loads the certificates and keys as Braid's own clients do, because the errors of librdkafka do
+ * not name the file. */
+static void config_try_tls(struct br_kafka_conf *conf, const struct br_tls_config *tls)
+{
+    struct br_tls_context *context = NULL;
+    int rc = br_tls_context_new(tls, false, NULL, &context, conf->err);
+    br_tls_context_free(context);
+    if (rc && !conf->rc)
+        conf->rc = rc;
+}
+
 static void config_set_tls(struct br_kafka_conf *conf, const struct br_tls_config *tls)
 {
     struct br_str suites = {.max = 4096};
+    config_try_tls(conf, tls);
     config_set_if(conf, "ssl.ca.location", tls->ca_file);
     config_set_if(conf, "ssl.ca.pem", tls->ca_pem.text);
     config_set_if(conf, "ssl.certificate.location", tls->cert_file);

@@ -2,6 +2,8 @@
 """The exporter and the receiver `kafka`, against librdkafka's mock cluster: both signals and encodings,
 keys and partitions, errors of brokers, killed processes and rebalanced groups."""
 
+import json
+import subprocess
 import threading
 import time
 
@@ -11,7 +13,7 @@ import clients
 import kafka
 import otlp
 import profile_view
-from braid import exporter, pipelines, until
+from braid import BINARY, exporter, pipelines, until
 from otlp import PROFILES, TRACES
 from sink import BUSY, REFUSE, Reply
 
@@ -142,6 +144,26 @@ def test_samples_without_a_trace_have_the_key_of_their_process(braid, cluster):
     found = cluster.messages(TOPICS[PROFILES])
     assert [each["key"] for each in found] == [b"pod-7"]
     assert found[0]["partition"] == sarama(b"pod-7", 4)
+    server.stop()
+
+
+# Kafka's clients: UtilsTest.testMurmur2 (org.apache.kafka.common.utils)
+MURMUR2 = [("21", -973932308), ("foobar", -790332482), ("a-little-bit-long-string", -985981536),
+           ("a-little-bit-longer-string", -1486304829), ("abc", 479470107)]
+
+
+def test_murmur2_by_the_vectors_of_kafka(braid, cluster):
+    server = braid(writer(cluster, {
+        "partition_profiles_by_trace_id": True,
+        "record_partitioner": {"sticky_key": {"hasher": "murmur2"}}}))
+    for key, _ in MURMUR2:
+        request = otlp.profile_request(1, linked=False)
+        request.resource_profiles[0].resource.attributes.append(
+            otlp.attribute("service.instance.id", key))
+        clients.grpc(server.grpc, PROFILES, request.SerializeToString()).expect_ok()
+    until(lambda: server.ledger("profiles")["sent"] == len(MURMUR2))
+    found = {each["key"].decode(): each["partition"] for each in cluster.messages(TOPICS[PROFILES])}
+    assert found == {key: (value & 0x7FFFFFFF) % 4 for key, value in MURMUR2}
     server.stop()
 
 
@@ -369,6 +391,33 @@ def test_a_partition_is_given_away_after_its_messages(braid, cluster, sink, new_
 
 
 # --- Checks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind, options, error", [
+    ("receivers", {"group_rebalance_strategies": ["sticky"]}, "must be range, roundrobin or"),
+    ("receivers", {"group_rebalance_strategies": ["range", "cooperative-sticky"]},
+     "cannot be combined"),
+    ("receivers", {"traces": {"topics": ["^otlp_.*"]}}, "regular expressions are not supported"),
+    ("receivers", {"heartbeat_interval": "10s"}, "must be shorter than session_timeout"),
+    ("receivers", {"group_id": ""}, "must not be empty"),
+    ("exporters", {"producer": {"required_acks": "2"}}, "must be all, -1, 0 or 1"),
+    ("exporters", {"auth": {"sasl": {"mechanism": "PLAIN", "username": "a"}}},
+     "auth::sasl::password: is required"),
+    ("exporters", {"auth": {"sasl": {"mechanism": "OAUTHBEARER", "username": "a", "password": "b"}}},
+     "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+    ("exporters", {"tls": {"ca_file": "/nowhere/ca.pem"}}, "/nowhere/ca.pem"),
+    ("exporters", {"tls": {"server_name_override": "b"}}, "is not supported for Kafka"),
+    ("exporters", {"brokers": ["a:1,b:2"]}, "must be a list of host:port"),
+    ("exporters", {"record_partitioner": {"sticky_key": {}, "round_robin": {}}}, "not both"),
+])
+def test_validate_finds_errors(tmp_path, kind, options, error):
+    other = "exporters" if kind == "receivers" else "receivers"
+    config = {kind: {"kafka": options}, other: {"nop": {}},
+              "service": {"pipelines": {"traces": {kind: ["kafka"], other: ["nop"]}}}}
+    done = subprocess.run([BINARY, "validate", "--config", "yaml:" + json.dumps(config)],
+                          cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert error in done.stderr
 
 
 def test_validate_warns_about_another_strategy(braid, cluster, sink):
