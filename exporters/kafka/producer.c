@@ -16,6 +16,9 @@
 #define BUFFER_DIVISOR 8
 #define FULL_DELAY_MS 200
 #define HEADERS_MAX 16
+/* first and longest pause before the handle is replaced after a fatal error */
+#define REOPEN_MS 1000
+#define REOPEN_MOST_MS 30000
 
 struct kafka_producer {
     struct br_kafka kafka;
@@ -25,6 +28,8 @@ struct kafka_producer {
     struct br_codec *codec;
     struct br_list sendings;
     bool failed; /* librdkafka reported an error after which it sends nothing */
+    struct br_timer reopen_timer;
+    uint64_t reopen_ms; /* pause before the handle is replaced; 0: no fatal error since a success */
     struct br_log_limit fatal_limit;
 };
 
@@ -179,7 +184,9 @@ static void producer_consume(struct br_consumer *self, struct br_item *item)
         return;
     }
     if (producer->failed || !producer->kafka.rk) {
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "the Kafka client is restarting");
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, REOPEN_MS,
+                      producer->kafka.reason[0] ? producer->kafka.reason
+                                                : "the Kafka client is restarting");
         return;
     }
     sending = br_calloc(1, sizeof *sending);
@@ -206,12 +213,16 @@ static void producer_on_report(rd_kafka_t *rk, const rd_kafka_message_t *message
     struct kafka_producer *producer = br_container_of(opaque, struct kafka_producer, kafka);
     struct br_outcome outcome = br_kafka_outcome(message->err, producer->kafka.reason);
     (void)rk;
-    if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR)
+    if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         producer->kafka.reason[0] = '\0';
+        producer->reopen_ms = 0;
+    }
     producer_finish(message->_private, &outcome);
 }
 
 static int producer_open(struct kafka_producer *producer, struct br_err *err);
+
+static void producer_on_reopen(struct br_timer *timer);
 
 /* Replaces the handle after an error that librdkafka cannot recover from. All messages of the old
  * handle have been reported. */
@@ -220,24 +231,41 @@ static void producer_reopen(struct kafka_producer *producer)
     struct br_err err = {0};
     br_kafka_close(&producer->kafka);
     producer->failed = producer_open(producer, &err) != 0;
-    if (producer->failed)
-        br_node_warn(producer->node, &producer->fatal_limit, "%s", err.text);
+    if (!producer->failed)
+        return;
+    br_node_warn(producer->node, &producer->fatal_limit, "%s", err.text);
+    (void)br_host_timer(producer->node->host, &producer->reopen_timer, REOPEN_MOST_MS,
+                        producer_on_reopen);
 }
 
+static void producer_on_reopen(struct br_timer *timer)
+{
+    struct kafka_producer *producer = br_container_of(timer, struct kafka_producer, reopen_timer);
+    if (br_list_empty(&producer->sendings))
+        producer_reopen(producer);
+    else
+        (void)br_host_timer(producer->node->host, timer, REOPEN_MS, producer_on_reopen);
+}
+
+/* Notes an error after which librdkafka sends nothing, for example if the client may not write to
+ * the cluster. The handle is replaced after a pause that grows until a message is delivered. */
 static void producer_check_fatal(struct kafka_producer *producer)
 {
-    char text[160];
+    char text[sizeof producer->kafka.reason - 8];
     rd_kafka_resp_err_t code = rd_kafka_fatal_error(producer->kafka.rk, text, sizeof text);
-    if (code && !producer->failed) {
-        producer->failed = true;
-        br_node_warn(producer->node, &producer->fatal_limit, "the client is restarted: %s: %s",
-                     rd_kafka_err2name(code), text);
-        (void)rd_kafka_purge(producer->kafka.rk, RD_KAFKA_PURGE_F_QUEUE |
-                                                     RD_KAFKA_PURGE_F_INFLIGHT |
-                                                     RD_KAFKA_PURGE_F_NON_BLOCKING);
-    }
-    if (producer->failed && br_list_empty(&producer->sendings))
-        producer_reopen(producer);
+    if (!code || producer->failed)
+        return;
+    producer->failed = true;
+    (void)snprintf(producer->kafka.reason, sizeof producer->kafka.reason, "%s", text);
+    producer->reopen_ms = producer->reopen_ms ? producer->reopen_ms * 2 : REOPEN_MS;
+    if (producer->reopen_ms > REOPEN_MOST_MS)
+        producer->reopen_ms = REOPEN_MOST_MS;
+    br_node_warn(producer->node, &producer->fatal_limit,
+                 "the Kafka client restarts because of a fatal error: %s", text);
+    (void)rd_kafka_purge(producer->kafka.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT |
+                                                 RD_KAFKA_PURGE_F_NON_BLOCKING);
+    (void)br_host_timer(producer->node->host, &producer->reopen_timer, producer->reopen_ms,
+                        producer_on_reopen);
 }
 
 static void producer_serve(struct br_kafka *kafka)
@@ -359,6 +387,7 @@ void kafka_producer_free(struct kafka_producer *producer)
 {
     if (!producer)
         return;
+    br_host_timer_stop(producer->node->host, &producer->reopen_timer);
     br_kafka_close(&producer->kafka);
     while (!br_list_empty(&producer->sendings)) {
         struct sending *sending = br_container_of(producer->sendings.next, struct sending, link);

@@ -9,6 +9,9 @@
 #include "base/memory.h"
 #include "base/str.h"
 
+/* librdkafka 2.6.1, in the form of rd_kafka_version() */
+#define SCRAM_VERSION 0x020601ff
+
 static const struct br_option sasl_options[] = {
     BR_STRING(struct br_kafka_sasl, username, NULL, "user name"),
     BR_SECRET(struct br_kafka_sasl, password, "password"),
@@ -66,6 +69,22 @@ static void config_check_sasl(const struct br_kafka_sasl *sasl, const struct br_
         br_errs_add_key(errs, block, at, "password", "is required");
 }
 
+/* Warns about SCRAM with librdkafka before 2.6.1, which repeats the client's nonce. Brokers compare
+ * the whole nonce as RFC 5802 requires (section 5.1) since Kafka 4.0. */
+static void config_check_scram(const struct br_kafka_sasl *sasl, const struct br_yaml *node,
+                               const char *path, struct br_errs *errs)
+{
+    char at[256];
+    if (!sasl->mechanism || strncmp(sasl->mechanism, "SCRAM-", 6) != 0 ||
+        rd_kafka_version() >= SCRAM_VERSION)
+        return;
+    (void)snprintf(at, sizeof at, "%s::auth::sasl::mechanism", path);
+    br_errs_warn(errs, br_yaml_get(br_yaml_get(br_yaml_get(node, "auth"), "sasl"), "mechanism"), at,
+                 "SCRAM fails with brokers of Kafka 4.0 or later, because librdkafka is %s; use "
+                 "librdkafka 2.6.1 or later, or PLAIN over TLS",
+                 rd_kafka_version_str());
+}
+
 static void config_check_tls(const struct br_tls_config *tls, const struct br_yaml *node,
                              const char *path, struct br_errs *errs)
 {
@@ -93,8 +112,10 @@ void br_kafka_check(const struct br_kafka_config *config, const struct br_yaml *
             strpbrk(config->brokers.items[i], ", /"))
             br_errs_add_key(errs, node, path, "brokers", "must be a list of host:port, got \"%s\"",
                             config->brokers.items[i]);
-    if (config->auth.sasl)
+    if (config->auth.sasl) {
         config_check_sasl(config->auth.sasl, node, path, errs);
+        config_check_scram(config->auth.sasl, node, path, errs);
+    }
     if (config->tls && !config->tls->insecure)
         config_check_tls(config->tls, node, path, errs);
 }

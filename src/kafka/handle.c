@@ -16,7 +16,8 @@ static void handle_on_error(rd_kafka_t *rk, int error, const char *reason, void 
     /* "all brokers are down" follows the error of a connection, which is more useful */
     if (error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !kafka->reason[0])
         (void)snprintf(kafka->reason, sizeof kafka->reason, "%s", reason);
-    br_node_warn(kafka->node, &kafka->limit, "%s", reason);
+    if (error != RD_KAFKA_RESP_ERR__FATAL) /* the owner of the handle reports it */
+        br_node_warn(kafka->node, &kafka->limit, "%s", reason);
 }
 
 static void handle_on_log(const rd_kafka_t *rk, int level, const char *facility, const char *text)
@@ -113,5 +114,7 @@ void br_kafka_close(struct br_kafka *kafka)
     if (kafka->rk)
         rd_kafka_destroy_flags(kafka->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
     br_wake_free(kafka->wake);
-    *kafka = (struct br_kafka){0};
+    kafka->events = NULL;
+    kafka->rk = NULL;
+    kafka->wake = NULL;
 }

@@ -166,7 +166,7 @@ void br_kafka_again(struct br_kafka *kafka);
 void br_kafka_watch(struct br_kafka *kafka, rd_kafka_queue_t *queue);
 
 /* Closes a handle, and waits until the threads of librdkafka have ended. A consumer does not leave
- * its group. Accepts a zeroed handle. */
+ * its group. The handle can be opened again. Accepts a zeroed handle. */
 void br_kafka_close(struct br_kafka *kafka);
 
 /* --- Outcomes (outcome.c) --------------------------------------------------------------------- */
