@@ -20,6 +20,8 @@ static const struct br_option traces_options[] = {
     BR_STRING(struct kafka_topic, topic, "otlp_spans", "topic of traces"),
     BR_ENUM(struct kafka_topic, encoding, "otlp_proto", encodings,
             "format of messages: an OTLP request in protobuf or JSON"),
+    BR_STRING(struct kafka_topic, topic_from_metadata_key, NULL, "not supported"),
+    BR_STRING(struct kafka_topic, message_key_from_metadata_key, NULL, "not supported"),
     BR_OPT_END,
 };
 
@@ -27,6 +29,8 @@ static const struct br_option profiles_options[] = {
     BR_STRING(struct kafka_topic, topic, "otlp_profiles", "topic of profiles"),
     BR_ENUM(struct kafka_topic, encoding, "otlp_proto", encodings,
             "format of messages: an OTLP request in protobuf or JSON"),
+    BR_STRING(struct kafka_topic, topic_from_metadata_key, NULL, "not supported"),
+    BR_STRING(struct kafka_topic, message_key_from_metadata_key, NULL, "not supported"),
     BR_OPT_END,
 };
 
@@ -71,6 +75,8 @@ static const struct br_option partitioner_options[] = {
                "hash of the key; absent: sarama_compat"),
     BR_PRESENT(struct kafka_record_partitioner, round_robin, struct kafka_round_robin,
                round_robin_options, "any partition, whatever the key"),
+    BR_VALUE(struct kafka_record_partitioner, least_backup, "not supported"),
+    BR_VALUE(struct kafka_record_partitioner, extension, "not supported"),
     BR_OPT_END,
 };
 
@@ -83,6 +89,13 @@ static const struct br_option options[] = {
     BR_IGNORED("logs", "Braid sends no logs"),
     BR_IGNORED("metrics", "Braid sends no metrics"),
     BR_STRINGS(T, include_metadata_keys, "client metadata to send as headers of messages"),
+    BR_HEADERS(T, record_headers, "headers to add to every message"),
+    BR_BOOL(T, signal_header, false,
+            "add the header otelcol.signal, with the value traces or profiles, to every message"),
+    BR_STRING(T, topic_from_attribute, NULL, "not supported"),
+    BR_IGNORED("partition_logs_by_resource_attributes", "Braid sends no logs"),
+    BR_IGNORED("partition_logs_by_trace_id", "Braid sends no logs"),
+    BR_IGNORED("partition_metrics_by_resource_attributes", "Braid sends no metrics"),
     BR_BOOL(T, partition_traces_by_id, false,
             "send each trace as a message of its own, with the trace id as its key"),
     BR_BOOL(T, partition_profiles_by_trace_id, false,
@@ -92,6 +105,35 @@ static const struct br_option options[] = {
     BR_EXPORTER_OPTIONS(T, common, "5s"),
     BR_OPT_END,
 };
+
+/* Adds errors for the Collector's ways to choose a topic, a key or a partition that Braid lacks. */
+static void kafka_exporter_check_lacks(const struct kafka_exporter_config *config,
+                                       const struct br_yaml *node, const char *path,
+                                       struct br_errs *errs)
+{
+    const struct {
+        const char *block, *key;
+        bool present;
+    } lacks[] = {
+        {"traces", "topic_from_metadata_key", config->traces.topic_from_metadata_key},
+        {"traces", "message_key_from_metadata_key", config->traces.message_key_from_metadata_key},
+        {"profiles", "topic_from_metadata_key", config->profiles.topic_from_metadata_key},
+        {"profiles", "message_key_from_metadata_key",
+         config->profiles.message_key_from_metadata_key},
+        {"record_partitioner", "least_backup", config->record_partitioner.least_backup},
+        {"record_partitioner", "extension", config->record_partitioner.extension},
+    };
+    char at[256];
+    for (size_t i = 0; i < BR_COUNT(lacks); i++) {
+        (void)snprintf(at, sizeof at, "%s::%s::%s", path, lacks[i].block, lacks[i].key);
+        if (lacks[i].present)
+            br_errs_lack(errs, br_yaml_get(br_yaml_get(node, lacks[i].block), lacks[i].key), at,
+                         "is not supported");
+    }
+    (void)snprintf(at, sizeof at, "%s::topic_from_attribute", path);
+    if (config->topic_from_attribute)
+        br_errs_lack(errs, br_yaml_get(node, "topic_from_attribute"), at, "is not supported");
+}
 
 static int kafka_exporter_check(void *config, const struct br_yaml *node, const char *path,
                                 struct br_arena *arena, struct br_errs *errs)
@@ -103,6 +145,7 @@ static int kafka_exporter_check(void *config, const struct br_yaml *node, const 
     char at[256];
     (void)arena;
     br_kafka_check(&settings->client, node, path, errs);
+    kafka_exporter_check_lacks(settings, node, path, errs);
     for (size_t i = 0; i < BR_COUNT(acks); i++)
         known = known || strcmp(settings->producer.required_acks, acks[i]) == 0;
     (void)snprintf(at, sizeof at, "%s::producer", path);

@@ -15,7 +15,6 @@
 /* part of the memory limit that all producers of an exporter may use: 1/8 */
 #define BUFFER_DIVISOR 8
 #define FULL_DELAY_MS 200
-#define HEADERS_MAX 16
 /* first and longest pause before the handle is replaced after a fatal error */
 #define REOPEN_MS 1000
 #define REOPEN_MOST_MS 30000
@@ -72,21 +71,33 @@ static const struct kafka_topic *producer_topic(const struct kafka_producer *pro
     return signal == BR_TRACES ? &producer->config->traces : &producer->config->profiles;
 }
 
-/* Adds the client metadata that include_metadata_keys names. Returns NULL if there is none. */
+static void producer_add_header(rd_kafka_headers_t *headers, const char *name, const char *value)
+{
+    (void)rd_kafka_header_add(headers, name, -1, value, -1);
+}
+
+/* Returns the headers of a message: those of the config, and the client metadata that
+ * include_metadata_keys names. Returns NULL if there are none. */
 static rd_kafka_headers_t *producer_headers(const struct kafka_producer *producer,
                                             const struct br_item *item)
 {
-    const struct br_strings *keys = &producer->config->include_metadata_keys;
-    rd_kafka_headers_t *headers = NULL;
-    for (size_t i = 0; i < keys->count && i < HEADERS_MAX; i++) {
+    const struct kafka_exporter_config *config = producer->config;
+    const struct br_strings *keys = &config->include_metadata_keys;
+    const struct br_headers *fixed = &config->record_headers;
+    if (!keys->count && !fixed->count && !config->signal_header)
+        return NULL;
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(keys->count + fixed->count + 1);
+    if (!headers)
+        return NULL;
+    for (size_t i = 0; i < keys->count; i++) {
         const char *value = br_item_metadata(item, keys->items[i]);
-        if (!value)
-            continue;
-        if (!headers)
-            headers = rd_kafka_headers_new(keys->count);
-        if (headers)
-            (void)rd_kafka_header_add(headers, keys->items[i], -1, value, -1);
+        if (value)
+            producer_add_header(headers, keys->items[i], value);
     }
+    for (size_t i = 0; i < fixed->count; i++)
+        producer_add_header(headers, fixed->names[i], fixed->values[i].text);
+    if (config->signal_header)
+        producer_add_header(headers, "otelcol.signal", br_signal_name(item->signal));
     return headers;
 }
 

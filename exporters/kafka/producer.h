@@ -13,6 +13,8 @@ enum kafka_encoding { KAFKA_OTLP_PROTO, KAFKA_OTLP_JSON };
 struct kafka_topic {
     const char *topic;
     int encoding; /* value of enum kafka_encoding */
+    /* keys that are not supported; NULL: absent */
+    const char *topic_from_metadata_key, *message_key_from_metadata_key;
 };
 
 struct kafka_compression_params {
@@ -39,6 +41,8 @@ struct kafka_round_robin {
 struct kafka_record_partitioner {
     struct kafka_sticky_key *sticky_key;   /* NULL: absent */
     struct kafka_round_robin *round_robin; /* NULL: absent */
+    /* keys that are not supported; NULL: absent */
+    const struct br_yaml *least_backup, *extension;
 };
 
 struct kafka_exporter_config {
@@ -47,6 +51,9 @@ struct kafka_exporter_config {
     bool partition_traces_by_id, partition_profiles_by_trace_id;
     struct kafka_record_partitioner record_partitioner;
     struct br_strings include_metadata_keys;
+    struct br_headers record_headers;
+    bool signal_header;
+    const char *topic_from_attribute; /* a key that is not supported; NULL: absent */
     struct kafka_producer_options producer;
     struct br_exporter_config common;
 };

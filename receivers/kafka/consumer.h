@@ -30,6 +30,11 @@ struct kafka_autocommit {
     uint64_t interval; /* in nanoseconds */
 };
 
+struct kafka_extraction {
+    bool extract_headers; /* must be false: headers are not copied into resource attributes */
+    struct br_strings headers;
+};
+
 struct kafka_marking {
     bool after, on_error, on_permanent_error;
 };
@@ -45,6 +50,7 @@ struct kafka_receiver_config {
     struct kafka_topics traces, profiles;
     struct kafka_autocommit autocommit;
     struct kafka_marking message_marking;
+    struct kafka_extraction header_extraction;
 };
 
 /* --- Partitions (partition.c) ------------------------------------------------------------------

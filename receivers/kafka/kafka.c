@@ -42,6 +42,12 @@ static const struct br_option marking_options[] = {
     BR_OPT_END,
 };
 
+static const struct br_option extraction_options[] = {
+    BR_BOOL(struct kafka_extraction, extract_headers, false, "not supported"),
+    BR_STRINGS(struct kafka_extraction, headers, "not supported"),
+    BR_OPT_END,
+};
+
 static const struct br_option options[] = {
     BR_KAFKA_ROWS(T, client),
     BR_STRING(T, group_id, "otel-collector", "consumer group"),
@@ -75,6 +81,7 @@ static const struct br_option options[] = {
     BR_IGNORED("metrics", "Braid reads no metrics"),
     BR_STRUCT(T, autocommit, autocommit_options, "commits of offsets"),
     BR_STRUCT(T, message_marking, marking_options, "when a message counts as processed"),
+    BR_STRUCT(T, header_extraction, extraction_options, "not supported"),
     BR_IGNORED("error_backoff", "a refused message is sent again after 1s, later up to 30s"),
     BR_IGNORED("partition_processing", "partitions are always processed independently"),
     BR_IGNORED("telemetry", "there is no metric of the delay of records"),
@@ -151,6 +158,9 @@ static int kafka_receiver_check(void *config, const struct br_yaml *node, const 
     kafka_receiver_check_strategies(settings, node, path, errs);
     kafka_receiver_check_topics(&settings->traces, "traces", node, path, errs);
     kafka_receiver_check_topics(&settings->profiles, "profiles", node, path, errs);
+    if (settings->header_extraction.extract_headers)
+        br_errs_lack(errs, br_yaml_get(node, "header_extraction"), path,
+                     "header_extraction is not supported; headers are client metadata");
     if (!settings->group_id || !settings->group_id[0])
         br_errs_add_key(errs, node, path, "group_id", "must not be empty");
     if (settings->heartbeat_interval >= settings->session_timeout)

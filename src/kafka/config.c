@@ -16,6 +16,8 @@ static const struct br_option sasl_options[] = {
     BR_STRING(struct br_kafka_sasl, username, NULL, "user name"),
     BR_SECRET(struct br_kafka_sasl, password, "password"),
     BR_STRING(struct br_kafka_sasl, mechanism, NULL, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+    BR_IGNORED("aws_msk", "the mechanism AWS_MSK_IAM_OAUTHBEARER is not supported"),
+    BR_IGNORED("oauthbearer_token_source", "the mechanism OAUTHBEARER is not supported"),
     BR_IGNORED("version", "the client library chooses the version of the SASL handshake"),
     BR_OPT_END,
 };
@@ -23,6 +25,7 @@ static const struct br_option sasl_options[] = {
 const struct br_option br_kafka_auth_options[] = {
     BR_PRESENT(struct br_kafka_auth, sasl, struct br_kafka_sasl, sasl_options,
                "user name and password; absent: no SASL"),
+    BR_VALUE(struct br_kafka_auth, kerberos, "not supported"),
     BR_OPT_END,
 };
 
@@ -116,6 +119,8 @@ void br_kafka_check(const struct br_kafka_config *config, const struct br_yaml *
         config_check_sasl(config->auth.sasl, node, path, errs);
         config_check_scram(config->auth.sasl, node, path, errs);
     }
+    if (config->auth.kerberos)
+        br_errs_lack(errs, config->auth.kerberos, path, "auth::kerberos is not supported");
     if (config->tls && !config->tls->insecure)
         config_check_tls(config->tls, node, path, errs);
 }

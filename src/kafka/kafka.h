@@ -26,7 +26,8 @@ struct br_kafka_sasl {
 };
 
 struct br_kafka_auth {
-    struct br_kafka_sasl *sasl; /* NULL: no SASL */
+    struct br_kafka_sasl *sasl;     /* NULL: no SASL */
+    const struct br_yaml *kerberos; /* NULL: absent; a present block is an error */
 };
 
 struct br_kafka_metadata_retry {

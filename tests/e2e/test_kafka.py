@@ -167,13 +167,16 @@ def test_murmur2_by_the_vectors_of_kafka(braid, cluster):
     server.stop()
 
 
-def test_metadata_becomes_headers_and_returns(braid, cluster, sink):
-    first = braid(writer(cluster, {"include_metadata_keys": ["x-scope-orgid"]},
+def test_metadata_becomes_headers(braid, cluster):
+    first = braid(writer(cluster, {"include_metadata_keys": ["x-scope-orgid"],
+                                   "record_headers": [{"name": "env", "value": "test"}],
+                                   "signal_header": True},
                          grpc={"include_metadata": True}))
     body = trace(1).SerializeToString()
     clients.grpc(first.grpc, TRACES, body, metadata=(("x-scope-orgid", "acme"), )).expect_ok()
     until(lambda: first.ledger("traces")["sent"] == 1)
-    assert cluster.messages(TOPICS[TRACES])[0]["headers"] == {"x-scope-orgid": "acme"}
+    assert cluster.messages(TOPICS[TRACES])[0]["headers"] == {
+        "x-scope-orgid": "acme", "env": "test", "otelcol.signal": "traces"}
     first.stop()
 
 
