@@ -3,6 +3,7 @@
 keys and partitions, errors of brokers, killed processes and rebalanced groups."""
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -13,7 +14,7 @@ import clients
 import kafka
 import otlp
 import profile_view
-from braid import BINARY, exporter, pipelines, until
+from braid import BINARY, ROOT, exporter, pipelines, until
 from otlp import PROFILES, TRACES
 from sink import BUSY, REFUSE, Reply
 
@@ -391,6 +392,35 @@ def test_a_partition_is_given_away_after_its_messages(braid, cluster, sink, new_
     assert set(ids(sink)) | set(ids(other)) == set(range(1, 9))
     first.stop()
     second.stop()
+
+
+# --- Examples ---------------------------------------------------------------------------------------
+
+
+def test_the_examples_join_across_kafka(braid, cluster, sink):
+    """Spans and samples that different processes sent are joined behind Kafka."""
+    folder, metrics = ROOT / "config" / "examples", "service.telemetry.metrics.readers"
+    reader_port = "[{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]"
+
+    def start(name):
+        text = (folder / name).read_text().replace("kafka:9092", cluster.brokers)
+        for place in ("http://tempo:4317", "http://pyroscope:4040"):
+            text = text.replace(place, f"http://{sink.grpc}")
+        text = re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text)
+        return braid(text, f"--set={metrics}={reader_port}", "--set=service.workers=1")
+    writers = [start("kafka-writer.yaml") for _ in range(2)]
+    readers = [start("kafka-reader.yaml") for _ in range(2)]
+    for each in readers:
+        each.wait_log("4 partitions assigned")
+    spans, samples = otlp.trace_request(20), otlp.profile_request(20)
+    clients.grpc(writers[0].grpc, TRACES, spans.SerializeToString()).expect_ok()
+    clients.grpc(writers[1].grpc, PROFILES, samples.SerializeToString()).expect_ok()
+    until(lambda: len(sink.items(TRACES)) == 20, deadline_s=60)
+    until(lambda: len(profile_view.samples(*(call.message for call in sink.of(PROFILES)))) == 20)
+    found = profile_view.samples(*(call.message for call in sink.of(PROFILES)))
+    assert all("span.name" in repr(sample) for sample in found)
+    for each in writers + readers:
+        each.stop()
 
 
 # --- Checks -----------------------------------------------------------------------------------------
