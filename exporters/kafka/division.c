@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "otlp/dictionary/dictionary.h"
 #include "otlp/divide/divide.h"
 #include "otlp/trace_id.h"
 
@@ -25,6 +26,7 @@ struct division {
     struct br_map *numbers; /* maps a routing key to the number of its bucket, plus one */
     struct key *keys;       /* key of each bucket */
     uint32_t n_keys, cap_keys;
+    bool full; /* there were more than KEYS_MAX keys */
     struct br_list pieces;
 };
 
@@ -34,8 +36,10 @@ struct division {
 /* Returns the next bucket, which belongs to `len` bytes of the routing key. */
 static uint32_t division_add_bucket(struct division *division, const uint8_t *key, size_t len)
 {
-    if (br_grow(&division->keys, &division->cap_keys, division->n_keys + 1, sizeof(struct key),
-                KEYS_MAX))
+    int rc = br_grow(&division->keys, &division->cap_keys, division->n_keys + 1, sizeof(struct key),
+                     KEYS_MAX);
+    division->full = division->full || rc == BR_EFULL;
+    if (rc)
         return BR_BUCKET_NONE;
     uint32_t number = division->n_keys;
     if (br_map_put(division->numbers, key, len, (void *)(uintptr_t)(number + 1), NULL))
@@ -131,20 +135,61 @@ static int division_run(struct division *division)
                  : BR_ENOMEM;
     br_map_free(division->numbers, NULL);
     br_free(division->keys);
-    return br_item_edit_end(&scope, rc);
+    rc = br_item_edit_end(&scope, rc);
+    return rc == BR_ENOMEM && division->full ? BR_EFULL : rc;
 }
 
-static void division_drop(struct division *division, int rc)
+static void division_drop_pieces(struct br_list *pieces)
 {
     struct br_list *link;
-    while ((link = br_list_shift(&division->pieces)))
+    while ((link = br_list_shift(pieces)))
         br_item_free(br_container_of(link, struct br_item, link));
+}
+
+/* Finishes an item that cannot be divided. */
+static void division_fail(struct br_item *item, int rc)
+{
     if (rc == BR_ENOMEM)
-        br_item_retry(division->item, BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory");
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory");
     else
-        br_item_reject(division->item, BR_STATUS_INVALID_ARGUMENT,
-                       "divided by trace, the request exceeds the memory limit or has too many "
-                       "traces");
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "the request cannot be divided by trace within the memory limit");
+}
+
+/* Makes the pieces children of `item`. */
+static void division_adopt(struct br_item *item, const struct br_list *pieces)
+{
+    item->outcome = BR_OUTCOME_DONE;
+    for (struct br_list *link = pieces->next; link != pieces; link = link->next)
+        br_item_adopt(item, br_container_of(link, struct br_item, link));
+}
+
+static int division_on_half(struct br_item *half, void *arg)
+{
+    br_list_append(arg, &half->link);
+    return 0;
+}
+
+/* Cuts an item that has too many traces, or whose messages take too much memory, into halves and
+ * divides each of them. */
+static void division_halve(struct br_item *item, struct br_consumer *next)
+{
+    struct br_list halves, *link;
+    uint32_t n = (item->n_records + 1) / 2;
+    br_list_init(&halves);
+    int rc = item->signal == BR_TRACES ? br_traces_split(item, n, 0, division_on_half, &halves)
+                                       : br_profiles_split(item, n, 0, division_on_half, &halves);
+    if (rc) {
+        division_drop_pieces(&halves);
+        division_fail(item, rc);
+        return;
+    }
+    for (link = halves.next; link != &halves; link = link->next)
+        br_container_of(link, struct br_item, link)->metadata = item->metadata;
+    division_adopt(item, &halves);
+    while ((link = br_list_shift(&halves)))
+        kafka_divide(br_container_of(link, struct br_item, link), next);
+    br_item_release_parent(item);
 }
 
 void kafka_divide(struct br_item *item, struct br_consumer *next)
@@ -154,12 +199,14 @@ void kafka_divide(struct br_item *item, struct br_consumer *next)
     br_list_init(&division.pieces);
     int rc = division_run(&division);
     if (rc) {
-        division_drop(&division, rc);
+        division_drop_pieces(&division.pieces);
+        if (rc == BR_EFULL && item->n_records > 1)
+            division_halve(item, next);
+        else
+            division_fail(item, rc);
         return;
     }
-    item->outcome = BR_OUTCOME_DONE;
-    for (link = division.pieces.next; link != &division.pieces; link = link->next)
-        br_item_adopt(item, br_container_of(link, struct br_item, link));
+    division_adopt(item, &division.pieces);
     while ((link = br_list_shift(&division.pieces)))
         br_consume(next, br_container_of(link, struct br_item, link));
     br_item_release_parent(item);

@@ -14,8 +14,8 @@
 #define KAFKA_KEY_MAX 64
 
 /* Divides `item` into pieces and passes each to `next`; `item` ends when all pieces have ended.
- * Takes the item. If it cannot be divided, finishes it with BR_RETRY if memory is short, or else
- * with BR_REJECT. */
+ * Takes the item. An item with too many traces is cut in halves first. If the item cannot be
+ * divided, finishes it with BR_RETRY if memory is short, or else with BR_REJECT. */
 void kafka_divide(struct br_item *item, struct br_consumer *next);
 
 /* Returns the key of a piece that kafka_divide has made. Returns NULL if it has none. The key lives

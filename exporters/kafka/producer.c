@@ -14,7 +14,7 @@
 #define BUFFER_MOST (64u << 20)
 /* part of the memory limit that all producers of an exporter may use: 1/8 */
 #define BUFFER_DIVISOR 8
-#define FULL_DELAY_MS 200
+#define DELAY_MS 200 /* pause before a request is retried because memory was short */
 /* first and longest pause before the handle is replaced after a fatal error */
 #define REOPEN_MS 1000
 #define REOPEN_MOST_MS 30000
@@ -25,8 +25,9 @@ struct kafka_producer {
     struct br_node *node;
     const struct kafka_exporter_config *config;
     struct br_codec *codec;
-    struct br_list sendings;
-    bool failed; /* librdkafka reported an error after which it sends nothing */
+    struct br_list sendings; /* messages of librdkafka, and messages that are converted */
+    struct br_list waiting;  /* messages for which the buffer of librdkafka has no room */
+    bool failed;             /* librdkafka reported an error after which it sends nothing */
     struct br_timer reopen_timer;
     uint64_t reopen_ms; /* pause before the handle is replaced; 0: no fatal error since a success */
     struct br_log_limit fatal_limit;
@@ -39,6 +40,8 @@ struct sending {
     struct br_item *item;
     struct br_packing_job *job; /* converts the payload in a thread; NULL: nothing is converted */
     struct br_buf *buf;         /* contains the payload; NULL: not made yet */
+    const uint8_t *data;        /* the payload */
+    size_t len;                 /* length of the payload in bytes */
     size_t counted;             /* bytes of librdkafka that were counted with br_mem_count */
 };
 
@@ -60,7 +63,7 @@ static void producer_fail(struct sending *sending, int rc)
 {
     struct br_outcome outcome =
         rc == BR_ENOMEM
-            ? br_outcome_retry(BR_STATUS_UNAVAILABLE, FULL_DELAY_MS, "out of memory")
+            ? br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory")
             : br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "the request cannot be encoded");
     producer_finish(sending, &outcome);
 }
@@ -101,15 +104,15 @@ static rd_kafka_headers_t *producer_headers(const struct kafka_producer *produce
     return headers;
 }
 
-static rd_kafka_resp_err_t producer_produce(struct sending *sending, const uint8_t *data,
-                                            size_t len)
+static rd_kafka_resp_err_t producer_produce(struct sending *sending)
 {
     const struct kafka_producer *producer = sending->producer;
     rd_kafka_headers_t *headers = producer_headers(producer, sending->item);
     rd_kafka_vu_t parts[6] = {
         {.vtype = RD_KAFKA_VTYPE_TOPIC,
          .u.cstr = producer_topic(producer, sending->item->signal)->topic},
-        {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {.ptr = (void *)(uintptr_t)data, .size = len}},
+        {.vtype = RD_KAFKA_VTYPE_VALUE,
+         .u.mem = {.ptr = (void *)(uintptr_t)sending->data, .size = sending->len}},
         {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = sending},
     };
     size_t n = 3;
@@ -127,20 +130,53 @@ static rd_kafka_resp_err_t producer_produce(struct sending *sending, const uint8
     return code;
 }
 
-static void producer_send(struct sending *sending, const uint8_t *data, size_t len)
+/* Passes a message to librdkafka. Returns false if its buffer is full. */
+static bool producer_try(struct sending *sending)
 {
-    struct br_outcome outcome;
-    sending->counted = len + MESSAGE_OVERHEAD;
-    br_mem_count((int64_t)sending->counted);
-    rd_kafka_resp_err_t code = producer_produce(sending, data, len);
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
-        return;
+    struct kafka_producer *producer = sending->producer;
+    rd_kafka_resp_err_t code = producer_produce(sending);
     if (code == RD_KAFKA_RESP_ERR__QUEUE_FULL)
-        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, FULL_DELAY_MS,
-                                   "the buffer of the Kafka client is full");
-    else
-        outcome = br_kafka_outcome(code, sending->producer->kafka.reason);
-    producer_finish(sending, &outcome);
+        return false;
+    sending->counted = sending->len + MESSAGE_OVERHEAD;
+    br_mem_count((int64_t)sending->counted);
+    br_list_remove(&sending->link);
+    br_list_append(&producer->sendings, &sending->link);
+    if (code) {
+        struct br_outcome outcome = br_kafka_outcome(code, producer->kafka.reason);
+        producer_finish(sending, &outcome);
+    }
+    return true;
+}
+
+static void producer_send(struct sending *sending)
+{
+    struct kafka_producer *producer = sending->producer;
+    if (br_list_empty(&producer->waiting) && producer_try(sending))
+        return;
+    br_list_remove(&sending->link);
+    br_list_append(&producer->waiting, &sending->link);
+}
+
+/* Passes waiting messages to librdkafka while its buffer has room. */
+static void producer_send_waiting(struct kafka_producer *producer)
+{
+    while (!br_list_empty(&producer->waiting)) {
+        struct sending *sending = br_container_of(producer->waiting.next, struct sending, link);
+        if (!producer_try(sending))
+            return;
+    }
+}
+
+/* Finishes the messages of a list with BR_RETRY. */
+static void producer_give_back(struct br_list *list, const char *why)
+{
+    while (!br_list_empty(list)) {
+        struct sending *sending = br_container_of(list->next, struct sending, link);
+        struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, REOPEN_MS, "%s", why);
+        if (sending->job)
+            br_packing_job_cancel(sending->job);
+        producer_finish(sending, &outcome);
+    }
 }
 
 /* --- Payloads ----------------------------------------------------------------------------------
@@ -149,18 +185,17 @@ static void producer_send(struct sending *sending, const uint8_t *data, size_t l
 static void producer_on_packed(void *arg, int rc, struct br_rope *body)
 {
     struct sending *sending = arg;
-    const uint8_t *data = NULL;
     sending->job = NULL;
+    sending->len = body->len;
     if (!rc) {
-        sending->buf = br_rope_flat(body, sending->producer->node->host->pool, &data);
+        sending->buf = br_rope_flat(body, sending->producer->node->host->pool, &sending->data);
         rc = sending->buf ? 0 : BR_ENOMEM;
     }
-    size_t len = body->len;
     br_rope_release(body);
     if (rc)
         producer_fail(sending, rc);
     else
-        producer_send(sending, data, len);
+        producer_send(sending);
 }
 
 static void producer_pack(struct sending *sending, struct br_rope *body)
@@ -202,7 +237,7 @@ static void producer_consume(struct br_consumer *self, struct br_item *item)
     }
     sending = br_calloc(1, sizeof *sending);
     if (!sending) {
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, FULL_DELAY_MS, "out of memory");
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory");
         return;
     }
     sending->producer = producer;
@@ -275,6 +310,7 @@ static void producer_check_fatal(struct kafka_producer *producer)
                  "the Kafka client restarts because of a fatal error: %s", text);
     (void)rd_kafka_purge(producer->kafka.rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT |
                                                  RD_KAFKA_PURGE_F_NON_BLOCKING);
+    producer_give_back(&producer->waiting, producer->kafka.reason);
     (void)br_host_timer(producer->node->host, &producer->reopen_timer, producer->reopen_ms,
                         producer_on_reopen);
 }
@@ -284,6 +320,8 @@ static void producer_serve(struct br_kafka *kafka)
     struct kafka_producer *producer = br_container_of(kafka, struct kafka_producer, kafka);
     (void)rd_kafka_poll(kafka->rk, 0);
     producer_check_fatal(producer);
+    if (!producer->failed)
+        producer_send_waiting(producer);
 }
 
 /* --- Life --------------------------------------------------------------------------------------
@@ -376,6 +414,7 @@ struct kafka_producer *kafka_producer_new(struct br_node *node)
     producer->config = node->config;
     producer->input.consume = producer_consume;
     br_list_init(&producer->sendings);
+    br_list_init(&producer->waiting);
     producer->codec = br_codec_new();
     if (!producer->codec) {
         br_free(producer);
@@ -400,14 +439,8 @@ void kafka_producer_free(struct kafka_producer *producer)
         return;
     br_host_timer_stop(producer->node->host, &producer->reopen_timer);
     br_kafka_close(&producer->kafka);
-    while (!br_list_empty(&producer->sendings)) {
-        struct sending *sending = br_container_of(producer->sendings.next, struct sending, link);
-        if (sending->job)
-            br_packing_job_cancel(sending->job);
-        producer_finish(sending, &(struct br_outcome){.verdict = BR_RETRY,
-                                                      .status = BR_STATUS_UNAVAILABLE,
-                                                      .text = "the exporter stops"});
-    }
+    producer_give_back(&producer->sendings, "the exporter stops");
+    producer_give_back(&producer->waiting, "the exporter stops");
     br_codec_free(producer->codec);
     br_free(producer);
 }
