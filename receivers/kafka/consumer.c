@@ -26,6 +26,7 @@
 #define RETRY_MS 1000       /* first pause before a message is sent again */
 #define RETRY_MOST_MS 30000 /* longest pause before a message is sent again */
 #define REVOKE_WAIT_MS 5000 /* longest wait for messages before a partition is given away */
+#define LEAVE_WAIT_MS 4000  /* longest wait at a reload until the group was left */
 #define CLOSE_WAIT_MS 1000  /* longest wait for the brokers at the end */
 #define METADATA_MAX 16384  /* largest client metadata of a message in bytes */
 
@@ -50,7 +51,10 @@ struct kafka_consumer {
     /* partitions to give away when their messages have ended; NULL: none */
     rd_kafka_topic_partition_list_t *revoking;
     struct br_timer revoke_timer;
-    rd_kafka_queue_t *leaving; /* events while the group is left; NULL: not leaving */
+    void (*on_left)(void *arg); /* called once when the group was left; NULL: nobody waits */
+    void *on_left_arg;
+    struct br_timer leave_timer; /* ends the wait for `on_left` */
+    rd_kafka_queue_t *leaving;   /* events while the group is left; NULL: not leaving */
     struct br_log_limit unread_limit, reject_limit, refuse_limit, commit_limit, partial_limit;
     double *results[RESULTS];
 };
@@ -509,6 +513,21 @@ static void consumer_on_commit(rd_kafka_t *rk, rd_kafka_resp_err_t error,
 /* --- Leaving the group -------------------------------------------------------------------------
  */
 
+static void consumer_report_left(struct kafka_consumer *consumer)
+{
+    void (*on_left)(void *arg) = consumer->on_left;
+    consumer->on_left = NULL;
+    br_host_timer_stop(consumer->node->host, &consumer->leave_timer);
+    on_left(consumer->on_left_arg);
+}
+
+static void consumer_on_leave_timer(struct br_timer *timer)
+{
+    struct kafka_consumer *consumer = br_container_of(timer, struct kafka_consumer, leave_timer);
+    if (consumer->on_left)
+        consumer_report_left(consumer);
+}
+
 static bool consumer_is_idle(const struct kafka_consumer *consumer)
 {
     if (!br_list_empty(&consumer->orphans))
@@ -588,6 +607,8 @@ static void consumer_serve(struct br_kafka *kafka)
         consumer_begin_leaving(consumer);
     if (consumer->leaving) {
         (void)rd_kafka_queue_poll_callback(consumer->leaving, 0);
+        if (consumer->on_left && rd_kafka_consumer_closed(kafka->rk))
+            consumer_report_left(consumer);
         return;
     }
     for (int i = 0; i < TAKE_MESSAGES && bytes < TAKE_BYTES; i++)
@@ -724,9 +745,15 @@ struct kafka_consumer *kafka_consumer_new(struct br_node *node)
     return consumer;
 }
 
-void kafka_consumer_stop(struct kafka_consumer *consumer)
+void kafka_consumer_stop(struct kafka_consumer *consumer, void (*on_left)(void *arg), void *arg)
 {
     consumer->stopping = true;
+    consumer->on_left = on_left;
+    consumer->on_left_arg = arg;
+    bool waits = consumer->kafka.rk && br_host_timer(consumer->node->host, &consumer->leave_timer,
+                                                     LEAVE_WAIT_MS, consumer_on_leave_timer);
+    if (on_left && !waits)
+        consumer_report_left(consumer);
     if (!consumer->kafka.rk)
         return;
     consumer_set_pauses(consumer);
@@ -749,6 +776,7 @@ void kafka_consumer_free(struct kafka_consumer *consumer)
     if (!consumer)
         return;
     consumer->stopping = true;
+    br_host_timer_stop(consumer->node->host, &consumer->leave_timer);
     if (consumer->kept)
         rd_kafka_message_destroy(consumer->kept);
     consumer->kept = NULL;

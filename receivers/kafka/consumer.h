@@ -118,8 +118,9 @@ struct kafka_consumer *kafka_consumer_new(struct br_node *node);
  * Returns 0, or BR_EINVAL or BR_ENOMEM with a message in `err`. */
 int kafka_consumer_start(struct kafka_consumer *consumer, struct br_err *err);
 
-/* Takes no further messages. Messages in the pipeline continue, and their offsets are committed. */
-void kafka_consumer_stop(struct kafka_consumer *consumer);
+/* Takes no further messages. Messages in the pipeline continue, and their offsets are committed.
+ * Then the consumer leaves the group and calls `on_left(arg)`, unless `on_left` is NULL. */
+void kafka_consumer_stop(struct kafka_consumer *consumer, void (*on_left)(void *arg), void *arg);
 
 /* Commits the offsets of the messages that have ended, leaves the group and ends the threads of
  * the client library. Waits for the brokers for at most a second. Accepts NULL. */

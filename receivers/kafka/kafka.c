@@ -182,13 +182,21 @@ static int kafka_receiver_start(struct br_node *node, struct br_err *err)
     return kafka_consumer_start(state->consumer, err);
 }
 
-/* Messages that are in the pipeline wait for their delivery, so the receiver is drained before
- * they end. The offsets of messages that end later are committed nevertheless. */
+static void kafka_receiver_on_left(void *arg)
+{
+    br_node_drained(arg);
+}
+
+/* At a shutdown the receiver is drained before its messages end, because components after it hold
+ * them until they are drained themselves. The offsets of these messages are committed nevertheless.
+ * At a reload the components after it go on, so the receiver first leaves the group. */
 static void kafka_receiver_drain(struct br_node *node)
 {
     const struct state *state = node->state;
-    kafka_consumer_stop(state->consumer);
-    br_node_drained(node);
+    bool waits = !node->host->draining;
+    kafka_consumer_stop(state->consumer, waits ? kafka_receiver_on_left : NULL, node);
+    if (!waits)
+        br_node_drained(node);
 }
 
 static void kafka_receiver_destroy(struct br_node *node)
