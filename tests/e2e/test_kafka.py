@@ -7,6 +7,7 @@ import re
 import subprocess
 import threading
 import time
+from signal import SIGHUP
 
 import pytest
 
@@ -392,6 +393,25 @@ def test_a_partition_is_given_away_after_its_messages(braid, cluster, sink, new_
     assert set(ids(sink)) | set(ids(other)) == set(range(1, 9))
     first.stop()
     second.stop()
+
+
+def test_a_reload_changes_the_receiver(braid, cluster, sink, tmp_path):
+    """The receiver that is replaced leaves the group, so that its successor gets all partitions."""
+    config = reader(cluster, sink)
+    server = braid(config)
+    server.wait_log("8 partitions assigned")
+    fill(cluster, range(1, 11))
+    sink.wait(TRACES, 10)
+    config["receivers"]["kafka"]["client_id"] = "other"
+    path, = tmp_path.rglob("config.yaml")
+    path.write_text(json.dumps(config))
+    server.process.send_signal(SIGHUP)
+    server.wait_log("reloaded .*changed: receiver/kafka")
+    until(lambda: server.log().count("8 partitions assigned") == 2)
+    fill(cluster, range(11, 21))
+    sink.wait(TRACES, 20)
+    server.stop()
+    assert committed(cluster) == 20
 
 
 # --- Examples ---------------------------------------------------------------------------------------
