@@ -24,6 +24,7 @@ struct br_client;
 struct br_client_config;
 struct br_loop;
 struct br_reload;
+struct br_wake;
 
 /* Work that is run at the end of the loop iteration. The structure is a member of the object
  * that `fn` works on. */
@@ -80,6 +81,8 @@ struct br_host_ops {
     bool (*work)(struct br_host *host, struct br_work *work);
     void (*work_cancel)(struct br_host *host, struct br_work *work);
     void (*work_wait)(struct br_host *host, struct br_work *work);
+    /* Makes a wake as br_wake_new does (net/wake.h). NULL: the host has no loop. */
+    struct br_wake *(*wake)(struct br_host *host, void (*fn)(void *arg), void *arg);
 };
 
 struct br_host {

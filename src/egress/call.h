@@ -38,6 +38,11 @@ struct br_packing {
     int level; /* compression level, as in br_compress */
 };
 
+/* Converts an OTLP request in protobuf to OTLP/JSON. A br_packing.translate: returns 0, BR_ENOMEM,
+ * or an error code of br_json_encode. */
+int br_packing_to_json(const struct br_rope *plain, enum br_signal signal, struct br_pool *pool,
+                       struct br_buf **ret);
+
 /* Returns true if `packing` converts or compresses bodies. */
 bool br_packing_any(const struct br_packing *packing);
 

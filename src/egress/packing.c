@@ -2,7 +2,9 @@
 #include "egress/call.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "core/task.h"
+#include "otlp/json/json.h"
 
 struct br_packing_job {
     struct br_task task;
@@ -15,6 +17,25 @@ struct br_packing_job {
     br_packing_fn *packed;
     void *arg;
 };
+
+int br_packing_to_json(const struct br_rope *plain, enum br_signal signal, struct br_pool *pool,
+                       struct br_buf **ret)
+{
+    struct br_str text = {.max = BR_BUF_MAX - 1};
+    struct br_buf *copy;
+    const uint8_t *data = br_rope_bytes(plain, pool, &copy);
+    int rc = data ? br_json_encode(br_otlp_request(signal), data, plain->len, &text) : BR_ENOMEM;
+    struct br_buf *buf = rc ? NULL : br_buf_new(pool, text.len);
+    if (!rc)
+        rc = buf ? br_buf_append(&buf, text.data, text.len, BR_BUF_MAX) : BR_ENOMEM;
+    br_buf_unref(copy);
+    br_str_release(&text);
+    if (rc)
+        br_buf_unref(buf);
+    else
+        *ret = buf;
+    return rc;
+}
 
 bool br_packing_any(const struct br_packing *packing)
 {

@@ -110,7 +110,7 @@ static int ingest_otlp_walk(struct br_reading *reading)
         return BR_EAGAIN; /* a request that is cut into pieces is read in a thread */
     options.spans = spans && !large;
     int rc = ingest_otlp_walk_whole(reading, &options);
-    bool cuts = rc == 0 && br_pieces_wanted(reading->item);
+    bool cuts = rc == 0 && !handler->whole && br_pieces_wanted(reading->item);
     options.spans = spans;
     if (cuts) {
         br_item_forget_spans(reading->item);
@@ -122,7 +122,7 @@ static int ingest_otlp_walk(struct br_reading *reading)
     return rc == BR_ETOOBIG ? BR_EINVAL : rc;
 }
 
-static int ingest_otlp_read_request(struct br_reading *reading)
+int br_otlp_read(struct br_reading *reading)
 {
     int rc = br_reading_unpack(reading);
     if (rc == 0 && reading->format == BR_UPLOAD_JSON)
@@ -182,7 +182,7 @@ static void ingest_otlp_answer(const struct br_upload *upload, struct br_request
                   upload->format == BR_UPLOAD_GRPC ? NULL : upload->listener->http);
 }
 
-static const struct br_upload_kind kind = {ingest_otlp_read_request, READ_NOW, ingest_otlp_on_read,
+static const struct br_upload_kind kind = {br_otlp_read, READ_NOW, ingest_otlp_on_read,
                                            ingest_otlp_answer};
 
 /* --- Requests --------------------------------------------------------------------------------- */

@@ -15,6 +15,8 @@ struct br_otlp_handler {
     unsigned signals; /* signals that are served by gRPC: a set of BR_SIGNAL_BIT */
     /* HTTP path of each signal; NULL: the signal is not served by HTTP */
     const char *paths[BR_SIGNALS];
+    /* large items are not cut into pieces (pieces.h), because a piece can be rejected alone */
+    bool whole;
     bool more_types; /* the content type application/protobuf is accepted, too */
     const struct br_node *node;
     double *repaired, *corrected;
@@ -25,6 +27,10 @@ struct br_otlp_handler {
 
 /* Creates the metrics of `node`. The caller sets max_depth, utf8, signals, paths and more_types. */
 void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node);
+
+/* Reads a request of reading->signal and reading->format. reading->arg is a struct br_otlp_handler,
+ * of which max_depth, utf8, whole and node are used. A br_read_fn. */
+int br_otlp_read(struct br_reading *reading);
 
 /* Begins a gRPC call (br_grpc_is) or an HTTP request that arrived on the listener. If the path
  * is not an OTLP path, does nothing and returns false. If the path is an OTLP path, returns

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "net/net_internal.h"
+#include "net/wake.h"
 
 #define POOL_IDLE_MAX (24u << 20)
 #define ROUNDS_MAX 16
@@ -87,6 +88,7 @@ static const struct br_host_ops host_ops = {
     .work = br_net_work,
     .work_cancel = br_net_work_cancel,
     .work_wait = br_net_work_wait,
+    .wake = br_net_wake,
 };
 
 /* The timer only wakes the loop; due timers run in loop_on_prepare. */

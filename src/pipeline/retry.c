@@ -288,8 +288,11 @@ static bool retry_divide(struct attempt *attempt)
     }
     if (!attempt->most_refused)
         attempt->most_refused = retry_most_refused(attempt->item->n_records);
-    for (l = pieces.next; l != &pieces; l = l->next)
-        br_item_adopt(attempt->item, br_container_of(l, struct br_item, link));
+    for (l = pieces.next; l != &pieces; l = l->next) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        piece->metadata = attempt->item->metadata;
+        br_item_adopt(attempt->item, piece);
+    }
     while (!attempt->tried_largest && (l = br_list_shift(&attempt->pieces)))
         br_list_append(&pieces, l);
     while ((l = br_list_shift(&pieces)))

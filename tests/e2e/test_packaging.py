@@ -59,7 +59,7 @@ def test_package_installs_and_is_removed(package, tmp_path):
 
 def test_depends_on_what_it_is_linked_with(package):
     depends = run("dpkg-deb", "--field", package, "Depends")
-    for library in ("libc6", "libuv1", "libnghttp2-14", "libsqlite3-0", "libzstd1", "libjansson4"):
+    for library in ("libc6", "libuv1", "libnghttp2-14", "libsqlite3-0", "libzstd1", "libjansson4", "librdkafka1"):
         assert re.search(rf"\b{re.escape(library)}\b", depends), depends
 
 

@@ -7,9 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "egress/call.h"
-#include "otlp/json/json.h"
 #include "wire/grpc.h"
 
 struct br_otlp_sender {
@@ -153,25 +151,6 @@ static struct br_outcome otlp_sender_read_answer(const struct br_call *call)
 
 /* --- Writing requests ------------------------------------------------------------------------ */
 
-static int otlp_sender_to_json(const struct br_rope *plain, enum br_signal signal,
-                               struct br_pool *pool, struct br_buf **ret)
-{
-    struct br_str text = {.max = BR_BUF_MAX - 1};
-    struct br_buf *copy;
-    const uint8_t *data = br_rope_bytes(plain, pool, &copy);
-    int rc = data ? br_json_encode(br_otlp_request(signal), data, plain->len, &text) : BR_ENOMEM;
-    struct br_buf *buf = rc ? NULL : br_buf_new(pool, text.len);
-    if (!rc)
-        rc = buf ? br_buf_append(&buf, text.data, text.len, BR_BUF_MAX) : BR_ENOMEM;
-    br_buf_unref(copy);
-    br_str_release(&text);
-    if (rc)
-        br_buf_unref(buf);
-    else
-        *ret = buf;
-    return rc;
-}
-
 void br_otlp_sender_send(struct br_otlp_sender *sender, struct br_item *item)
 {
     const struct br_otlp_target *target = sender->target;
@@ -180,7 +159,7 @@ void br_otlp_sender_send(struct br_otlp_sender *sender, struct br_item *item)
         return;
     struct br_exchange *exchange = &call->exchange;
     const struct br_packing packing = {
-        .translate = target->encoding == BR_OTLP_JSON ? otlp_sender_to_json : NULL,
+        .translate = target->encoding == BR_OTLP_JSON ? br_packing_to_json : NULL,
         .encoding = target->compression,
         .level = target->level};
     int rc = br_item_write(item, &exchange->body);

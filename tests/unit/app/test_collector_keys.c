@@ -162,8 +162,12 @@ static const struct {
     const char *component, *path, *why;
 } others[] = {
     {"exporters/file", "rotation.max_megabytes", "0 means 100 there"},
+    {"exporters/kafka", "producer.required_acks", "all: what was acknowledged survives a broker"},
     {"exporters/otlp_http", "http2_ping_timeout", "0 means 15s there"},
     {"extensions/health_check", "use_v2", "one component reads both forms, by the keys it has"},
+    {"receivers/kafka", "message_marking.after", "true: a message is committed after delivery"},
+    {"receivers/kafka", "message_marking.on_permanent_error",
+     "true: a message that is always rejected does not stop its partition"},
 };
 
 static const struct br_option *option_find(const struct br_option *table, const char *path)
