@@ -19,7 +19,7 @@
 #define SKEW_LARGE_NS 50000000u
 /* five sampling intervals, in nanoseconds: a span that uses the CPU for this time has samples */
 #define CHILD_LONG_NS 50000000u
-/* number of children of at least CHILD_LONG_NS that are needed before a hint names a cause */
+/* a hint names a cause only if at least this number of child spans last CHILD_LONG_NS or longer */
 #define CHILDREN_MIN 5u
 #define HINT_MAX 320
 

@@ -34,7 +34,7 @@ struct run_scope {
     struct join_service service;
     /* process in which the samples of the resource were taken; used only with the option `infer` */
     struct join_identity where;
-    /* the best measure among the profiles of the resource; used only with the option
+    /* the most preferred measure that any profile of the resource has; used only with the option
      * span_metrics */
     enum join_measure best;
     struct join_value_type value_type; /* meaning of the values of the current profile */

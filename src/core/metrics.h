@@ -92,7 +92,8 @@ struct br_ledger {
     /* records dropped for reasons for which no metric could be created */
     double *dropped_other[BR_SIGNALS];
     double *empty[BR_SIGNALS]; /* worker's ledger: number of requests without records */
-    /* worker's ledger: records received in requests that have not been answered yet */
+    /* ledger of a worker: number of records that were received in requests which have not been
+     * answered yet */
     double *unanswered[BR_SIGNALS];
     /* metrics of the worker, to which dropped{reason} is added when a reason first occurs */
     struct br_metrics *metrics;

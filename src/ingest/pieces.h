@@ -53,9 +53,9 @@ bool br_pieces_wanted(const struct br_item *item);
  * - pieces of traces: twice the item's size, or three times with lists of spans.
  *
  * If the pieces would exceed the limit, larger pieces are made. Above 1 MiB, pieces have fewer
- * records in proportion to their size. If two halves would still exceed the limit, the item is
- * not cut. If lists of spans (options->spans) would exceed the limit, the pieces have no lists,
- * and components make the lists when they need them.
+ * records in proportion to their size. If one half of the item would still exceed the limit, the
+ * item is not cut. If lists of spans (options->spans) would exceed the limit, the pieces have no
+ * lists, and components make the lists when they need them.
  *
  * `options` is the argument for br_walk; NULL for profiles. Returns 0 or BR_ENOMEM. */
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options);

@@ -98,8 +98,10 @@ struct br_server {
 };
 
 /* Stops a server: closes the listening socket, lets requests in progress finish, and closes
- * connections as they become idle. When all connections are closed, calls `on_stopped` once, after
- * br_server_stop has returned. Must be called exactly once for each server. */
+ * connections as they become idle. If the process does not end (br_host.draining), clients first
+ * get stop_timeout_ms to change to other connections, and their requests are answered. When all
+ * connections are closed, calls `on_stopped` once, after br_server_stop has returned. Must be
+ * called exactly once for each server. */
 static inline void br_server_stop(struct br_server *server, void (*on_stopped)(void *arg),
                                   void *arg)
 {

@@ -66,8 +66,8 @@ struct br_batch_config {
      * name at its end; copied */
     const char *metadata;
     size_t metadata_len; /* bytes of `metadata`; 0: no metadata */
-    /* the batcher stores here the weight (br_item.weight) of all data that is gathered, or was
-     * sent and has not ended; NULL: not stored */
+    /* the batcher stores here the total weight (br_item.weight) of the data that waits in it or is
+     * being sent; NULL: not stored */
     size_t *weight;
     /* names of the metrics; NULL: the batcher has no metrics */
     const struct br_batch_metrics *metrics;

@@ -279,8 +279,8 @@ static inline words8 build_entry_above(words8 lanes, words8 most)
  * their shortest form and of at most two bytes. Any other list contains a zero byte, two
  * continuation bytes in a row, or a larger value.
  *
- * Each block of 16 bytes is read twice: from its start, and from one byte before its start. In
- * one of the two reads, a varint's last byte is the upper byte of a lane. */
+ * Each block of 16 bytes is read twice: from its start, and from one byte before its start. In one
+ * of the two words, the last byte of each varint is the upper byte of a 16-bit lane. */
 static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
 {
     const bytes16 number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -15,8 +15,8 @@
 #include "core/host.h"
 #include "otlp/scan.h"
 
-/* Largest number of bytes of an index in the merged dictionary, per byte of the index in the
- * source. */
+/* An index can become this many times longer, in bytes, when it is rewritten for the merged
+ * dictionary. */
 #define GROWTH 5
 
 /* These macros return the bit of a field's tag in a set; see br_scan_in. */

@@ -33,7 +33,7 @@ struct br_splice {
     uint32_t depth, cap;
 };
 
-/* Initialises a splice without output. Allocates nothing. */
+/* Initialises a splice whose output is empty. Allocates nothing. */
 void br_splice_init(struct br_splice *splice, struct br_pool *pool);
 void br_splice_release(struct br_splice *splice);
 

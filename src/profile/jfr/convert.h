@@ -255,8 +255,8 @@ void br_jfr_groups_release(struct br_jfr_groups *groups);
 
 /* --- Stacks ----------------------------------------------------------------------------------- */
 
-/* A text of the recording that is part of the names of methods. The text is converted to UTF-8
- * and merged (see br_jfr_merge_name) only once. */
+/* A string of the recording, such as a class or method name, from which the names of frames are
+ * made. The text is converted to UTF-8 and merged (see br_jfr_merge_name) only once. */
 struct br_jfr_symbol {
     uint32_t at, len;
     bool converted; /* `at` is an offset in br_jfr_stacks.converted instead of the chunk */

@@ -35,7 +35,9 @@ struct br_pprof_buffer {
 };
 
 struct br_pprof_mark {
-    uint32_t round; /* number of the pprof for which the mark is valid: br_pprof_tables.round */
+    /* the mark is valid only while this number equals br_pprof_tables.round, the number of the
+     * pprof that is being written */
+    uint32_t round;
     uint32_t id;
 };
 

@@ -9,7 +9,7 @@
  * - for values in seconds with a fraction, as in files of py-spy
  * - for values in nanoseconds (Pyroscope stores 0)
  * - for the time before a frame opens (Pyroscope stores a hundredth of it)
- * - for sampling rates other than 100 Hz, which must not affect times
+ * - for rounding: the period of a sampling rate such as 99 Hz is not a whole number of nanoseconds
  */
 #include <math.h>
 

@@ -341,6 +341,7 @@ static void stop_waits_for_requests_in_progress(void **state)
     f.service.when = NET_LATER;
     h2_request(f.rig, f.peer, 1, true);
     NET_UNTIL(f.rig, f.service.n_held == 1);
+    f.rig->host->draining = true; /* the process ends */
     br_server_stop(f.server, on_stopped, &stopped);
     NET_UNTIL(f.rig, h2_goaway_code(f.peer) == NGHTTP2_NO_ERROR);
     net_idle(f.rig, 400);

@@ -226,6 +226,7 @@ static void stop_waits_for_the_pipeline_only(void **state)
     NET_UNTIL(f.rig,
               f.service.n_held == 1 && f.service.n_begun == 3 && net_connections(f.rig) == 4);
 
+    f.rig->host->draining = true; /* the process ends */
     br_server_stop(f.server, on_stopped, &stopped);
     NET_UNTIL(f.rig, net_poll(idle) && net_poll(fresh)); /* at once */
     assert_int_equal(net_count(half, "HTTP"), 0);
@@ -244,6 +245,31 @@ static void stop_waits_for_the_pipeline_only(void **state)
         net_hang_up(all[i]);
     net_served_finish(&f);
     assert_int_equal(stopped, 1);
+}
+
+/* A reload replaces the server while the process goes on: a connection without a request, and one
+ * that is kept alive, get one more response. */
+static void stop_answers_requests_on_their_way(void **state)
+{
+    const struct br_server_config config = {.stop_timeout_ms = 60000};
+    struct fixture f;
+    unsigned stopped = 0;
+    net_served_open(&f, state, &config);
+    struct net_peer *kept = net_served_dial(&f), *fresh = net_served_dial(&f);
+    net_puts(f.rig, kept, GET);
+    NET_UNTIL(f.rig, net_count(kept, OK) == 1 && net_connections(f.rig) == 2);
+    br_server_stop(f.server, on_stopped, &stopped);
+    net_puts(f.rig, kept, GET);
+    net_puts(f.rig, fresh, GET);
+    NET_UNTIL(f.rig, net_poll(kept) && net_poll(fresh));
+    assert_int_equal(net_count(kept, OK), 2);
+    assert_int_equal(net_count(kept, "Connection: close"), 1);
+    assert_int_equal(net_count(fresh, OK), 1);
+    assert_int_equal(net_count(fresh, "Connection: close"), 1);
+    net_hang_up(kept);
+    net_hang_up(fresh);
+    NET_UNTIL(f.rig, stopped == 1);
+    net_served_finish(&f);
 }
 
 static void stop_does_not_wait_for_a_client_that_does_not_read(void **state)
@@ -911,6 +937,7 @@ SUITE(net_server)
         NET_TEST(a_client_that_pipelines_and_never_reads_is_paused),
         NET_TEST(idle_connections_end_gently),
         NET_TEST(stop_waits_for_the_pipeline_only),
+        NET_TEST(stop_answers_requests_on_their_way),
         NET_TEST(stop_does_not_wait_for_a_client_that_does_not_read),
         NET_TEST(stop_with_nothing),
         NET_TEST(large_bodies_are_read_in_rotation),
