@@ -144,13 +144,16 @@ static int send_bytes(const char *brokers, const char *topic, const char *key)
     rd_kafka_t *client = make_client(RD_KAFKA_PRODUCER, brokers, "none");
     size_t len = fread(body, 1, sizeof body, stdin);
     bool keyed = strcmp(key, "-") != 0;
-    rd_kafka_resp_err_t error = rd_kafka_producev(
-        client, RD_KAFKA_V_TOPIC(topic), RD_KAFKA_V_VALUE(body, len),
-        RD_KAFKA_V_KEY(keyed ? key : NULL, keyed ? strlen(key) : 0), RD_KAFKA_V_END);
-    if (!error)
+    rd_kafka_topic_t *handle = rd_kafka_topic_new(client, topic, NULL);
+    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (rd_kafka_produce(handle, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, body, len,
+                         keyed ? key : NULL, keyed ? strlen(key) : 0, NULL))
+        error = rd_kafka_last_error();
+    else
         error = rd_kafka_flush(client, 10000);
     if (error)
         fprintf(stderr, "%s\n", rd_kafka_err2str(error));
+    rd_kafka_topic_destroy(handle);
     rd_kafka_destroy(client);
     return error != 0;
 }
