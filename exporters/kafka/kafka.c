@@ -106,6 +106,12 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
+/* print-config --defaults prints keys without a value as null. */
+static bool kafka_is_present(const struct br_yaml *node)
+{
+    return node && node->type != BR_YAML_NULL;
+}
+
 /* Adds errors for the Collector's ways to choose a topic, a key or a partition that Braid lacks. */
 static void kafka_exporter_check_lacks(const struct kafka_exporter_config *config,
                                        const struct br_yaml *node, const char *path,
@@ -120,8 +126,9 @@ static void kafka_exporter_check_lacks(const struct kafka_exporter_config *confi
         {"profiles", "topic_from_metadata_key", config->profiles.topic_from_metadata_key},
         {"profiles", "message_key_from_metadata_key",
          config->profiles.message_key_from_metadata_key},
-        {"record_partitioner", "least_backup", config->record_partitioner.least_backup},
-        {"record_partitioner", "extension", config->record_partitioner.extension},
+        {"record_partitioner", "least_backup",
+         kafka_is_present(config->record_partitioner.least_backup)},
+        {"record_partitioner", "extension", kafka_is_present(config->record_partitioner.extension)},
     };
     char at[256];
     for (size_t i = 0; i < BR_COUNT(lacks); i++) {

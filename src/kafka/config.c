@@ -119,7 +119,7 @@ void br_kafka_check(const struct br_kafka_config *config, const struct br_yaml *
         config_check_sasl(config->auth.sasl, node, path, errs);
         config_check_scram(config->auth.sasl, node, path, errs);
     }
-    if (config->auth.kerberos)
+    if (config->auth.kerberos && config->auth.kerberos->type != BR_YAML_NULL)
         br_errs_lack(errs, config->auth.kerberos, path, "auth::kerberos is not supported");
     if (config->tls && !config->tls->insecure)
         config_check_tls(config->tls, node, path, errs);
