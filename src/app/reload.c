@@ -60,7 +60,7 @@ struct reloader {
     struct app *app;
     enum phase phase;
     unsigned generation; /* number of the last reload (br_host.generation) */
-    bool again; /* a reload was requested while one is under way */
+    bool again;          /* a reload was requested while one is under way */
     const char *reason;
     struct br_work load;
     struct generation *next; /* the configuration being loaded; owned */
@@ -326,12 +326,20 @@ static bool reload_end_work(struct reloader *reloader)
     return false;
 }
 
+static void reload_tell(struct br_list *waiting, bool reloaded, const char *text)
+{
+    struct br_list *list;
+    while ((list = br_list_shift(waiting))) {
+        struct br_reload_waiter *waiter = br_container_of(list, struct br_reload_waiter, link);
+        waiter->done(waiter, reloaded, text);
+    }
+}
+
 /* Ends a reload: logs and counts the result and tells it to the waiters. */
 static void reload_end(struct reloader *reloader, bool reloaded)
 {
     struct br_host *host = reload_host(reloader);
     const char *text = reloader->text.len ? reloader->text.data : "out of memory";
-    struct br_list *list;
     *(reloaded ? reloader->succeeded : reloader->failed) += 1;
     *reloader->last_successful = reloaded;
     if (reloaded) {
@@ -345,16 +353,15 @@ static void reload_end(struct reloader *reloader, bool reloaded)
     br_errs_release(&reloader->errs);
     reloader->errs = (struct br_errs){0};
     reloader->phase = IDLE;
-    while ((list = br_list_shift(&reloader->waiting))) {
-        struct br_reload_waiter *waiter = br_container_of(list, struct br_reload_waiter, link);
-        waiter->done(waiter, reloaded, text);
-    }
+    reload_tell(&reloader->waiting, reloaded, text);
     br_str_release(&reloader->text);
     reloader->text = (struct br_str){.max = TEXT_MAX};
-    if (reloader->app->stopping)
+    if (reloader->app->stopping) {
+        reload_tell(&reloader->waiting_next, false, "shutting down");
         reload_tell_idle(reloader);
-    else if (reloader->again)
+    } else if (reloader->again) {
         reload_start(reloader, reloader->reason);
+    }
 }
 
 /* --- Replacing the graphs --------------------------------------------------------------------- */
@@ -479,8 +486,14 @@ static void reload_replace(struct reloader *reloader)
 static void reload_stop_holding(struct reloader *reloader)
 {
     br_host_timer_stop(reload_host(reloader), &reloader->hold_limit);
-    if (reloader->phase == HOLDING && !reloader->app->stopping)
+    if (reloader->phase != HOLDING)
+        return;
+    if (!reloader->app->stopping) {
         reload_replace(reloader);
+        return;
+    }
+    br_str_printf(&reloader->text, "shutting down");
+    reload_end(reloader, false);
 }
 
 static void reload_on_hold_limit(struct br_timer *timer)
@@ -583,7 +596,10 @@ static void reload_on_request(struct br_reload *base, struct br_reload_waiter *w
 {
     struct reloader *reloader = br_container_of(base, struct reloader, base);
     br_list_append(&reloader->waiting_next, &waiter->link);
-    br_reloader_request(reloader, "POST /-/reload");
+    if (reloader->app->stopping && reloader->phase == IDLE)
+        reload_tell(&reloader->waiting_next, false, "shutting down");
+    else
+        br_reloader_request(reloader, "POST /-/reload");
 }
 
 /* --- Watching the files ----------------------------------------------------------------------- */
