@@ -343,7 +343,7 @@ static void reload_end(struct reloader *reloader, bool reloaded)
     *(reloaded ? reloader->succeeded : reloader->failed) += 1;
     *reloader->last_successful = reloaded;
     if (reloaded) {
-        *reloader->last_time = (double)(br_host_unix_ns(host) / 1000000000);
+        *reloader->last_time = (double)br_host_unix_ns(host) / 1e9;
         br_info(&log_reload, "the configuration was reloaded (%s): %s", reloader->reason, text);
     } else {
         reload_log_failure(reloader);
@@ -704,7 +704,7 @@ struct reloader *br_reloader_new(struct app *app)
         br_metric(metrics, BR_GAUGE, "braid_config_last_reload_success_timestamp_seconds", "");
     reloader->watched = br_metric(metrics, BR_GAUGE, "braid_config_watched", "");
     *reloader->last_successful = 1;
-    *reloader->last_time = (double)(br_host_unix_ns(reload_host(reloader)) / 1000000000);
+    *reloader->last_time = (double)br_host_unix_ns(reload_host(reloader)) / 1e9;
     if (app->options->sources)
         reload_host(reloader)->reload = &reloader->base;
     if (app->options->sources && app->options->watch_config)
