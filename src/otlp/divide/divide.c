@@ -128,7 +128,7 @@ static int divide_groups(struct divider *divider, const struct br_routing *routi
     int rc = 0;
     for (uint32_t i = 0; i < plan->n_records && !rc;) {
         uint32_t bucket = plan->records[plan->order[i]].bucket;
-        struct br_item *group;
+        struct br_item *group = NULL;
         if (divider->item->signal == BR_PROFILES)
             rc = br_merger_begin(&divider->merge);
         if (rc)
