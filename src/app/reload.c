@@ -477,6 +477,7 @@ static void reload_replace(struct reloader *reloader)
         reload_commit(reloader);
         reload_begin_retiring(reloader, retired);
     }
+    br_net_keep_sockets(app->net, false);
     reload_resume(reloader);
     reload_end(reloader, rc == 0);
 }
@@ -492,6 +493,7 @@ static void reload_stop_holding(struct reloader *reloader)
         reload_replace(reloader);
         return;
     }
+    br_net_keep_sockets(reloader->app->net, false);
     br_str_printf(&reloader->text, "shutting down");
     reload_end(reloader, false);
 }
@@ -527,6 +529,7 @@ static void reload_hold(struct reloader *reloader)
 {
     struct app *app = reloader->app;
     reloader->phase = HOLDING;
+    br_net_keep_sockets(app->net, true);
     reloader->n_holding = app->n_workers;
     (void)br_host_timer(reload_host(reloader), &reloader->hold_limit, HOLD_MS,
                         reload_on_hold_limit);

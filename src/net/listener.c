@@ -267,6 +267,13 @@ void br_net_take_passed(struct br_net *net)
         (void)fcntl(net->first_passed + i, F_SETFD, FD_CLOEXEC);
 }
 
+void br_net_keep_sockets(struct br_net *net, bool keep)
+{
+    net->keeps_sockets = keep;
+    while (!keep && net->n_kept)
+        (void)close(net->kept[--net->n_kept].fd);
+}
+
 static bool listener_is_bound(int fd, const struct sockaddr *addr, socklen_t len)
 {
     struct sockaddr_storage bound = {0};
@@ -291,6 +298,13 @@ static bool listener_is_older(const struct br_listener *before, const struct br_
     return before->fd >= 0 && before->generation != listener->generation;
 }
 
+static int listener_take_kept(struct br_net *net, unsigned index)
+{
+    int fd = net->kept[index].fd;
+    net->kept[index] = net->kept[--net->n_kept];
+    return fd;
+}
+
 /* Returns a duplicate of a socket that listens at the address, or -1. Such a socket belongs to a
  * listener that a reload replaces, or was passed by the service manager. No connection is refused
  * in between. */
@@ -303,6 +317,9 @@ static int listener_reuse(struct br_listener *listener, const struct sockaddr *a
         if (listener_is_older(before, listener) && listener_is_bound(before->fd, addr, len))
             return fcntl(before->fd, F_DUPFD_CLOEXEC, 0);
     }
+    for (unsigned i = 0; i < net->n_kept; i++)
+        if (listener_is_bound(net->kept[i].fd, addr, len))
+            return listener_take_kept(net, i);
     for (int i = 0; i < net->n_passed; i++) {
         if (listener_is_bound(net->first_passed + i, addr, len)) {
             listener->passed = true;
@@ -316,7 +333,12 @@ static int listener_reuse(struct br_listener *listener, const struct sockaddr *a
  * for port 0, where any port is used. */
 static int listener_reuse_named(struct br_listener *listener, const char *endpoint)
 {
-    struct br_list *head = br_net_listeners(listener->loop->net);
+    struct br_net *net = listener->loop->net;
+    for (unsigned i = 0; i < net->n_kept; i++)
+        if (strcmp(net->kept[i].name, listener->name) == 0 &&
+            strcmp(net->kept[i].endpoint, endpoint) == 0)
+            return listener_take_kept(net, i);
+    struct br_list *head = br_net_listeners(net);
     for (struct br_list *l = head->next; l != head; l = l->next) {
         const struct br_listener *before = br_container_of(l, struct br_listener, link);
         if (listener_is_older(before, listener) && strcmp(before->name, listener->name) == 0 &&
@@ -546,6 +568,21 @@ static void listener_on_closed(uv_handle_t *handle)
         listener_free(listener);
 }
 
+static void listener_keep(struct br_listener *listener)
+{
+    struct br_net *net = listener->loop->net;
+    int fd = net->keeps_sockets && net->n_kept < BR_KEPT_MAX
+                 ? fcntl(listener->fd, F_DUPFD_CLOEXEC, 0)
+                 : -1;
+    if (fd < 0)
+        return;
+    struct br_kept_socket *kept = &net->kept[net->n_kept++];
+    kept->fd = fd;
+    memcpy(kept->name, listener->name, sizeof kept->name);
+    memcpy(kept->endpoint, listener->endpoint, sizeof kept->endpoint);
+    listener->passed = true;
+}
+
 void br_listener_stop(struct br_listener *listener)
 {
     if (!listener->open)
@@ -553,6 +590,7 @@ void br_listener_stop(struct br_listener *listener)
     listener->open = false;
     br_host_timer_stop(&listener->loop->host, &listener->again);
     uv_poll_stop(&listener->poll);
+    listener_keep(listener);
     uv_close((uv_handle_t *)&listener->poll, listener_on_closed);
 }
 

@@ -26,8 +26,10 @@ struct br_net *br_net_new(void)
 
 void br_net_free(struct br_net *net)
 {
-    if (net)
+    if (net) {
+        br_net_keep_sockets(net, false);
         br_net_works_release(net);
+    }
     br_free(net);
 }
 

@@ -38,6 +38,12 @@ void br_net_raise_descriptors(struct br_net *net);
  * can connect while the process is replaced. */
 void br_net_take_passed(struct br_net *net);
 
+/* While `keep` is true, the listening sockets of servers that stop stay open, so that clients can
+ * connect before a new server at the same address uses the socket. Such servers stop without
+ * waiting for idle connections. With false, the sockets that no server uses are closed. Call it in
+ * the first worker. */
+void br_net_keep_sockets(struct br_net *net, bool keep);
+
 /* A message to another loop, embedded in a struct that the sender allocated. `run` is called in
  * the thread of the receiving loop, and owns the message from then on: it must free the message. */
 struct br_message {

@@ -21,6 +21,8 @@
 
 struct br_stream;
 
+#define BR_KEPT_MAX 64 /* largest number of kept sockets; further ones are closed */
+
 struct br_net {
     struct br_list listeners;
     /* number of connections of all servers, including those that are being handed to another
@@ -29,6 +31,13 @@ struct br_net {
     /* number of connections above which idle connections are evicted; 0: no limit */
     unsigned connections_mark;
     int first_passed, n_passed; /* sockets that the service manager has passed */
+    /* br_net_keep_sockets: sockets of stopped servers, for the servers that replace them */
+    _Atomic bool keeps_sockets;
+    struct br_kept_socket {
+        int fd;
+        char name[160], endpoint[300]; /* as in struct br_listener */
+    } kept[BR_KEPT_MAX];
+    unsigned n_kept;
     pthread_mutex_t works_lock; /* protects `works` */
     pthread_cond_t works_ended;
     struct br_net_works works; /* numbers of work items in libuv's thread pool, by kind */

@@ -45,7 +45,7 @@ struct br_listener {
     char name[160];
     char endpoint[300];  /* the endpoint as configured */
     unsigned generation; /* br_host.generation when the listener was opened */
-    bool passed;        /* the service manager has the socket, too (br_net_take_passed) */
+    bool passed;         /* the socket lives on (br_net_take_passed, br_net_keep_sockets) */
     /* path of a unix socket, which is unlinked when the listener closes; "" for TCP */
     char path[108];
     bool open;

@@ -15,6 +15,9 @@
 #define LINGER_MS 2000
 #define STOP_MS 5000
 #define STOP_SWEEP_MS 10
+/* how long a server waits for idle connections if the server that replaces it waits for it, in ms
+ */
+#define KEPT_GENTLE_MS 100
 /* how long a stopping server waits for a client to close; shorter than LINGER_MS, so that
  * clients do not delay the stop */
 #define STOP_LINGER_MS 100
@@ -208,7 +211,9 @@ void br_server_stop_sweep(struct br_timer *timer)
 {
     struct br_net_server *server = br_container_of(timer, struct br_net_server, sweep);
     uint64_t now = uv_now(&server->loop->uv);
-    if (server->gentle && now - server->stop_ms > server->config.stop_timeout_ms)
+    uint64_t gentle_ms =
+        server->loop->net->keeps_sockets ? KEPT_GENTLE_MS : server->config.stop_timeout_ms;
+    if (server->gentle && now - server->stop_ms > gentle_ms)
         server_times_end_gently(server);
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
         struct br_stream *stream = br_container_of(list, struct br_stream, link);

@@ -11,10 +11,10 @@ import pytest
 import clients
 import otlp
 from braid import exporter, pipelines, until
+from numbered import SPANS, expected, names, request
 from otlp import PROFILES, TRACES
 from sink import BUSY, REFUSE, Reply
 
-SPANS = 3
 WRITE_EACH = {"write_after": "0s"}
 
 
@@ -24,25 +24,6 @@ def config(sink, folder, storage=None, queue=None, kind="grpc", **more):
     options = {"sending_queue": {"storage": "file_storage", **(queue or {})},
                "retry_on_failure": {"initial_interval": "50ms", "max_interval": "200ms"}}
     return pipelines(exporter(kind, sink, **options), extensions={"file_storage": extension}, **more)
-
-
-def request(number):
-    """Returns a trace request whose spans are named after the number."""
-    made = otlp.trace_request(SPANS)
-    for each in made.resource_spans:
-        for scope in each.scope_spans:
-            for index, span in enumerate(scope.spans):
-                span.name = f"{number}.{index}"
-    return made.SerializeToString()
-
-
-def names(sink):
-    return sorted(span.name for call in sink.of(TRACES) for resource in call.message.resource_spans
-                  for scope in resource.scope_spans for span in scope.spans)
-
-
-def expected(numbers):
-    return sorted(f"{number}.{index}" for number in numbers for index in range(SPANS))
 
 
 def send(server, numbers):

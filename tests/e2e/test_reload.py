@@ -21,31 +21,12 @@ import pytest
 import clients
 import otlp
 from braid import BINARY, DEADLINE_S, exporter, pipelines, until
+from numbered import SPANS, expected, names, request
 from otlp import PROFILES, TRACES
 from sink import BUSY, Reply
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "scorecard.d"))
 from pki import Authority  # noqa: E402
-
-SPANS = 3
-
-
-def request(number):
-    made = otlp.trace_request(SPANS)
-    for each in made.resource_spans:
-        for scope in each.scope_spans:
-            for index, span in enumerate(scope.spans):
-                span.name = f"{number}.{index}"
-    return made.SerializeToString()
-
-
-def names(sink):
-    return sorted(span.name for call in sink.of(TRACES) for resource in call.message.resource_spans
-                  for scope in resource.scope_spans for span in scope.spans)
-
-
-def expected(numbers):
-    return sorted(f"{number}.{index}" for number in numbers for index in range(SPANS))
 
 
 def count(server, result):
@@ -271,6 +252,36 @@ def test_watch_config(braid, sink):
     clients.grpc(server.grpc, TRACES, request(1)).expect_ok()
     sink.wait(TRACES, 2 * SPANS)
     assert marks(sink.of(TRACES)[-1]) == ["two"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_store_and_its_page(braid, tmp_path, workers):
+    """A store cannot be open twice. While it is replaced, requests to it and to the page wait."""
+    def config(hours):
+        return pipelines({"store": {"directory": str(tmp_path / "data"), "retention": {"max_age": f"{hours}h"}}},
+                         extensions={"query": {"endpoint": "127.0.0.1:0"}}, workers=workers)
+    server = braid(config(20))
+    page = server.address("http", "extension/query")
+    idle = http.client.HTTPConnection(page, timeout=DEADLINE_S)
+    idle.request("GET", "/ready")
+    assert idle.getresponse().read()
+
+    def ask(_):
+        connection = http.client.HTTPConnection(page, timeout=DEADLINE_S)
+        connection.request("GET", "/ready")
+        assert connection.getresponse().status == 200
+        connection.close()
+    loads = [Load(over_grpc(server)), Load(ask)]
+    try:
+        for hours in range(21, 26):
+            reload(server, config(hours))
+    finally:
+        for load in loads:
+            load.stop()
+    assert [load.failed for load in loads] == [[], []]
+    assert all(len(load.sent) > 10 for load in loads)
+    account = until(lambda: (lambda each: each["held"] == 0 and each)(server.ledger("traces")))
+    assert account["received"] == account["sent"] == len(loads[0].sent) * SPANS
 
 
 def test_sigterm_after_a_reload_loses_nothing(braid, sink):

@@ -42,66 +42,65 @@ def slope_per_hour(samples):
     return sum((each[0] - at) * (each[1] - mib) for each in samples) / spread * 3600 if spread else 0.0
 
 
-class Outages:
+class Disturbance:
+    """Calls `disturb` again and again, after random times, until it is stopped."""
+
+    def __init__(self, seed, pause_s):
+        self.n = 0
+        self._random, self._pause_s = random.Random(seed), pause_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self):
+        while not self._stop.wait(self._random.uniform(*self._pause_s)):
+            self.n += 1
+            self.disturb()
+
+    def start(self):
+        self._thread.start()
+        return self
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+
+
+class Outages(Disturbance):
     """Lets the backend of the durable queue disappear and return, at random times: connections are
     refused, or nothing is answered, or everything is answered with a retryable error."""
 
     def __init__(self, sink, tap):
-        self.n = 0
-        self._sink, self._tap, self._random = sink, tap, random.Random(5)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(5, (1, 4))
+        self._sink, self._tap = sink, tap
 
-    def _run(self):
-        while not self._stop.wait(self._random.uniform(1, 4)):
-            self.n += 1
-            how, hang = self._random.choice(("gone", "silent", "busy")), threading.Event()
-            if how == "gone":
-                self._tap.leave()
-            self._sink.reply = {"gone": ACCEPT, "silent": Reply(hold=hang), "busy": BUSY}[how]
-            self._stop.wait(self._random.uniform(1, 6))
-            hang.set()
-            self._sink.reply = ACCEPT
-            if how == "gone":
-                self._tap.come_back()
-
-    def start(self):
-        self._thread.start()
-        return self
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join()
+    def disturb(self):
+        how, hang = self._random.choice(("gone", "silent", "busy")), threading.Event()
+        if how == "gone":
+            self._tap.leave()
+        self._sink.reply = {"gone": ACCEPT, "silent": Reply(hold=hang), "busy": BUSY}[how]
+        self._stop.wait(self._random.uniform(1, 6))
+        hang.set()
+        self._sink.reply = ACCEPT
+        if how == "gone":
+            self._tap.come_back()
 
 
-class Faults:
+class Faults(Disturbance):
     """Causes faults one after the other, while there is load; the backends work again afterwards."""
 
     def __init__(self, sinks, taps):
-        self.n = 0
-        self._sinks, self._taps, self._random = sinks, taps, random.Random(26)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(26, (0.2, 2))
+        self._sinks, self._taps = sinks, taps
 
-    def _run(self):
-        while not self._stop.wait(self._random.uniform(0.2, 2)):
-            self.n += 1
-            sink, hang = self._random.choice(self._sinks), threading.Event()
-            kind = self._random.choice((ACCEPT, BUSY, REFUSE, Reply(rejected=1, message="one is bad"), "cut", "hang"))
-            if kind == "cut":
-                self._random.choice(self._taps).cut()
-            sink.reply = Reply(hold=hang) if kind == "hang" else ACCEPT if kind == "cut" else kind
-            self._stop.wait(self._random.uniform(0.2, 2))
-            hang.set()
-            sink.reply = ACCEPT
-
-    def start(self):
-        self._thread.start()
-        return self
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join()
+    def disturb(self):
+        sink, hang = self._random.choice(self._sinks), threading.Event()
+        kind = self._random.choice((ACCEPT, BUSY, REFUSE, Reply(rejected=1, message="one is bad"), "cut", "hang"))
+        if kind == "cut":
+            self._random.choice(self._taps).cut()
+        sink.reply = Reply(hold=hang) if kind == "hang" else ACCEPT if kind == "cut" else kind
+        self._stop.wait(self._random.uniform(0.2, 2))
+        hang.set()
+        sink.reply = ACCEPT
 
 
 class DurableLoad:
