@@ -42,10 +42,11 @@ struct arrival {
     /* owns the data after the request; owns the pending records if it was offered; `outcome` is the
      * result of an offer that ended without a delivery; NULL: not made yet */
     struct br_item *copy;
-    struct br_item *attempt; /* the offer; NULL: not offered, or it has ended */
-    size_t size;             /* size in units of the sizer */
-    uint64_t until_ms;       /* monotonic milliseconds when it is written */
-    struct br_rope data;     /* used while it is being written */
+    struct br_item *attempt;      /* the offer; NULL: not offered, or it has ended */
+    size_t size;                  /* size in units of the sizer */
+    uint64_t until_ms;            /* monotonic milliseconds when it is written */
+    struct br_rope data;          /* used while it is being written */
+    struct br_wal_record *record; /* used while it is being written */
 };
 
 /* The requests that one task writes. `done` of the task frees it if the queue was freed. */

@@ -50,7 +50,7 @@ struct br_wal_queue {
     /* numbers below `next` that need no delivery */
     struct br_ranges done;
     struct br_ranges damaged;   /* used by br_wal_recover: numbers with a damaged payload */
-    struct br_ranges unwritten; /* subset of `done`: no segment contains the mark yet */
+    struct br_ranges unwritten; /* numbers of delivered records: no segment has the mark yet */
     /* number of records that br_wal_read has to return, and the place where they begin; the place
      * is valid if the number is not 0 */
     uint64_t n_unread;
@@ -95,6 +95,7 @@ struct br_wal {
     struct br_wal_stats stats;
 
     struct wal_processing *processing; /* mapped file; NULL: it could not be opened */
+    struct wal_marks *marks;           /* the same; protected by `lock` */
 
     int fd; /* the current segment; -1: the next write makes a new one */
     /* the same file for writes that bypass the page cache; -1: they are not possible, or no group
@@ -128,6 +129,9 @@ void br_wal_total_count(struct br_wal_total *total, bool add, unsigned signal, u
 /* Marks records as done. Without memory they are delivered again after a restart. */
 void br_wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last);
 
+/* Saves the mark of a record that was delivered while br_wal_append was writing it. */
+void br_wal_mark_delivered(struct br_wal_queue *queue, uint64_t number);
+
 /* Returns true if the record is done, or if the caller of br_wal_append has its data. */
 bool br_wal_queue_skips(const struct br_wal_queue *queue, uint64_t number);
 
@@ -149,6 +153,27 @@ void br_wal_drop_first(struct br_wal *wal);
 void br_wal_delete_files(struct br_wal *wal);
 
 void br_wal_queues_free(struct br_wal *wal);
+
+/* --- Marks that are not in a segment yet (marks.c) -------------------------------------------- */
+
+/* Opens the file `marks`. Without it, a record whose mark is not in a segment when the process dies
+ * is delivered again. */
+void br_wal_marks_open(struct br_wal *wal);
+
+void br_wal_marks_close(struct br_wal *wal);
+
+/* Adds the marks of the file to the queues, which exist, as marks that are not in a segment yet.
+ * Returns 0 or BR_ENOMEM. */
+int br_wal_marks_recover(struct br_wal *wal);
+
+/* Saves a mark if there is room. Needs wal->lock. */
+void br_wal_marks_add(const struct br_wal_queue *queue, uint64_t number);
+
+/* Returns the position after the newest mark, for br_wal_marks_remove. Needs wal->lock. */
+uint64_t br_wal_marks_end(const struct br_wal *wal);
+
+/* Removes the marks before the position `end`, because a segment contains them. Needs wal->lock. */
+void br_wal_marks_remove(struct br_wal *wal, uint64_t end);
 
 /* --- Segments (segment.c) -------------------------------------------------------------------- */
 

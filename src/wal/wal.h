@@ -79,7 +79,8 @@ void br_wal_queue_reread(struct br_wal_queue *queue);
 void br_wal_warn_unused(struct br_wal *wal);
 
 /* Marks a record as done: it was delivered, rejected or given up. `n_records`, `signal` and `len`
- * are those of the record. The next call of br_wal_append or br_wal_sync writes the mark. */
+ * are those of the record. The mark survives the death of the process at once. It survives a
+ * power failure when the next call of br_wal_append or br_wal_sync has written it to a segment. */
 void br_wal_done(struct br_wal_queue *queue, uint64_t number, unsigned signal, uint32_t n_records,
                  size_t len);
 
@@ -106,6 +107,7 @@ struct br_wal_record {
     /* input: the caller already delivers the record: `keep` remains true, and br_wal_read does not
      * return the record */
     bool held;
+    bool delivered; /* br_wal_delivered was called */
     /* result */
     uint64_t number;
     int rc;          /* 0: the record is stored */
@@ -126,6 +128,11 @@ struct br_wal_record {
  * Returns the first of these codes that is not 0. */
 int br_wal_append(struct br_wal *wal, struct br_wal_record *records, size_t count,
                   struct br_err *err);
+
+/* Notes that a record was delivered, before br_wal_append has returned for it. If the process dies,
+ * the record is not delivered again. The caller must call br_wal_done as well if the record is
+ * stored. */
+void br_wal_delivered(struct br_wal_record *record);
 
 /* Writes the marks of br_wal_done. With `sync`, syncs what was written before. Returns 0, or
  * BR_EIO and a sentence in `err`. */
