@@ -7,8 +7,8 @@
  * positions. Each backend has up to 100 points: point i is the position of the backend's name
  * followed by the byte i. If points of two backends have the same position, the backend that is
  * earlier in the list owns the position. The owner of a key is the backend whose point is the first
- * one at or after the key's position. The list of backends is sorted, so their order in the config
- * does not matter.
+ * one at or after the key's position. After the last point, the ring continues with its first
+ * point. The list of backends is sorted, so their order in the config does not matter.
  *
  * Source: opentelemetry-collector-contrib, exporter/loadbalancingexporter, consistent hashing.
  */
