@@ -186,7 +186,7 @@ static bool ingest_http_preflight(const struct br_http_config *http, struct br_r
         bool any = false;
         for (size_t i = 0; i < http->cors->allowed_headers.count; i++)
             any = any || strcmp(http->cors->allowed_headers.items[i], "*") == 0;
-        /* Content-Type, the only additional header that OTLP/JSON requires */
+        /* web pages that send OTLP/JSON need these headers, so they are always allowed */
         br_str_puts(&headers, ALWAYS_ALLOWED);
         ingest_http_join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};

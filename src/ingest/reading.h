@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reading makes an item from a request's body: it decompresses the body, converts it to OTLP and
- * checks it (otlp/walk).
+ * A reading makes an item from a request's body: it decompresses the body, converts the data to
+ * OTLP, and validates the OTLP data (otlp/walk).
  *
- * A reading uses only its own fields. A reading can therefore run in the worker, or in a thread of
- * the pool if it would block the worker for long. Small bodies are read at once. If a body proves
- * to be large while it is read, the reading returns BR_EAGAIN and starts again in a thread.
+ * A reading uses only its own fields, so it can run in the worker or in a thread of the pool. Small
+ * bodies are read in the worker. Large bodies, which would block the worker for too long, are read
+ * in a thread. If a reading in the worker finds that its data is large, it returns BR_EAGAIN and is
+ * started again in a thread.
  *
  * A reading allocates in a memory scope. Together with the body, it may use BR_READING_GROWTH times
  * the size of the uncompressed body, plus BR_READING_ROOM bytes. A reading never exceeds the memory
