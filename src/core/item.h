@@ -129,7 +129,7 @@ struct br_pending {
     /* number of the n_pending records that belong to copies (br_copies); the other records are
      * reported to the worker's ledger */
     uint32_t n_copied;
-    struct br_copied *copied; /* list of the copies that n_copied records belong to */
+    struct br_copied *copied; /* list of the copies to which the n_copied records belong */
     /* ledger of the exporter at which the records have arrived; NULL: they have not arrived at an
      * exporter */
     struct br_ledger *exporter;

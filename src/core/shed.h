@@ -11,8 +11,8 @@
  *
  * The extension `adaptive` sets the step for CPU use, for the whole process. `adaptive` also sets
  * the share of the memory limit above which each worker starts to shed load. Memory is checked with
- * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark at
- * which the step rose.
+ * each request. The step decreases only when memory use is BR_SHED_BACK per cent of the soft limit
+ * below the mark at which the step increased.
  */
 #pragma once
 
