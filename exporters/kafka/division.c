@@ -23,8 +23,8 @@ struct key {
 
 struct division {
     struct br_item *item;
-    struct br_map *numbers; /* maps a routing key to the number of its bucket, plus one */
-    struct key *keys;       /* key of each bucket */
+    struct br_map *numbers; /* maps a routing key to the number of its bucket plus one */
+    struct key *keys;       /* message key of each bucket, by the bucket's number */
     uint32_t n_keys, cap_keys;
     bool full; /* the item has more than KEYS_MAX keys */
     struct br_list pieces;

@@ -115,8 +115,8 @@ static bool kafka_is_present(const struct br_yaml *node)
     return node && node->type != BR_YAML_NULL;
 }
 
-/* Adds errors for the Collector's options for topics, keys and partitions that Braid does not
- * support. */
+/* Adds errors for options of the Collector that Braid does not support, which select the topic, the
+ * key or the partition. */
 static void kafka_exporter_check_lacks(const struct kafka_exporter_config *config,
                                        const struct br_yaml *node, const char *path,
                                        struct br_errs *errs)

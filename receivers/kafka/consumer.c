@@ -191,8 +191,8 @@ static void consumer_on_retry(struct br_timer *timer)
 
 /* Keeps a refused message and sends it again after a delay. If another member has got the
  * partition, frees the message instead. If the receiver is stopping or another member will get the
- * partition, does not send the message again. The offset of an unsent message is not committed, so
- * the message will be read again. */
+ * partition, does not send the message again. The offset of a message that is not sent again is not
+ * committed, so the message will be read again later. */
 static void consumer_wait(struct kafka_message *message, uint32_t delay_ms)
 {
     struct kafka_consumer *consumer = message->consumer;

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "core/host.h"
 
-/* The copied records of one destination of a br_copies. */
+/* The copies of an item's records for one destination. */
 struct copy {
     struct br_copies *copies;
     uint32_t n_sent;

@@ -137,7 +137,8 @@ static void ingest_http_join(struct br_str *out, const struct br_strings *list)
         br_str_printf(out, "%s%s", out->len ? ", " : "", list->items[i]);
 }
 
-/* Returns true if the page came from this server: its origin is a scheme and the request's Host. */
+/* Returns true if this server has sent the page: the origin consists of a scheme and the request's
+ * Host. */
 static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
                                       const struct br_request *request, const char *origin)
 {

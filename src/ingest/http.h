@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Config and functions that all HTTP receivers share: the Collector's keys (the server side of
- * confighttp), content codings, CORS, and replies.
+ * Config and functions that all HTTP receivers share: the options of the Collector's
+ * confighttp.ServerConfig, content codings, CORS, and responses.
  */
 #pragma once
 
@@ -124,8 +124,8 @@ extern const struct br_option br_cors_options[];
         BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
                 "retain the client metadata that processors and exporters use")
 
-/* Adds an error if the transport is unknown or the endpoint has the wrong form for the
- * transport. `path` is the config path of `node`. */
+/* Adds an error if the transport is unknown, or if the endpoint does not have the form that the
+ * transport requires. `path` is the config path of `node`. */
 void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
                        const char *path, struct br_errs *errs);
 
@@ -160,14 +160,14 @@ bool br_http_encoding(const struct br_http_config *http, const struct br_request
 bool br_http_answer_page(const struct br_http_config *http, const struct br_strings *allowed_hosts,
                          struct br_request *request);
 
-/* maximum number of additional headers of an answer; further headers are not sent */
+/* maximum number of additional headers of a response; further headers are not sent */
 #define BR_HTTP_ANSWER_HEADERS 16
 
 struct br_http_answer {
     unsigned status;
     /* delay for the Retry-After header, in milliseconds; 0: the header is not sent */
     uint32_t delay_ms;
-    const char *type; /* content type of the body; NULL: the answer has no body */
+    const char *type; /* content type of the body; NULL: the response has no body */
     const void *data; /* the bytes of the body, which are copied */
     size_t len;
     /* buffer with the body, used instead of `data`; br_http_reply takes a separate reference; may

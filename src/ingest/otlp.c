@@ -119,7 +119,7 @@ static int ingest_otlp_walk(struct br_reading *reading)
     }
     if (rc == 0 && spans && (large || cuts) && br_list_empty(&reading->pieces))
         rc = ingest_otlp_walk_whole(reading, &options);
-    /* br_walk returns BR_ETOOBIG if messages are nested too deeply; a caller would understand
+    /* br_walk returns BR_ETOOBIG if messages are nested too deeply, but callers report this code as
      * "request too large" */
     return rc == BR_ETOOBIG ? BR_EINVAL : rc;
 }

@@ -169,8 +169,8 @@ static void upload_put_metadata(struct br_str *text, const char *key, const char
     br_str_add(text, value, strlen(value) + 1);
 }
 
-/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A header
- * with the same name is never used instead. */
+/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A request
+ * header with the same name is ignored, so that clients cannot forge the attribute. */
 static void upload_put_auth(struct br_str *text, const char *key, const struct br_request *request)
 {
     for (const char *name = request->auth; name && *name;) {

@@ -2,7 +2,7 @@
 /*
  * Makes items from requests. Every receiver that has a server uses this module.
  *
- * - An ingest belongs to one node. An ingest contains the node's listeners and uploads.
+ * - An ingest belongs to one node, and contains the node's listeners and uploads.
  * - An upload is one request, from its headers to the outcome of its item. The upload's kind
  * defines the format of the body and of the answer.
  * - The receiver implements a listener's `begin`. `begin` examines path and content type,
@@ -36,8 +36,8 @@ struct br_ingest {
     struct br_overridable overridable;
     struct br_log_limit refused_log; /* limits how often br_ingest_log_refused logs a message */
     unsigned n_stopping;
-    /* true: the node is draining and `sendings` is not empty, and n_stopping is increased by one
-     * for this */
+    /* true: the drain waits until `sendings` is empty. While this is true, n_stopping is higher by
+     * one */
     bool awaits_sendings;
 };
 

@@ -7,7 +7,8 @@
 #include "otlp/divide/plan.h"
 #include "otlp/scan.h"
 
-/* Length of a message while its real length is unknown. It reserves five bytes for the varint. */
+/* Placeholder for the length of a message that is still being written. Five bytes are reserved for
+ * the varint of the length. */
 #define LONG_LEN UINT32_MAX
 
 struct divider {

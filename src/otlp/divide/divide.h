@@ -16,7 +16,7 @@
  * is the value of `service.name`, or the key of the resource if `service.name` is absent.
  *
  * The caller's functions map each key to the number of a bucket. All records of a bucket form one
- * item. A caller that needs a separate item for each key gives each key a new number.
+ * item. A caller that needs a separate item for each key returns a new bucket for each key.
  *
  * The time is proportional to the size of the request plus the sizes of the groups. `max_bytes`
  * limits the sizes of the groups, because every group can contain a copy of the same long resource

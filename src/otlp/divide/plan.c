@@ -27,8 +27,8 @@ static int divide_plan_add_record(struct divide_plan *plan, uint32_t message,
     return rc;
 }
 
-/* Adds the field from `p` to `next` to the ranges of `message`, which is the message that is being
- * added. */
+/* Adds a field, the bytes from `p` to `next`, to the ranges of `message`. `message` must be the
+ * last message. */
 static int divide_plan_add_range(struct divide_plan *plan, struct divide_message *message,
                                  const uint8_t *p, const uint8_t *next)
 {
