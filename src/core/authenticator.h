@@ -26,8 +26,8 @@ struct br_signing;
 /* The block `auth` of a server or a client. */
 struct br_auth_config {
     const char *authenticator; /* id of an extension that authenticates; NULL: none */
-    /* servers: query parameters that may contain the credentials instead of the header that has
-     * the same name */
+    /* servers: names of query parameters that may contain the credentials in place of the header
+     * with the same name */
     struct br_strings request_params;
 };
 

@@ -122,7 +122,7 @@ struct br_span {
     uint8_t status; /* value of Status.StatusCode */
 };
 
-/* The pending records of an item, which have no result yet, and where their result is reported
+/* The pending records of an item, and the ledgers to which their results are reported
  * (core/pending.h). If all fields are zero, no records are pending. */
 struct br_pending {
     uint32_t n_pending; /* number of pending records */

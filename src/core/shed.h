@@ -53,8 +53,8 @@ unsigned br_shed_step(struct br_host *host);
 /* Returns a description of the step. */
 const char *br_shed_text(unsigned step);
 
-/* Returns true if a new request (or scrape, or file) of the signal must not begin now, and
- * counts the request as refused. */
+/* Returns true if a new request, scrape or file of the signal must be refused at the current step,
+ * and counts it as a refused request. */
 bool br_shed_refuses(struct br_host *host, enum br_signal signal);
 
 /* Returns true if this request of the signal must be dropped, and counts the request as dropped.

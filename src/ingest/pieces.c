@@ -19,7 +19,8 @@
 #define SPREAD 8u
 /* number of pieces after which the total size of all pieces is extrapolated */
 #define FORECAST_PIECES 8u
-/* the total size is also extrapolated after 1/16 of the item's records */
+/* the total size of all pieces is also extrapolated once 1/16 of the item's records are in
+ * pieces */
 #define FORECAST_SHARE 16u
 
 struct br_pieces {

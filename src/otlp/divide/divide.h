@@ -63,7 +63,7 @@ typedef int br_group_fn(struct br_item *group, uint32_t bucket, void *arg);
  *
  * Returns 0; BR_EFULL if the groups exceed `max_bytes` or a group is too large for a buffer;
  * BR_ENOMEM if memory is short or a key has no bucket; BR_EINVAL if the item is malformed or a
- * bucket is not below max_buckets; or the error of `fn`. `fn` is responsible for the groups that
- * it received before an error. */
+ * bucket is not below max_buckets; or the error of `fn`. After an error, the groups that `fn` has
+ * already received still belong to `fn`. */
 int br_item_divide(const struct br_item *item, const struct br_routing *routing, br_group_fn *fn,
                    void *arg);
