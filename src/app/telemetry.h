@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serves Braid's metrics at GET /metrics as Prometheus text. If names have suffixes, a client can
- * request OpenMetrics with Accept. Responses are compressed if Accept-Encoding has gzip.
+ * Serves Braid's metrics at GET /metrics as Prometheus text. If the names of metrics have suffixes,
+ * a client can request OpenMetrics with the Accept header. Responses are compressed if the
+ * Accept-Encoding header contains gzip.
  */
 #pragma once
 
@@ -19,9 +20,9 @@ struct br_telemetry_config;
 typedef void br_snapshot_fn(void *arg, void (*done)(struct br_metrics *sum, void *done_arg),
                             void *done_arg);
 
-/* Listens on the endpoint of `hosts`, whose texts are borrowed until br_telemetry_free. Requests
- * with other Host headers are rejected. target_info has the labels of `config` in addition to
- * the defaults. Calls `snapshot(arg, ...)` for each scrape. Returns 0, or a negative code with
+/* Starts a server on hosts->endpoint. The texts in `hosts` are borrowed until br_telemetry_free.
+ * Requests with other Host headers are rejected. target_info has the labels of `config` in addition
+ * to the defaults. Calls `snapshot(arg, ...)` for each scrape. Returns 0, or a negative code with
  * `err` set. */
 int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts,
                      const struct br_telemetry_config *config, br_snapshot_fn *snapshot, void *arg,
