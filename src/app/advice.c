@@ -247,8 +247,8 @@ static void advice_endpoint(const struct br_instance *instance, const struct br_
                      "plaintext; write https:// for TLS");
     else if (grpc && advice_is_loopback(endpoint) && (!tls || tls->type == BR_YAML_NULL))
         br_errs_warn(errs, endpoint, path,
-                     "TLS is on, as the endpoint has no scheme; for a plaintext server write "
-                     "\"tls: {insecure: true}\"");
+                     "TLS is enabled, because the endpoint has no scheme; for a plaintext server "
+                     "write \"tls: {insecure: true}\"");
 }
 
 /* --- Exporters that send to their own receiver ------------------------------------------------ */
@@ -354,13 +354,15 @@ static void advice_durable(const struct br_pipeline *pipeline, const struct br_i
         if (!key)
             continue;
         (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
-        br_errs_warn(errs, processor->node, path,
-                     advice_is(processor, "join")
-                         ? "%s answers requests while it holds them, before %s has stored them; a "
-                           "killed process loses these: set %s to 0s if that must not happen"
-                         : "%s answers requests before %s has stored them; a killed process loses "
-                           "these: use sending_queue::batch of the exporter, or change `%s`",
-                     processor->id, exporter->id, key);
+        br_errs_warn(
+            errs, processor->node, path,
+            advice_is(processor, "join")
+                ? "%s holds requests and answers them before %s has stored them; if the "
+                  "process is killed, these requests are lost; to prevent this, set %s to 0s"
+                : "%s answers requests before %s has stored them; if the process is killed, "
+                  "these requests are lost; use sending_queue::batch of the exporter "
+                  "instead, or change `%s`",
+            processor->id, exporter->id, key);
     }
 }
 

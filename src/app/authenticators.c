@@ -60,7 +60,7 @@ static void authenticators_check_block(const struct br_config *config,
     }
     if (!auth->authenticator || !*auth->authenticator)
         br_errs_add_key(errs, node, path, "authenticator",
-                        "must be the id of an extension, as {authenticator: bearertokenauth}");
+                        "must be the id of an extension, such as {authenticator: bearertokenauth}");
     else if (!found)
         br_errs_add_key(errs, node, path, "authenticator",
                         "must be the id of an extension in service::extensions, got %s",

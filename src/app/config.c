@@ -50,8 +50,8 @@ static const struct br_option top_options[] = {
 const struct br_option br_service_options[] = {
     BR_VALUE(struct service, extensions, "ids of the extensions that run"),
     BR_VALUE(struct service, pipelines,
-             "map of pipelines: `traces` or `profiles`, with `/NAME` if there are several of one; "
-             "each lists `receivers`, `processors` in order, and `exporters`"),
+             "map of pipelines: `traces` or `profiles`, with `/NAME` if a signal has several "
+             "pipelines; each lists `receivers`, `processors` in order, and `exporters`"),
     BR_VALUE(struct service, telemetry, "log and metrics of the process itself"),
     BR_VALUE(struct service, workers,
              "number of event loops, each in a thread, or `auto` for one per core; default: 1"),
@@ -722,12 +722,12 @@ static void loader_warn_half(struct loader *loader)
         char path[192];
         const struct br_instance *half = loader_other_half(config, instance, missing);
         enum br_signal lacking = missing == BR_SIGNAL_BIT(BR_TRACES) ? BR_TRACES : BR_PROFILES;
-        br_errs_warn(
-            loader->errs, loader->slots[i].key,
-            br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
-            "is not in any %s pipeline, so it does nothing; %s%s%slist the same id in both",
-            br_signal_name(lacking), half ? "one lists \"" : "", half ? half->id : "",
-            half ? "\": " : "");
+        br_errs_warn(loader->errs, loader->slots[i].key,
+                     br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
+                     "is not in any %s pipeline, so it does nothing; %s%s%slist the same id in "
+                     "both pipelines",
+                     br_signal_name(lacking), half ? "such a pipeline lists \"" : "",
+                     half ? half->id : "", half ? "\"; " : "");
     }
 }
 

@@ -394,8 +394,8 @@ static void graph_note_queue(const struct br_pipeline *pipeline, const struct gr
         return;
     br_info(&exporter->node.log,
             "sending_queue may hold %llu requests, and the batch processor of %s makes requests of "
-            "%llu %s: up to %llu %s, limited only by memory; set sizer to items or bytes to limit "
-            "these",
+            "%llu %s, so the queue may hold up to %llu %s; to limit this number, set sizer to "
+            "items or bytes",
             (unsigned long long)n, pipeline->id, (unsigned long long)items,
             br_signal_records(pipeline->signal), (unsigned long long)(n * items),
             br_signal_records(pipeline->signal));

@@ -279,7 +279,8 @@ static void migrate_rest_head(const struct migrator *migrator, const struct br_r
     br_str_printf(out, "# The part of %s that stays in a Collector; Braid runs the rest.\n",
                   migrator->path);
     if (remainder->links->len) {
-        br_str_puts(out, "# Both run on one host and are linked over loopback:\n");
+        br_str_puts(out,
+                    "# Braid and this Collector run on one host and are linked over loopback:\n");
         migrate_comment(out, remainder->links->data);
     }
     if (remainder->ports->len) {
@@ -293,12 +294,12 @@ static void migrate_rest_head(const struct migrator *migrator, const struct br_r
     if (remainder->targets->len) {
         br_str_puts(out,
                     "# The port of this Collector's own metrics has changed. Change these scrape "
-                    "targets if they mean\n# this Collector:\n");
+                    "targets if they refer\n# to this Collector:\n");
         migrate_comment(out, remainder->targets->data);
     }
     if (remainder->clashes->len) {
-        br_str_puts(out, "# Both would listen on these ports; give the variables other values for "
-                         "one of the two:\n");
+        br_str_puts(out, "# Braid and this Collector would listen on the same ports; give these "
+                         "variables\n# other values for one of them:\n");
         migrate_comment(out, remainder->clashes->data);
     }
 }

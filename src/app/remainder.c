@@ -294,7 +294,7 @@ static void remainder_pipelines(struct reduction *reduction)
             i++;
             continue;
         }
-        const char *note = br_arena_printf(reduction->remainder->arena, "%s is Braid's", id);
+        const char *note = br_arena_printf(reduction->remainder->arena, "%s runs in Braid", id);
         reduction->no_memory = reduction->no_memory || !note;
         remainder_cut(reduction, all, i, note);
     }

@@ -69,7 +69,7 @@ static const struct br_option prometheus_options[] = {
             "`false`: names of counters end in `_total`"),
     BR_BOOL(struct prometheus, without_units, true,
             "`false`: names of counters end in `_total`, and other names end in their unit; "
-            "`false` here or in without_type_suffix sets both keys"),
+            "if this key or without_type_suffix is `false`, both are `false`"),
     BR_IGNORED("translation_strategy", "`without_type_suffix` selects the form of names"),
     BR_OPT_END,
 };
