@@ -31,8 +31,8 @@ static bool adapt_is_named(const char *path, const char *name)
     return path_len == len || path[path_len - len - 1] == ':';
 }
 
-/* Removes a key of a map or an item of a list. If `why` is not NULL, adds a warning with this
- * reason and leaves a comment with the reason in the file. */
+/* Removes a key of a map or an item of a list. If `why` is not NULL, adds a warning and a comment
+ * in the file, which both contain this reason. */
 static void adapt_remove(struct br_adapter *adapter, struct br_yaml *parent, size_t index,
                          const char *path, const char *why)
 {
@@ -67,7 +67,7 @@ struct br_yaml *br_adapt_pipelines(const struct br_adapter *adapter)
 
 /* --- Components ------------------------------------------------------------------------------ */
 
-/* Returns true if no component of this kind has a name similar to `type`. In this case, `type` is
+/* Returns true if no component of this kind has a name similar to `type`, so that `type` is
  * probably not a misspelt name. */
 static bool adapt_is_unknown(const struct br_adapter *adapter, enum br_kind kind, const char *type)
 {
@@ -317,10 +317,9 @@ static bool adapt_pipeline(struct br_adapter *adapter, struct br_yaml *pipelines
     return true;
 }
 
-/* Removes a pipeline from Braid's configuration if the Collector has to run the whole pipeline.
- * This is the case if Braid supports none of its exporters. It is also the case if an exporter
- * sends headers from client requests, because the links between the Collector and Braid do not
- * forward these headers. */
+/* Removes a pipeline from Braid's configuration if Braid supports none of its exporters, or if an
+ * exporter sends headers from client requests. The Collector then runs the whole pipeline. The
+ * links between the Collector and Braid do not forward headers from client requests. */
 static bool adapt_keep_in_collector(struct br_adapter *adapter, struct br_yaml *pipelines,
                                     size_t index)
 {
@@ -432,8 +431,8 @@ static bool adapt_reads_client(const struct br_yaml *extension)
 }
 
 /* Checks an exporter's `auth`. Returns true if the exporter has to be removed from Braid's
- * configuration. With `split` or `accept_loss`, this is the case if Braid does not have the
- * authenticator. With `split`, it is also the case if the exporter sends headers from client
+ * configuration. With `split` or `accept_loss`, an exporter is removed if Braid does not have its
+ * authenticator. With `split`, an exporter is also removed if it sends headers from client
  * requests, because the links between the Collector and Braid do not forward these headers. */
 static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
 {
@@ -559,8 +558,8 @@ static bool adapt_chain_add(struct chain *chain, struct br_yaml *parent, size_t 
 }
 
 /* Finds the key of `map` that is at the start of `path`. Returns the index of the key, or the
- * number of keys if no key matches. Keys may contain "::", so several keys may match. The longest
- * one is then returned. */
+ * number of keys if no key matches. Several keys may match, because keys may contain "::". Returns
+ * the index of the longest key that matches. */
 static size_t adapt_chain_step(const struct br_yaml *map, const char *path, size_t *ret_len)
 {
     size_t best = map->count, best_len = 0;
@@ -654,8 +653,8 @@ static const char *adapt_why(struct br_adapter *adapter, const struct br_err *er
     return br_adapt_keep(adapter, br_arena_strndup(adapter->adapt->arena, text, strlen(text)));
 }
 
-/* Returns true if the chain has an item of a list `conditions` at position `index`. Such an item
- * can be removed alone, because each condition is a separate rule. */
+/* Returns true if the chain has an item of a list `conditions` at position `index`. A condition can
+ * be removed alone, because each condition is a separate rule. */
 static bool adapt_chain_is_condition(const struct chain *chain, size_t index)
 {
     return !chain->value[index].parent->keys &&
@@ -685,8 +684,8 @@ static bool adapt_mark_lacking(struct br_adapter *adapter, const struct chain *c
     return true;
 }
 
-/* Returns true if a value from ${...} may be the cause of an error. If a setting of a component was
- * removed, the removal is assumed to be the cause of errors of the whole component. */
+/* Returns true if a value from ${...} may be the cause of an error. An error of a whole component
+ * is not attributed to ${...} if a setting of the component was removed. */
 static bool adapt_may_be_expanded(const struct br_adapter *adapter, const struct chain *chain)
 {
     const struct br_adapt_unit *unit = chain->count == 2 ? adapt_chain_unit(adapter, chain) : NULL;
@@ -701,7 +700,7 @@ static int adapt_kind_of(const char *section)
     return -1;
 }
 
-/* The ways to handle an error of the loader. */
+/* Ways to handle an error that the loader reports. */
 enum adapt_action {
     ADAPT_REPORT,           /* change nothing and report the error */
     ADAPT_REMOVE_SETTING,   /* remove the setting at position `last` of the chain */
@@ -745,8 +744,8 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
         last = 1;
     for (size_t i = 2; i < last; i++)
         if (!chain->value[i].parent->keys && !adapt_chain_is_condition(chain, last))
-            /* a rule without one of its conditions would match something else, so remove the
-             * whole rule */
+            /* a rule without one of its conditions would match other data, so remove the whole
+             * rule */
             last = i;
     *ret_last = last;
     return kind >= 0 && last == 1 ? ADAPT_REMOVE_COMPONENT : ADAPT_REMOVE_SETTING;
@@ -881,7 +880,7 @@ static int adapt_report_losses(struct br_adapter *adapter)
 }
 
 /* Removes settings and components until the loader reports no error that can be resolved. Each
- * round removes at least one of them, so the loop ends. */
+ * round removes at least one setting or component, so the loop ends. */
 static int adapt_settings(struct br_adapter *adapter)
 {
     int rc = 0;

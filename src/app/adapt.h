@@ -11,7 +11,7 @@
  *
  * Some removals are errors unless `accept_loss` is set. Without the removed part, Braid would
  * forward data that the original configuration drops, hides or changes, or would accept clients
- * that the original rejects. Such parts are, for example:
+ * that the original rejects. Examples of parts whose removal is an error:
  *
  * - the processors tail_sampling, filter, redaction and transform, and settings of these processors
  * - `auth` or `tls` of a receiver

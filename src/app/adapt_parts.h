@@ -17,7 +17,8 @@ struct br_adapt_unit {
      * none */
     const struct br_component *component;
     const struct br_foreign *foreign;
-    const char *lacking; /* reason why the component has to be removed; NULL if it can stay */
+    /* reason why the component has to be removed; NULL if the component can stay */
+    const char *lacking;
     /* exporters: reason why the exporter cannot run in Braid with its `auth`; NULL: none */
     const char *refused;
     bool named;     /* a pipeline lists the component */
@@ -42,7 +43,7 @@ struct br_adapt_plan {
     struct br_yaml **items[BR_ADAPT_LISTS];
     size_t count[BR_ADAPT_LISTS];
     const char
-        /* by list: id of the receiver or exporter that is Braid's end of a link; NULL: no link */
+        /* for each list: id of the component that is Braid's end of a link; NULL: no link */
         *link[BR_ADAPT_LISTS];
     const char *text[BR_ADAPT_LISTS]; /* settings of the components in `link`, as YAML */
     size_t n_front; /* number of processors that the Collector runs before Braid */
@@ -81,7 +82,8 @@ struct br_yaml *br_adapt_section(const struct br_adapter *adapter, enum br_kind 
 struct br_adapt_unit *br_adapt_resolve(struct br_adapter *adapter, enum br_kind kind,
                                        const struct br_yaml *node);
 
-/* Records the current lists of all traces and profiles pipelines as plans. */
+/* Creates a plan (struct br_adapt_plan) for each traces and profiles pipeline. A plan contains the
+ * current lists of the pipeline. */
 void br_adapt_plan_all(struct br_adapter *adapter);
 
 /* Splits each remaining pipeline. The Collector keeps the receivers and exporters that Braid does

@@ -94,8 +94,8 @@ static bool split_reads_client(const struct br_yaml *node)
 
 /* Returns the number of processors that the Collector runs before Braid. A processor must run in
  * the Collector if Braid does not have it. If requests reach Braid through a link, a processor must
- * also run in the Collector if it uses values from client requests. All processors before such a
- * processor run in the Collector, too. */
+ * also run in the Collector if it uses values from client requests. If a processor must run in the
+ * Collector, all processors before it run in the Collector, too. */
 static size_t split_processors_in_front(struct br_adapter *adapter,
                                         const struct br_adapt_plan *plan)
 {
@@ -118,7 +118,7 @@ static size_t split_processors_in_front(struct br_adapter *adapter,
 
 /* Marks the receivers of a pipeline as collected if the Collector runs the pipeline or its first
  * processors. A receiver runs in only one of the two processes and serves all its pipelines there.
- * Returns true if a receiver was marked that was not marked before. */
+ * Returns true if at least one receiver was not marked before. */
 static bool split_collect_plan(struct br_adapter *adapter, struct br_adapt_plan *plan)
 {
     bool more = false;

@@ -56,7 +56,7 @@ static const struct br_strings *advice_keys_of(const struct br_config *config,
 }
 
 /* Returns a client header that an instance uses, or NULL if there is none. Attributes of
- * authenticated clients are not considered, because receivers always keep these. */
+ * authenticated clients are not considered, because receivers always keep these attributes. */
 static const char *advice_key_of(const struct br_config *config, const struct br_instance *instance)
 {
     const struct br_strings *keys = advice_keys_of(config, instance);
@@ -125,7 +125,7 @@ static const char *advice_lost_key(const struct br_config *config,
     return NULL;
 }
 
-/* Searches the components after `gatherer` in a pipeline. Returns the first one that uses a
+/* Searches the components after `gatherer` in a pipeline. Returns the first component that uses a
  * metadata key which `gatherer` does not keep, or NULL. */
 static const struct br_instance *advice_loser_of(const struct br_config *config,
                                                  const struct br_pipeline *pipeline,
@@ -189,7 +189,7 @@ static bool advice_is(const struct br_instance *instance, const char *name)
 }
 
 /* Warns if a memory_limiter is not the first processor of a pipeline. A processor has the same
- * index in the pipeline and in the tree. */
+ * index in the pipeline and in the pipeline's list in the tree. */
 static void advice_limiter(const struct br_config *config, size_t index, struct br_errs *errs)
 {
     const struct br_pipeline *pipeline = &config->pipelines[index];

@@ -28,7 +28,8 @@ void br_components_json(struct br_str *out, const struct br_component *const *re
 
 /* Sets the URIs of `sources` to the built-in configuration. Adds one URI for TEMPO_ENDPOINT and one
  * for PYROSCOPE_ENDPOINT if these variables are set. The URIs are stored in `uris`, an array that
- * the caller owns. Their texts remain valid as long as the arena. Returns 0 or BR_ENOMEM. */
+ * the caller owns. The texts of the URIs remain valid as long as the arena exists. Returns 0 or
+ * BR_ENOMEM. */
 int br_quickstart_sources(struct br_config_sources *sources, const char *uris[BR_QUICKSTART_URIS],
                           struct br_arena *arena);
 

@@ -583,8 +583,8 @@ static void loader_pipelines(struct loader *loader, const struct br_yaml *servic
         loader_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
 }
 
-/* Checks the options of extensions that name another component. This component must exist and be in
- * a pipeline. */
+/* Checks the options of extensions that name another component. The named component must exist and
+ * be in a pipeline. */
 static void loader_check_references(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_extensions; i++) {
@@ -744,8 +744,8 @@ static bool loader_is_wrapped(const struct br_yaml *tree)
            strstr(tree->items[0]->text, "receivers:");
 }
 
-/* Adds an error if the file is a Kubernetes manifest or the values of a Helm chart, and only a part
- * of it is the configuration. Returns true if an error was added. */
+/* Adds an error if the file is a Kubernetes manifest or the values of a Helm chart. The
+ * configuration is then only a part of the file. Returns true if an error was added. */
 static bool loader_refuse_manifest(struct loader *loader, const struct br_yaml *tree)
 {
     const struct br_yaml *kind = br_yaml_get(tree, "kind"), *data = br_yaml_get(tree, "data");

@@ -11,14 +11,13 @@
 /* longest key, in bytes, that is printed without "? " (YAML's limit: 1024) */
 #define SIMPLE_KEY_MAX 120
 
-/* The kind of description that the printed node has. The description determines which values are
- * secret. */
+/* Determines which values below a printed node are secret. */
 enum view {
     VIEW_ROOT,
     VIEW_SECTION, /* a section: a map of component ids */
     VIEW_TABLE,   /* a map, or a list of maps, that an option table describes */
     VIEW_HEADERS,
-    /* no table describes the node; a value is secret if the name of its key suggests this */
+    /* no table describes the node; a value is secret if the name of its key suggests a secret */
     VIEW_GUESS,
     VIEW_HIDE,
 };
@@ -203,7 +202,7 @@ static void print_plain(struct br_str *out, const char *text, bool dollars)
 
 /* Appends a scalar. A text that looks like a number or a boolean is quoted if it is quoted in the
  * file. If the text comes from ${...}, it is printed without quotes, because quotes around ${...}
- * have no effect on reading. */
+ * have no effect when a file is read. */
 static void print_text(struct br_str *out, const struct br_yaml *node, bool dollars)
 {
     enum br_yaml_look look = br_yaml_look(node->text);

@@ -114,9 +114,9 @@ static struct graph_place *graph_new_place(struct br_graph *graph, const struct 
     return place;
 }
 
-/* Moves a place from the old graph if its settings are the same; otherwise creates a new place. A
- * new place that replaces an old one takes over its door when the reload succeeds. Returns NULL if
- * memory runs out. */
+/* Moves a place from the old graph if its settings are the same; otherwise creates a new place.
+ * When the reload succeeds, a new place takes over the door of the place that it replaces. Returns
+ * NULL if memory runs out. */
 static struct graph_place *graph_add_place(struct br_graph *graph, struct br_graph *old,
                                            const struct graph_position *at)
 {

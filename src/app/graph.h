@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The graph of the configured components in one worker. A receiver or exporter has one node. A
- * processor has one node in each of its pipelines, but a `shared` processor has one node for a
- * traces pipeline and a profiles pipeline together. An extension has a node in the first worker
- * only, unless its component sets `every_worker`.
+ * The graph of the configured components in one worker. Each receiver and each exporter has one
+ * node in a graph. A processor has one node in each of its pipelines, but a `shared` processor has
+ * one node for a traces pipeline and a profiles pipeline together. An extension has a node in the
+ * first worker only, unless its component sets `every_worker`.
  */
 #pragma once
 
@@ -27,11 +27,11 @@ int br_graph_start(struct br_graph *graph, struct br_err *err);
  * start. Returns 0 or a negative code. */
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
 
-/* Drains the nodes in the order of their depth, from the receivers to the exporters. The nodes of
- * one depth are drained when all nodes of lower depth are empty. Calls `fn` once when all nodes are
- * empty. After `flush_ms`, all processors and queues send the records that they hold, even if nodes
- * before them are not empty. If no memory for the timer is available, this early sending does not
- * happen. */
+/* Drains the nodes, from the receivers to the exporters. A node is drained when all nodes of lower
+ * depth are empty, including the nodes before it in its pipelines. Calls `fn` once when all nodes
+ * are empty. After `flush_ms`, all processors and queues send the records that they hold, even if
+ * nodes before them are not empty. If no memory for the timer is available, this early sending does
+ * not happen. */
 void br_graph_drain(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg);
 
 /* Destroys the nodes. Completes and counts the items that the nodes still hold. Items that arrive
@@ -45,8 +45,9 @@ void br_graph_free(struct br_graph *graph);
 
 /*
  * A reload replaces a graph with the graph of another configuration. Nodes with unchanged settings
- * are moved to the new graph, together with the records that they hold. The functions are called in
- * the order below. "(all)" marks calls for the graphs of all workers while no other thread runs.
+ * are moved to the new graph, together with the records that they hold. A reload calls the
+ * functions in the order below. "(all)" marks calls for the graphs of all workers while no other
+ * thread runs.
  *
  * 1. br_graph_hold in each worker, if br_graph_must_hold returns true; then wait for `fn`
  * 2. br_graph_end_held (all)
@@ -59,13 +60,12 @@ void br_graph_free(struct br_graph *graph);
  * for all old graphs.
  */
 
-/* Returns true if a reload with the configuration `next` replaces an exclusive node. The files of
- * an exclusive node can be open only once, so the old node must be destroyed before the new node is
- * created. */
+/* Returns true if a reload with the configuration `next` replaces a node whose files can be open
+ * only once. The old node must then be destroyed before the new node is created. */
 bool br_graph_must_hold(const struct br_graph *graph, const struct br_config *next);
 
-/* Drains the exclusive nodes that the reload replaces. New requests to these nodes wait. Calls `fn`
- * when the nodes are empty, possibly before the function returns. */
+/* Drains the nodes that the reload replaces and whose files can be open only once. New requests to
+ * these nodes wait. Calls `fn` when the nodes are empty, possibly before the function returns. */
 void br_graph_hold(struct br_graph *graph, const struct br_config *next, void (*fn)(void *arg),
                    void *arg);
 
@@ -73,8 +73,8 @@ void br_graph_hold(struct br_graph *graph, const struct br_config *next, void (*
 void br_graph_end_held(struct br_graph *graph);
 
 /* Creates and starts the nodes again that br_graph_end_held has destroyed, after a failed reload.
- * Forwards the waiting requests. Returns 0, or a negative code with `err` set. Nodes that could not
- * start refuse requests. */
+ * Forwards the requests that wait for these nodes. Returns 0, or a negative code with `err` set.
+ * Nodes that could not start refuse requests. */
 int br_graph_revive_held(struct br_graph *graph, struct br_err *err);
 
 /* Creates a graph for the configuration `next`. Moves the nodes with unchanged settings from `old`

@@ -65,8 +65,8 @@ static bool graph_fanout_drained(struct br_graph *graph, struct graph_spread *sp
     return false;
 }
 
-/* Returns true if all fan-outs directly after the nodes of depth graph->depth are empty. These
- * nodes must be drained. */
+/* Returns true if all fan-outs directly after the nodes of depth graph->depth are empty. The nodes
+ * of this depth must have been drained. */
 static bool graph_fanouts_drained(struct br_graph *graph)
 {
     bool drained = true;
@@ -123,7 +123,7 @@ static void graph_empty(struct graph_place *place)
 
 /* Makes all processors and queues send the records that they hold. Otherwise, an unresponsive
  * backend would also delay records for other backends. A node still counts as drained only after
- * all nodes of lower depth. */
+ * all nodes of lower depth are drained. */
 static void graph_on_flush_timer(struct br_timer *timer)
 {
     struct br_graph *graph = br_container_of(timer, struct br_graph, flush_timer);

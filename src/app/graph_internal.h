@@ -18,7 +18,7 @@
 /* The consumer through which requests enter a place. */
 struct graph_door {
     struct br_consumer input;
-    struct br_consumer *to; /* consumer of the place, which receives the requests; borrowed */
+    struct br_consumer *to; /* consumer to which the door forwards requests; borrowed */
     bool closed;            /* requests wait in `waiting` until the door is opened */
     struct br_list waiting; /* list of struct br_item */
 };
@@ -162,8 +162,8 @@ void br_graph_release(struct br_graph *graph);
 /* --- Reload (graph_reload.c) ------------------------------------------------------------------ */
 
 /* Compares a place of the configuration `old` with an instance of the configuration `next`. Returns
- * true if the settings are the same and both are in pipelines of the same signals. A shared
- * processor must be in the same pipelines. */
+ * true if the settings are the same and both are in pipelines of the same signals. For a shared
+ * processor, the pipelines must also be the same. */
 bool br_graph_is_same(const struct graph_place *place, const struct br_config *old,
                       const struct br_instance *new, const struct br_config *next);
 

@@ -187,7 +187,8 @@ static void graph_on_place_empty(struct br_node *node, void *arg)
         graph->on_held(graph->on_held_arg);
 }
 
-/* Returns true if the reload replaces the node of a place, and the node is exclusive. */
+/* Returns true if the reload replaces the node of a place, and the files of this node can be open
+ * only once. */
 static bool graph_must_empty(const struct br_graph *graph, const struct graph_place *place,
                              const struct br_config *next)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Converts a Collector's configuration file to one for Braid and, optionally, a second one for a
- * Collector that runs next to Braid.
+ * Converts a configuration file of the Collector to a file for Braid. Optionally, also produces a
+ * file for a Collector that runs next to Braid.
  *
  * Each file contains the text of the original, without the parts that the program of this file does
  * not run. The order, comments, quotes and ${...} are kept, and a comment replaces each removed
- * part. If the text cannot be edited, for example because an anchor is removed and its alias stays,
- * the tree is printed without comments and a warning is added. Each result is parsed again and
- * compared with the tree that adapt.c or remainder.c produced. A comment at the top lists the
- * components that were carried over, and those that were not.
+ * part. If the text cannot be edited, for example because a YAML anchor is removed and its alias
+ * stays, the tree is printed without comments and a warning is added. Each result is parsed again
+ * and compared with the tree that adapt.c or remainder.c produced. A comment at the top of Braid's
+ * file lists the components that were carried over, and the components that were not.
  */
 #pragma once
 

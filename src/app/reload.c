@@ -27,7 +27,7 @@ struct retired_graph {
     struct retired *retired;
     struct br_graph *graph; /* NULL after the graph was freed */
     struct worker *worker;
-    bool posted; /* `drained` was posted to the first worker */
+    bool posted; /* the message `drained` was posted to the first worker */
 };
 
 /* The graphs of all workers that one reload has replaced. */
@@ -66,7 +66,7 @@ struct reloader {
     struct generation *next; /* the configuration being loaded; owned */
     struct br_errs errs;
     int rc;             /* result of loading */
-    struct br_str text; /* report on the reload, for the log and the waiters */
+    struct br_str text; /* report on the reload, for the log and for clients that wait */
     /* lists of struct br_reload_waiter, for the current reload and for the next reload */
     struct br_list waiting, waiting_next;
     struct br_list generations, retired;
@@ -80,7 +80,7 @@ struct reloader {
     const struct br_config *telemetry_of; /* configuration that the metrics server uses */
     struct br_timer look;
     struct br_work watch;
-    unsigned n_works; /* number of works (`load` and `watch`) that are running */
+    unsigned n_works; /* number of `load` and `watch` that are running */
     bool freed;       /* br_reloader_free was called; the struct is freed when the last work ends */
     /* checksums of the files' attributes: at the last check, at the check before, and when the
      * configuration was loaded */
@@ -316,8 +316,8 @@ static void reload_work(struct reloader *reloader, struct br_work *work,
     br_host_work(reload_host(reloader), work);
 }
 
-/* Must be the first call in the function `done` of a work. Returns false if the reloader has been
- * freed. */
+/* Must be called first in the function `done` of a struct br_work. Returns false if the reloader
+ * has been freed. */
 static bool reload_end_work(struct reloader *reloader)
 {
     reloader->n_works--;
@@ -337,7 +337,8 @@ static void reload_tell(struct br_list *waiting, bool reloaded, const char *text
     }
 }
 
-/* Ends a reload: logs and counts the result, and reports it to the waiters. */
+/* Ends a reload: logs and counts the result, and reports it to the clients that wait for the
+ * reload. */
 static void reload_end(struct reloader *reloader, bool reloaded)
 {
     struct br_host *host = reload_host(reloader);

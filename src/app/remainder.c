@@ -127,8 +127,8 @@ static void remainder_set(struct reduction *reduction, struct br_yaml *parent, s
 #define BRAIDS_END "otlp/collector"
 #define COLLECTORS_END "otlp/braid"
 
-/* Returns the id of the link in a list of Braid's pipeline, or NULL. A link is an item with the
- * name of a link that is not in the original list. */
+/* Returns the id of the link in a list of Braid's pipeline, or NULL. A link is an item whose id
+ * begins with BRAIDS_END and is not in the original list. */
 static const char *remainder_link(struct reduction *reduction, const struct br_yaml *ours,
                                   const struct br_yaml *original)
 {

@@ -9,7 +9,8 @@
 #include "app/service_internal.h"
 #include "base/mem.h"
 
-#define READ_MARK_BYTES (24u << 20) /* argument of br_loop_set_mark for each worker, in bytes */
+/* buffered bytes per worker above which some connections are not read (br_loop_set_mark) */
+#define READ_MARK_BYTES (24u << 20)
 /* the wait for threads ends this many ms before the signals thread ends the process */
 #define MARGIN_MS 300
 /* part of MARGIN_MS, in ms, that is reserved for writing the log */
@@ -460,8 +461,8 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     struct app app = {
         .config = config, .options = options, .n_workers = service_count_workers(config)};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    app.memory.resident =
-        br_memory_resident; /* not with sanitizers, which use much more memory than Braid counts */
+    /* not set with sanitizers, which use much more memory than Braid counts */
+    app.memory.resident = br_memory_resident;
 #endif
     app.net = br_net_new();
     app.shared = br_shared_new();

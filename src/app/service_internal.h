@@ -67,7 +67,7 @@ struct reloader *br_reloader_new(struct app *app);
 void br_reloader_request(struct reloader *reloader, const char *reason);
 
 /* Returns true if no replaced graph is being drained and no work of the reloader is running.
- * Otherwise, calls `fn` when this has become true. */
+ * Otherwise, calls `fn` later, when both conditions are met. */
 bool br_reloader_idle(struct reloader *reloader, void (*fn)(struct app *app));
 
 /* Destroys the nodes of replaced graphs. Must be called after the nodes of the graphs in use have
