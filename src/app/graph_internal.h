@@ -18,7 +18,9 @@
 /* The consumer through which requests enter a place. */
 struct graph_door {
     struct br_consumer input;
-    struct br_consumer *to; /* consumer to which the door forwards requests; borrowed */
+    /* consumer to which the door forwards requests; borrowed; NULL: the node could not be started,
+     * and requests are refused */
+    struct br_consumer *to;
     bool closed;            /* requests wait in `waiting` until the door is opened */
     struct br_list waiting; /* list of struct br_item */
 };

@@ -11,8 +11,10 @@ static void graph_door_consume(struct br_consumer *self, struct br_item *item)
     struct graph_door *door = br_container_of(self, struct graph_door, input);
     if (door->closed)
         br_list_append(&door->waiting, &item->link);
-    else
+    else if (door->to)
         br_consume(door->to, item);
+    else
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "the component could not be started");
 }
 
 struct graph_door *br_graph_door_new(void)
@@ -30,7 +32,7 @@ void br_graph_door_open(struct graph_door *door)
     struct br_list *link;
     door->closed = false;
     while ((link = br_list_shift(&door->waiting)))
-        br_consume(door->to, br_container_of(link, struct br_item, link));
+        graph_door_consume(&door->input, br_container_of(link, struct br_item, link));
 }
 
 void br_graph_door_free(struct graph_door *door)
@@ -266,9 +268,11 @@ static int graph_revive(struct graph_place *place, struct br_err *err)
     place->retry = NULL;
     place->started = place->drains = place->emptied = false;
     int rc = br_graph_create_place(place, err);
-    if (place->door && !rc)
-        place->door->to = br_graph_entry(place);
-    return rc ? rc : br_graph_start_place(place, err);
+    if (!rc)
+        rc = br_graph_start_place(place, err);
+    if (place->door)
+        place->door->to = rc ? NULL : br_graph_entry(place);
+    return rc;
 }
 
 int br_graph_revive_held(struct br_graph *graph, struct br_err *err)
