@@ -141,6 +141,9 @@ int br_wal_segment_note(struct wal_segment *segment, struct br_wal_queue *queue,
 /* Returns the entry of a segment; NULL: it was deleted. */
 struct wal_segment *br_wal_segment_find(struct br_wal *wal, uint64_t number);
 
+/* Returns true if the records of all segments are done. */
+bool br_wal_is_done(const struct br_wal *wal);
+
 /* Deletes the oldest segments whose records are all done. The current one stays. */
 void br_wal_drop_done(struct br_wal *wal);
 
@@ -193,6 +196,13 @@ int br_wal_segment_begin(struct br_wal *wal);
 
 /* Ends the current segment at `end`; the next write makes a new one. */
 void br_wal_segment_end(struct br_wal *wal, uint64_t end);
+
+/* Makes the file `reserve`, if it does not exist: its bytes are free space for a new segment when
+ * the disk is full. Without space or memory there is no such file. */
+void br_wal_reserve_make(struct br_wal *wal);
+
+/* Deletes the file `reserve`. */
+void br_wal_reserve_free(struct br_wal *wal);
 
 /* Writes a padding frame to `out`, after which a group that begins at `at` would be aligned.
  * Returns its length, which is 0 if `at` is aligned. */

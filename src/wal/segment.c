@@ -12,6 +12,7 @@
 
 #define SEARCH_BYTES 8192u
 #define MAGIC_LEN 4u
+#define RESERVE_BYTES (64u << 10)
 
 const uint8_t br_wal_header[WAL_SEGMENT_HEADER] = "BRAIDWAL\2";
 
@@ -91,6 +92,14 @@ void br_wal_delete_files(struct br_wal *wal)
         (void)pthread_mutex_lock(&wal->lock);
     }
     (void)pthread_mutex_unlock(&wal->lock);
+}
+
+bool br_wal_is_done(const struct br_wal *wal)
+{
+    for (uint32_t i = 0; i < wal->n_segments; i++)
+        if (!segment_is_done(&wal->segments[i]))
+            return false;
+    return wal->n_segments > 0;
 }
 
 void br_wal_drop_done(struct br_wal *wal)
@@ -256,6 +265,38 @@ void br_wal_segment_end(struct br_wal *wal, uint64_t end)
     wal->stats.bytes -= br_wal_current(wal)->size - end;
     br_wal_current(wal)->size = end;
     (void)pthread_mutex_unlock(&wal->lock);
+}
+
+/* --- The reserve ------------------------------------------------------------------------------ */
+
+static void segment_reserve_path(const struct br_wal *wal, char out[WAL_PATH_MAX])
+{
+    (void)snprintf(out, WAL_PATH_MAX, "%s/reserve", wal->config.directory);
+}
+
+void br_wal_reserve_make(struct br_wal *wal)
+{
+    char path[WAL_PATH_MAX];
+    struct stat st;
+    segment_reserve_path(wal, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return;
+    bool made = fstat(fd, &st) == 0 && st.st_size == RESERVE_BYTES;
+    uint8_t *zeros = made ? NULL : br_calloc(1, RESERVE_BYTES);
+    struct iovec piece = {zeros, RESERVE_BYTES};
+    made = made || (zeros && br_wal_write(fd, &piece, 1, 0) == 0);
+    br_free(zeros);
+    (void)close(fd);
+    if (!made)
+        (void)unlink(path);
+}
+
+void br_wal_reserve_free(struct br_wal *wal)
+{
+    char path[WAL_PATH_MAX];
+    segment_reserve_path(wal, path);
+    (void)unlink(path);
 }
 
 /* --- Scanning -------------------------------------------------------------------------------- */

@@ -165,6 +165,7 @@ int br_wal_open(const struct br_wal_config *config, struct br_wal **ret, struct 
     if (!rc) {
         br_wal_processing_open(wal);
         br_wal_marks_open(wal);
+        br_wal_reserve_make(wal);
         rc = br_wal_recover(wal, err);
     }
     if (rc) {

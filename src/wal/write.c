@@ -392,14 +392,18 @@ static bool group_store_record(struct group *group, struct br_wal_record *record
     return true;
 }
 
+static bool group_disk_is_full(const struct group *group)
+{
+    return group->error == ENOSPC || group->error == EDQUOT;
+}
+
 /* Refuses a record that could not be stored. Its number is not used again. Needs wal->lock. */
 static bool group_fail_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     (void)arg;
     if (record->number)
         br_wal_queue_mark(record->queue, record->number, record->number);
-    bool full = group->error == ENOSPC || group->error == EDQUOT;
-    return group_refuse(group, record, full ? BR_EFULL : BR_EIO, NULL);
+    return group_refuse(group, record, group_disk_is_full(group) ? BR_EFULL : BR_EIO, NULL);
 }
 
 /* --- Segments -------------------------------------------------------------------------------- */
@@ -602,6 +606,27 @@ static void group_succeed(struct group *group)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
+/* If the disk is full and all records are done, begins a new segment in the space of the file
+ * `reserve`, so that the other segments can be deleted. */
+static void group_make_room(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    (void)pthread_mutex_lock(&wal->lock);
+    bool done = br_wal_is_done(wal);
+    (void)pthread_mutex_unlock(&wal->lock);
+    if (!done || wal->unsafe || !group_disk_is_full(group))
+        return;
+    br_wal_reserve_free(wal);
+    br_wal_segment_end(wal, wal->at);
+    if (br_wal_segment_begin(wal) == 0) {
+        (void)pthread_mutex_lock(&wal->lock);
+        br_wal_drop_done(wal);
+        (void)pthread_mutex_unlock(&wal->lock);
+        br_wal_delete_files(wal);
+    }
+    br_wal_reserve_make(wal);
+}
+
 static void group_run(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -622,6 +647,7 @@ static void group_run(struct group *group)
     (void)pthread_mutex_lock(&wal->lock);
     (void)group_each(group, group_fail_record, NULL);
     (void)pthread_mutex_unlock(&wal->lock);
+    group_make_room(group);
 }
 
 static void group_finish_job(struct wal_job *job, const struct group *group)
