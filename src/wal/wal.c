@@ -21,7 +21,7 @@ static int wal_fail(struct br_err *err, const struct br_wal_config *config, cons
                       strerror_r(error, text, sizeof text));
 }
 
-/* Makes the directories above the last one, and the last one. */
+/* Creates the directory and its missing parent directories. */
 static int wal_make_directories(const struct br_wal_config *config)
 {
     char path[WAL_PATH_MAX];
@@ -35,7 +35,8 @@ static int wal_make_directories(const struct br_wal_config *config)
     return br_folder_make(path, config->directory_mode);
 }
 
-/* Checks that only this user can change the files in the directory. */
+/* Checks that the path is a directory, not a symbolic link, and that it belongs to the user of this
+ * process. */
 static int wal_check_owner(const struct br_wal_config *config, struct br_err *err)
 {
     struct stat st;
@@ -129,11 +130,14 @@ static void wal_free(struct br_wal *wal)
     br_free(wal);
 }
 
-/* Allocates the aligned buffer for direct writes. Without memory, writes go to the page cache. */
+/* Allocates the aligned buffer for direct writes. If memory is short, writes go to the page cache
+ * instead. */
 static void wal_make_direct(struct br_wal *wal)
 {
     if (wal->config.sync != BR_WAL_ALWAYS)
-        return; /* a direct write waits for the disk */
+        /* A direct write waits for the disk, so it is useful only if each write is synced
+         * anyway. */
+        return;
     wal->direct_room = br_malloc(WAL_DIRECT_BYTES + WAL_BLOCK + WAL_PADDING_MAX);
     uintptr_t at = (uintptr_t)wal->direct_room;
     if (!at)
