@@ -43,8 +43,8 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 
 struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes)
 {
-    /* Bounds of the histogram's buckets, as in the Collector (metadata.yaml of its batch
-     * processor and exporterhelper). */
+    /* Upper bounds of the histogram's buckets. They are those of the Collector (metadata.yaml of
+     * the batch processor and of exporterhelper). */
     static const double items[] = {10,   25,    50,    75,    100,   250,   500,  750,
                                    1000, 2000,  3000,  4000,  5000,  6000,  7000, 8000,
                                    9000, 10000, 20000, 30000, 50000, 100000};

@@ -7,9 +7,10 @@
  * record is stored from the time br_wal_append sets its rc to 0 until br_wal_done is called with
  * its number.
  *
- * Threads: br_wal_open, br_wal_close, br_wal_append, br_wal_sync, br_wal_read and br_wal_read_take
- * wait for the disk, so event loops must not call them. All other functions return without disk
- * I/O, and any thread may call them.
+ * Threads: br_wal_append, br_wal_sync, br_wal_read and br_wal_read_take wait for the disk, so they
+ * are called only in pool threads. br_wal_open, br_wal_check and br_wal_close access the disk too,
+ * but only when a service starts or stops. All other functions return without disk I/O, and any
+ * thread may call them.
  */
 #pragma once
 
