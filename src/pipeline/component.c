@@ -26,7 +26,8 @@ void br_node_forward(struct br_node *node, struct br_item *item)
     if (next)
         br_consume(next, item);
     else
-        br_item_reject(item, BR_STATUS_INTERNAL, "no pipeline accepts this signal here");
+        br_item_reject(item, BR_STATUS_INTERNAL,
+                       "no pipeline after this component accepts this signal");
 }
 
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,

@@ -105,7 +105,7 @@ void br_partitions_add(struct br_partitions *partitions, struct br_item *item)
         br_batcher_add(batcher, item);
     else
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000,
-                      "batch: too many metadata values, or no memory");
+                      "batch: too many metadata values, or out of memory");
 }
 
 void br_partitions_flush(struct br_partitions *partitions)

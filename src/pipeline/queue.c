@@ -549,7 +549,7 @@ int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *n
     (void)br_path_join(in, queue_path, "batch");
     if (same && batch->min_size > queue->queue_size)
         return br_errs_add(errs, br_yaml_get(at, "batch"), in,
-                           "min_size (%lld) must not be more than queue_size (%lld)",
+                           "min_size (%lld) must not exceed queue_size (%lld)",
                            (long long)batch->min_size, (long long)queue->queue_size);
     return 0;
 }

@@ -471,7 +471,7 @@ void br_retry_free(struct br_retry *retry)
         BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000,                                \
                   "factor by which the delay increases after each retry"),                         \
         BR_DURATION(struct br_retry_config, max_interval, "30s",                                   \
-                    "upper limit of the delay, before its random deviation"),                      \
+                    "maximum delay, before the random deviation is added"),                        \
         BR_DURATION(struct br_retry_config, max_elapsed_time, "5m",                                \
                     "time after which a request is not retried any more; 0: unlimited"),           \
         BR_OPT_END

@@ -87,7 +87,7 @@ void br_wal_warn_unused(struct br_wal *wal)
         if (!queue->used && queue->n_unread)
             br_warn(&wal->config.log,
                     "%llu requests are stored for exporter %s, which is not in a pipeline or does "
-                    "not use this storage; they stay here until it does",
+                    "not use this storage; they remain stored until it does",
                     (unsigned long long)queue->n_unread, queue->name);
     }
     (void)pthread_mutex_unlock(&wal->lock);

@@ -190,7 +190,7 @@ static int recover_skip(struct recovery *recovery)
     }
     if (recovery->last)
         br_info(&wal->config.log,
-                "cut %" PRIu64 " bytes of a write that was interrupted from segment %08" PRIu64,
+                "removed %" PRIu64 " bytes of an interrupted write from segment %08" PRIu64,
                 scan->end - from, recovery->segment->number);
     scan->end = from;
     scan->at = from;

@@ -78,9 +78,10 @@ static int wal_take_lock(struct br_wal *wal, struct br_err *err)
     (void)snprintf(path, sizeof path, "%s/lock", config->directory);
     wal->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (wal->lock_fd < 0)
-        return wal_fail(err, config, "open the lock in", errno);
+        return wal_fail(err, config, "open the lock file in", errno);
     if (fstat(wal->lock_fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
-        return br_err_set(err, BR_EINVAL, "%s must be a file of the user of this process", path);
+        return br_err_set(err, BR_EINVAL,
+                          "%s must be a file that belongs to the user of this process", path);
     if (flock(wal->lock_fd, LOCK_EX | LOCK_NB))
         return errno == EWOULDBLOCK
                    ? br_err_set(err, BR_EINVAL, "another process uses %s", config->directory)
@@ -96,7 +97,7 @@ static int wal_open_directory(struct br_wal *wal, struct br_err *err)
         return rc;
     int error = config->create_directory ? wal_make_directories(config) : 0;
     if (error)
-        return wal_fail(err, config, "make the directory", error);
+        return wal_fail(err, config, "create the directory", error);
     rc = wal_check_owner(config, err);
     if (rc)
         return rc;

@@ -414,7 +414,7 @@ static bool group_open_segment(struct group *group)
         br_wal_segment_end(wal, wal->at);
     }
     int error = wal->fd < 0 ? br_wal_segment_begin(wal) : 0;
-    return error == 0 || group_fail(group, "make a segment", error);
+    return error == 0 || group_fail(group, "create a segment", error);
 }
 
 /* Appends the bytes from offset `at` to `end` of the file `from` to the current segment. */
@@ -495,7 +495,7 @@ static bool group_write_elsewhere(struct group *group)
         wal->fd = fd;
         wal->synced_at = at;
         wal->at = end;
-        return group_fail(group, "make a segment", error);
+        return group_fail(group, "create a segment", error);
     }
     group->n_marks = 0; /* the state frames at the start of the new segment contain the marks */
     bool ok = group_copy(group, fd, at, end) && group_write_frames(group) && group_sync(group);
@@ -586,7 +586,7 @@ static void group_report(struct group *group, bool ok)
     wal->stats.n_errors += group->error ? 1 : 0;
     (void)pthread_mutex_unlock(&wal->lock);
     if (!ok && !failed_before)
-        br_error(&wal->config.log, "cannot %s: %s; requests are refused until it succeeds",
+        br_error(&wal->config.log, "cannot %s: %s; requests are refused until a write succeeds",
                  group->call, strerror_r(group->error, text, sizeof text));
     if (ok && failed_before)
         br_info(&wal->config.log, "storing requests again");
