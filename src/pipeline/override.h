@@ -84,8 +84,8 @@ struct br_overridable {
     struct br_list link; /* link in host->overridables */
 };
 
-/* Nodes call br_overridable_register in `start` and br_overridable_unregister in `destroy`, in the
- * thread of the host. br_overridable_unregister accepts a zeroed struct. */
+/* A node calls br_overridable_register when it starts, and br_overridable_unregister when it is
+ * destroyed, in the thread of the host. br_overridable_unregister accepts a zeroed struct. */
 void br_overridable_register(struct br_overridable *overridable, struct br_host *host);
 void br_overridable_unregister(struct br_overridable *overridable);
 
