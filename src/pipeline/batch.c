@@ -69,8 +69,9 @@ struct br_batcher {
     struct br_batch_config config;
     char *metadata;
     struct br_consumer *next;
-    /* The item of the next batch. For traces it contains the gathered data. For profiles the data
-     * is in `merge` until the batch is sent, and this item has only the pending records. */
+    /* The item of the next batch. For traces, this item contains the gathered data. For profiles,
+     * the data is in `merge` until the batch is sent, and this item has only the pending
+     * records. */
     struct br_item *gathered;
     struct br_merge *merge; /* profiles: merges the gathered data */
     size_t merge_held;      /* memory of `merge` in bytes, as counted in BR_HOLDER_DICTIONARIES */
@@ -168,9 +169,9 @@ static void batch_finish_all(struct br_list *waiting, const struct br_outcome *o
 }
 
 /* Adds the pieces that still ended as BR_RETRY to the outcome. If other pieces were accepted, the
- * records of these pieces count as rejected (OTLP, "Partial Success"). With a retryable outcome
- * instead, the senders would send all records again, and the accepted ones would be delivered
- * twice. */
+ * records of the refused pieces count as rejected (OTLP, "Partial Success"). If the outcome were
+ * retryable instead, the senders would send all records again, and the accepted records would be
+ * delivered twice. */
 static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
@@ -221,7 +222,7 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
                             const struct br_outcome *outcome)
 {
     bool ends = !batch->batcher || batch->batcher->node->ending;
-    bool kept = item->done == NULL; /* true for a piece in the hold */
+    bool kept = item->done == NULL; /* true if the hold has sent this piece */
     if (batch->batcher)
         batch_weigh(batch->batcher, 0, item->weight);
     if (outcome->verdict != BR_DONE)
@@ -407,8 +408,8 @@ static void batch_send_piece(struct batch *batch, struct br_item *item)
     if (batch->retries) {
         if (br_hold_add(&batch->hold, item, NULL) == 0)
             return;
-        /* This piece is sent without the hold. The hold cannot see whether it is accepted, so it
-         * must not give up the other pieces meanwhile. */
+        /* This piece is sent without the hold. The hold is not informed whether this piece is
+         * accepted, so the hold must not give up the other pieces in the meantime. */
         br_hold_note_progress(&batch->hold);
     }
     item->done = batch_on_piece;

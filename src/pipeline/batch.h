@@ -7,8 +7,8 @@
  * gathered data. From then on the batcher is responsible for the data. A refused batch is kept and
  * retried. A rejected batch is dropped, counted and logged. No further batch is sent while
  * BR_BATCH_KEPT_MAX refused batches are kept, or while BR_BATCH_OUT_MAX sent batches have no
- * outcome. Meanwhile the batcher continues to gather data, up to min_size, or BR_BATCH_WAIT_RECORDS
- * or BR_BATCH_WAIT_BYTES if that is more. Above this limit, items are refused.
+ * outcome. While no batch can be sent, the batcher gathers data up to min_size, but at least up to
+ * BR_BATCH_WAIT_RECORDS or BR_BATCH_WAIT_BYTES. Above this limit, items are refused.
  *
  * Late acknowledgement: an item is finished with the outcome of its batch. If some records of the
  * batch were rejected, their number is divided among the items in proportion to the items' records.

@@ -137,9 +137,9 @@ static void fanout_drop(struct destination *destination, struct br_item *item, c
     br_item_done(item);
 }
 
-/* Adds an item without a parent and a callback to the destination's hold. `delivery` is the
- * delivery that ends with the item if a sender waits for the item; otherwise it is NULL. Returns
- * false if the item was dropped. */
+/* Adds an item without a parent and a callback to the destination's hold. If a sender waits for the
+ * item, `delivery` must be the delivery that ends with the item. Otherwise `delivery` must be NULL.
+ * Returns false if the item was dropped. */
 static bool fanout_add_held(struct destination *destination, struct br_item *item,
                             struct delivery *delivery)
 {

@@ -38,9 +38,9 @@ struct br_fanout_end {
     const char *kind, *id;
     /* BR_DONE from the destination means that the item was delivered, not only queued */
     bool delivers;
-    /* BR_RETRY from the destination means that the destination has given up. Therefore nothing
-     * is held for a final destination, and no sender waits for it if another destination has the
-     * data. */
+    /* BR_RETRY from the destination means that the destination has given up. Therefore no items are
+     * held for a final destination, and senders do not wait for a final destination if another
+     * destination has the data. */
     bool final;
     /* maximum total size of detached deliveries in bytes; 0: deliveries are never detached */
     size_t detached_bytes;
@@ -71,7 +71,7 @@ struct br_consumer *br_fanout_input(struct br_fanout *fanout);
 bool br_fanout_idle(const struct br_fanout *fanout);
 
 /* Returns true if the fan-out has no items: none is held, detached or being delivered. The function
- * set with br_fanout_on_end is also called when this may have changed to true. */
+ * set with br_fanout_on_end is also called when the result may have changed to true. */
 bool br_fanout_unused(const struct br_fanout *fanout);
 
 /* Makes the fan-out call `fn` with `arg` when an item has ended. NULL removes the function. */

@@ -6,8 +6,9 @@
  *
  * Contract:
  * - Owner. The hold owns an item from the time br_hold_add returns 0 until the hold calls `end` for
- *   the item. `end` returns the item to the owner of the hold, which must finish it. The exception
- *   is br_hold_release: items that are offered at that time are finished with their attempts.
+ *   the item. `end` returns the item to the owner of the hold, which must finish it.
+ *   br_hold_release is an exception: items that are offered when it is called are finished with
+ *   their attempts.
  * - Data. Each offer creates an attempt (br_item_attempt), which refers to the item's data. The
  *   item keeps its data until `end`. While the item waits, it also has all of its pending records.
  * - Answer. The hold never answers a sender. The owner answers the sender either before adding the

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An override makes components collect more data for a limited time, for example by scraping a
- * target, or by keeping the span links of a service. A component that supports overrides embeds a
- * struct br_overridable and registers it with its host. Overrides are broadcast to every worker
- * (broadcast.h), which calls br_override_apply. Each overridable has a timer that ends the effect
- * of an override.
+ * target, or by keeping the links from samples to the spans of a service. A component that supports
+ * overrides embeds a struct br_overridable and registers it with its host. Overrides are broadcast
+ * to every worker (broadcast.h), which calls br_override_apply. Each overridable has a timer that
+ * ends the effect of an override.
  */
 #pragma once
 
@@ -36,8 +36,8 @@ struct br_override {
     size_t n_types; /* number of elements in `types`; 0: the component chooses the types */
     /* interval between two profiles in milliseconds; 0: the interval in the config */
     uint64_t interval_ms;
-    /* keep the span links of the spans that sampling_percentage or slow_threshold_ns selects; a
-     * percentage of 100 selects all spans */
+    /* true: keep the links from samples to the spans that sampling_percentage or slow_threshold_ns
+     * selects; a percentage of 100 selects all spans */
     bool keep;
     double sampling_percentage; /* percentage of the spans, 0 to 100; 0: not used */
     /* select spans of at least this duration in nanoseconds; 0: not used */

@@ -283,7 +283,7 @@ static void queue_on_room(struct br_deferred *deferred)
     queue_check_empty(queue);
 }
 
-/* This is deferred, because processing queued items can free idle batchers, including the one that
+/* Processes queued items later, because this can free idle batchers, including the batcher that
  * calls this function. */
 static void queue_on_batch_end(void *arg)
 {

@@ -158,8 +158,9 @@ void br_wal_drop_done(struct br_wal *wal);
  * done. */
 void br_wal_drop_first(struct br_wal *wal);
 
-/* Deletes the files of removed segments. Unlike the other functions in this section, the caller
- * must not hold wal->lock: this function takes the lock itself and releases it during disk I/O. */
+/* Deletes the files of removed segments. The caller must not hold wal->lock: unlike the other
+ * functions in this section, this function takes the lock itself, and releases the lock during disk
+ * I/O. */
 void br_wal_delete_files(struct br_wal *wal);
 
 void br_wal_queues_free(struct br_wal *wal);

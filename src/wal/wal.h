@@ -77,8 +77,9 @@ bool br_wal_queue_has_unread(struct br_wal_queue *queue);
 /* Marks the queue as used by an exporter, so that br_wal_warn_unused does not report the queue. */
 void br_wal_queue_use(struct br_wal_queue *queue);
 
-/* Makes br_wal_read return all records again that are not done. Call this after the previous user
- * of the queue, which kept records in memory, has ended. No thread may be reading the queue. */
+/* Makes br_wal_read return all records that are not done, including records that it has already
+ * returned. Call this after the previous user of the queue, which kept records in memory, has
+ * ended. No thread may be reading the queue. */
 void br_wal_queue_reread(struct br_wal_queue *queue);
 
 /* Logs a warning for each queue that contains records but is not used by an exporter. */
@@ -102,8 +103,8 @@ struct br_wal_record {
     unsigned signal;
     uint32_t n_records;
     uint64_t time_ns; /* time when the request was received, in Unix nanoseconds */
-    /* Buffers of the frame. br_wal_append sets the first BR_WAL_PIECES_BEFORE. The caller sets the
-     * rest: the metadata, which may be empty, and then the data. */
+    /* Buffers with the encoded record. br_wal_append sets the first BR_WAL_PIECES_BEFORE buffers.
+     * The caller sets the others: the client metadata, which may be empty, and then the data. */
     struct iovec *pieces;
     size_t n_pieces;
     size_t metadata_len;
