@@ -50,6 +50,7 @@ struct arrival {
     size_t size;         /* size of the request in units of the sizer */
     uint64_t until_ms;   /* time in monotonic milliseconds at which the request is written */
     struct br_rope data; /* encoded request; used in the state WRITING */
+    struct br_wal_record *record; /* element of writing->records; used in the state WRITING */
 };
 
 /* The requests that one task writes to the log. If the durable queue is freed while the task runs,

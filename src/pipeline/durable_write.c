@@ -124,6 +124,7 @@ static void arrival_on_attempt(struct br_item *attempt, void *arg)
     case WRITING:
         copy->outcome = *outcome;
         if (delivered) {
+            br_wal_delivered(arrival->record);
             br_item_done(arrival->item);
             arrival->item = NULL;
         }
@@ -401,7 +402,7 @@ static bool durable_fill(struct br_durable *durable)
     uint64_t now_ns = br_host_unix_ns(durable->node->host);
     uint64_t now_ms = br_host_mono_ms(durable->node->host);
     for (size_t i = 0; i < writing->count; i++) {
-        const struct arrival *arrival = writing->arrivals[i];
+        struct arrival *arrival = writing->arrivals[i];
         const struct br_item *copy = arrival->copy;
         size_t metadata_len = br_item_metadata_len(copy);
         bool room = durable->hold.bytes + durable->offered_bytes < DURABLE_MEMORY_MAX &&
@@ -417,6 +418,7 @@ static bool durable_fill(struct br_durable *durable)
             .keep = room && !durable->draining,
             .held = arrival->attempt != NULL,
         };
+        arrival->record = &writing->records[i];
         pieces += BR_WAL_PIECES_BEFORE;
         *pieces++ = (struct iovec){(void *)(uintptr_t)copy->metadata, metadata_len};
         for (uint32_t k = 0; k < arrival->data.count; k++)

@@ -53,7 +53,9 @@ struct br_wal_queue {
     struct br_ranges done;
     /* numbers of records with a damaged payload; used only by br_wal_recover */
     struct br_ranges damaged;
-    struct br_ranges unwritten; /* the part of `done` that was not written to a segment yet */
+    /* numbers of records that are done, or were delivered during the write, and whose marks are not
+     * in a segment yet */
+    struct br_ranges unwritten;
     /* number of records that br_wal_read still has to return, and the position of the first one;
      * the position is valid only if the number is not 0 */
     uint64_t n_unread;
@@ -101,6 +103,8 @@ struct br_wal {
 
     /* mapped file `processing`; NULL: the file could not be opened */
     struct wal_processing *processing;
+    /* mapped file `marks`, protected by `lock`; NULL: the file could not be opened */
+    struct wal_marks *marks;
 
     int fd; /* descriptor of the current segment; -1: the next write creates a new segment */
     /* Descriptor of the same file, opened with O_DIRECT for writes that bypass the page cache. -1:
@@ -138,6 +142,9 @@ void br_wal_total_count(struct br_wal_total *total, bool add, unsigned signal, u
  * records are delivered again after a restart. */
 void br_wal_queue_mark(struct br_wal_queue *queue, uint64_t first, uint64_t last);
 
+/* Saves the mark of a record that was delivered while br_wal_append was writing the record. */
+void br_wal_mark_delivered(struct br_wal_queue *queue, uint64_t number);
+
 /* Returns true if br_wal_read must skip the record: it is done, or the caller of br_wal_append
  * keeps its data in memory. */
 bool br_wal_queue_skips(const struct br_wal_queue *queue, uint64_t number);
@@ -164,6 +171,28 @@ void br_wal_drop_first(struct br_wal *wal);
 void br_wal_delete_files(struct br_wal *wal);
 
 void br_wal_queues_free(struct br_wal *wal);
+
+/* --- Marks that are not in a segment yet (marks.c) -------------------------------------------- */
+
+/* Opens the file `marks`. If the file cannot be opened, records whose marks are not in a segment
+ * when the process dies are delivered again. */
+void br_wal_marks_open(struct br_wal *wal);
+
+void br_wal_marks_close(struct br_wal *wal);
+
+/* Adds the marks in the file to `done` and `unwritten` of their queues. Ignores marks of queues
+ * that do not exist. Returns 0 or BR_ENOMEM. */
+int br_wal_marks_recover(struct br_wal *wal);
+
+/* Adds a mark to the file, unless the file is full. Needs wal->lock. */
+void br_wal_marks_add(const struct br_wal_queue *queue, uint64_t number);
+
+/* Returns the position after the newest mark, for br_wal_marks_remove. Needs wal->lock. */
+uint64_t br_wal_marks_end(const struct br_wal *wal);
+
+/* Removes the marks before the position `end` from the file, because a segment contains them. Needs
+ * wal->lock. */
+void br_wal_marks_remove(struct br_wal *wal, uint64_t end);
 
 /* --- Segments (segment.c) -------------------------------------------------------------------- */
 

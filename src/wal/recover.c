@@ -383,6 +383,8 @@ int br_wal_recover(struct br_wal *wal, struct br_err *err)
     int rc = recovery.room ? recover_list(&recovery) : recover_no_memory(&recovery);
     if (!rc)
         rc = recover_each(&recovery, recover_first_pass);
+    if (!rc && br_wal_marks_recover(wal))
+        rc = recover_no_memory(&recovery);
     if (!rc)
         rc = recover_each(&recovery, recover_second_pass);
     if (!rc)

@@ -120,6 +120,7 @@ static void wal_free(struct br_wal *wal)
     br_free(wal->segments);
     br_ranges_release(&wal->deleted);
     br_wal_processing_close(wal);
+    br_wal_marks_close(wal);
     br_wal_queues_free(wal);
     br_wal_close_segment(wal);
     br_free(wal->direct_room);
@@ -168,12 +169,15 @@ int br_wal_open(const struct br_wal_config *config, struct br_wal **ret, struct 
     int rc = wal_open_directory(wal, err);
     if (!rc) {
         br_wal_processing_open(wal);
+        br_wal_marks_open(wal);
         rc = br_wal_recover(wal, err);
     }
     if (rc) {
         wal_free(wal);
         return rc;
     }
+    while (br_wal_has_unwritten(wal) && br_wal_sync(wal, false, NULL) == 0)
+        ; /* writes all recovered marks to a segment, so that the file `marks` is empty */
     *ret = wal;
     return 0;
 }

@@ -87,7 +87,8 @@ void br_wal_warn_unused(struct br_wal *wal);
 
 /* Marks a record as done, after it was delivered, rejected or dropped. `signal`, `n_records` and
  * `len` are the signal of the record, its number of spans or samples, and its size in bytes without
- * the queue's name. The next call of br_wal_append or br_wal_sync writes the mark. */
+ * the queue's name. The mark is not lost if the process dies afterwards. After a power failure, the
+ * mark remains only if a call of br_wal_append or br_wal_sync has written it to a segment. */
 void br_wal_done(struct br_wal_queue *queue, uint64_t number, unsigned signal, uint32_t n_records,
                  size_t len);
 
@@ -114,6 +115,7 @@ struct br_wal_record {
     /* Input: the caller is already delivering the record. `keep` is then true after the call, and
      * br_wal_read does not return the record. */
     bool held;
+    bool delivered; /* set by br_wal_delivered */
     /* result */
     uint64_t number;
     int rc; /* 0: the record is stored */
@@ -138,6 +140,11 @@ struct br_wal_record {
  * message. */
 int br_wal_append(struct br_wal *wal, struct br_wal_record *records, size_t count,
                   struct br_err *err);
+
+/* Reports that a record was delivered before br_wal_append has returned for it. If the process dies
+ * afterwards, the record is not delivered again. If the record is stored, the caller must call
+ * br_wal_done as well. */
+void br_wal_delivered(struct br_wal_record *record);
 
 /* Writes the pending marks of br_wal_done. If `sync` is true, also syncs all data written so far.
  * Returns 0, or BR_EIO and a message in `err`. */

@@ -26,6 +26,9 @@ struct group {
     bool direct;    /* the frames are collected in wal->direct instead of `pieces` */
     struct mark marks[GROUP_MARKS];
     unsigned n_marks;
+    /* Position in the file `marks`. All marks before this position are in the field `marks`, or are
+     * already in a segment. 0: no such position is known. */
+    uint64_t marks_end;
     /* buffers that the next write call writes, and their total length in bytes */
     struct iovec pieces[GROUP_PIECES];
     size_t n_pieces;
@@ -214,6 +217,7 @@ static void mark_encode(struct mark *mark)
 static void group_take_marks(struct group *group)
 {
     struct br_wal *wal = group->wal;
+    bool all = true;
     (void)pthread_mutex_lock(&wal->lock);
     for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
         struct br_wal_queue *queue = br_container_of(l, struct br_wal_queue, link);
@@ -222,7 +226,9 @@ static void group_take_marks(struct group *group)
             mark->queue = queue;
             mark->range = br_ranges_shift(&queue->unwritten);
         }
+        all = all && !queue->unwritten.count;
     }
+    group->marks_end = all ? br_wal_marks_end(wal) : 0;
     (void)pthread_mutex_unlock(&wal->lock);
     for (unsigned i = 0; i < group->n_marks; i++)
         mark_encode(&group->marks[i]);
@@ -341,6 +347,8 @@ static bool group_number_record(struct group *group, struct br_wal_record *recor
     if (br_wal_segment_note(br_wal_current(group->wal), queue, queue->next))
         return group_refuse(group, record, BR_ENOMEM, "out of memory");
     record->number = queue->next++;
+    if (record->delivered)
+        br_wal_mark_delivered(queue, record->number);
     return true;
 }
 
@@ -604,6 +612,7 @@ static void group_succeed(struct group *group)
     wal->stats.bytes += wal->at - segment->size;
     segment->size = wal->at;
     (void)group_each(group, group_store_record, &at);
+    br_wal_marks_remove(wal, group->marks_end);
     br_wal_drop_done(wal);
     (void)pthread_mutex_unlock(&wal->lock);
 }
@@ -682,7 +691,6 @@ static void wal_prepare(struct br_wal_record *record)
         len += record->pieces[i].iov_len;
     record->pieces[0] = (struct iovec){record->header, sizeof record->header};
     record->pieces[1] = (struct iovec){queue->name, queue->name_len};
-    record->number = 0;
     record->rc = len > BR_FRAME_PAYLOAD_MAX ? BR_ETOOBIG : 0;
     record->why = record->rc ? "the request is too large for a record" : NULL;
     record->frame = (struct br_frame){
