@@ -121,7 +121,7 @@ struct br_partitions;
 
 struct br_partition_config {
     struct br_batch_config batch; /* config of each batcher; its `metadata` is not used */
-    /* Keys of client metadata, compared without case. Items with different values of these keys get
+    /* Keys of client metadata, compared without case. Items with different values of the keys get
      * separate batchers. Must outlive the partitions. */
     const struct br_strings *keys;
     size_t limit;

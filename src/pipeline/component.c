@@ -44,7 +44,7 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 
 struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes)
 {
-    /* Upper bounds of the histogram's buckets. They are those of the Collector (metadata.yaml of
+    /* Upper bounds of the histogram's buckets. The Collector uses the same bounds (metadata.yaml of
      * the batch processor and of exporterhelper). */
     static const double items[] = {10,   25,    50,    75,    100,   250,   500,  750,
                                    1000, 2000,  3000,  4000,  5000,  6000,  7000, 8000,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The durable queue of an exporter (`sending_queue::storage`). It is in front of the exporter's
- * in-memory queue:
+ * The durable queue of an exporter (`sending_queue::storage`). Requests pass through these
+ * components:
  *
  * request -> durable queue -> hold -> in-memory queue -> retries -> exporter | ^ v | write-ahead
  * log

@@ -23,8 +23,8 @@ struct br_early {
     /* time in milliseconds that a request waits for its delivery; 0: requests do not wait */
     uint64_t wait_ms;
     uint64_t pause_ms, paused_until_ms;
-    /* Numbers of requests delivered in time and late since the last pause. Both are halved when
-     * n_in_time reaches BR_EARLY_WINDOW. */
+    /* Numbers of requests delivered in time and late since the last pause. Both numbers are halved
+     * when n_in_time reaches BR_EARLY_WINDOW. */
     uint32_t n_in_time, n_late;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue, batcher and retries in front of every exporter. They implement sending_queue and
+ * The queue, batcher and retries in front of every exporter. This file implements sending_queue and
  * retry_on_failure, with the keys and defaults of the Collector. The exporter itself tries to send
  * each item once, and finishes it.
  */
@@ -122,11 +122,11 @@ struct br_retry;
  * until a piece is accepted or max_elapsed_time has passed.
  *
  * A server is considered unreachable if an item fails with UNAVAILABLE or a timeout, and the server
- * has not requested a delay. The retry of such an item can begin before its delay has passed. When
- * a connection to the server succeeds again (br_retry_reachable), one of these items is sent at
- * once. If the server answers this item, or answers any item after 5 s without answers, all waiting
- * items of the signal are sent within one second, at random times. If they fail again, their delays
- * continue to grow.
+ * has not requested a delay. After such a failure, the item can be retried before its delay has
+ * passed. When a connection to the server succeeds again (br_retry_reachable), one of the failed
+ * items is sent at once. If the server answers this item, or answers any item after 5 s without
+ * answers, all waiting items of the signal are sent within one second, at random times. If these
+ * items fail again, their delays continue to grow.
  *
  * Sets node->retry to the result, until br_retry_free is called. `next` is borrowed. Returns NULL
  * if memory is short.

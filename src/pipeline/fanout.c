@@ -62,8 +62,8 @@ struct delivery {
     bool over_limit;
     size_t detached; /* bytes added to destination.detached while the delivery is detached */
     struct br_item
-        /* Detached delivery: an item with the same data and without pending records. It is added to
-         * the hold if the destination refuses the delivery. NULL: not needed. */
+        /* Detached delivery: an item with the same data and without pending records. If the
+         * destination refuses the delivery, this item is added to the hold. NULL: not needed. */
         *spare;
 };
 

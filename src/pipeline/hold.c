@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-/* Delay between two offers in milliseconds. It is not 0, because a timer that is due at once can
- * run several times in one loop iteration. */
+/* Delay between two offers in milliseconds. A delay of 0 is not used, because a timer that is due
+ * at once can run several times in one loop iteration. */
 #define NEXT_ITERATION_MS 1
 #define NODE_FIRST_MS 200
 #define NODE_MAX_MS 10000

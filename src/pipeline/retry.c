@@ -150,7 +150,8 @@ static void retry_wake_all(struct br_retry *retry, enum br_signal signal)
     }
 }
 
-/* Wakes one waiting item of the signal. The other items are woken if that item succeeds. */
+/* Wakes one waiting item of the signal. The other waiting items are woken if the first one
+ * succeeds. */
 static void retry_wake_one(struct br_retry *retry, enum br_signal signal)
 {
     struct attempt *attempt = retry_next_unreachable(retry, &retry->held, signal);

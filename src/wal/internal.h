@@ -74,8 +74,8 @@ struct br_wal_queue {
     struct br_wal_total total;
 };
 
-/* A pending call of br_wal_append or br_wal_sync. Its thread waits until the job is finished, or
- * writes it. */
+/* A pending call of br_wal_append or br_wal_sync. The calling thread either waits until the job is
+ * finished, or writes the job. */
 struct wal_job {
     struct br_list link;
     struct br_wal_record *records;

@@ -251,7 +251,7 @@ void br_wal_segment_end(struct br_wal *wal, uint64_t end)
     if (wal->fd < 0)
         return;
     /* If ftruncate fails, recovery handles the bytes after `end` as damaged data. The records in
-     * them are already done. */
+     * these bytes are already done. */
     (void)ftruncate(wal->fd, (off_t)end);
     br_wal_close_segment(wal);
     (void)pthread_mutex_lock(&wal->lock);
