@@ -453,7 +453,7 @@ void br_retry_free(struct br_retry *retry)
         return;
     retry->closing = true;
     retry->node->retry = NULL;
-    /* The exporter was destroyed earlier, which has completed all running attempts. The remaining
+    /* The exporter was destroyed before, so all running attempts have completed. The remaining
      * items therefore only wait for a timer. */
     while (!br_list_empty(&retry->held)) {
         struct attempt *attempt = br_container_of(retry->held.next, struct attempt, link);

@@ -64,8 +64,8 @@ static void reader_move(struct reader *reader, uint64_t at)
 }
 
 /* Marks all unread records with a smaller number than `number` as done. The reader did not find
- * these records, because their frames are damaged. The totals still include them, because their
- * size and signal are unknown. Needs the lock. */
+ * these records, because their frames are damaged. The totals still include the damaged records,
+ * because the size and signal of these records are unknown. Needs the lock. */
 static void reader_forget(struct br_wal_queue *queue, uint64_t number)
 {
     for (uint64_t n = queue->first_unread; n < number && queue->n_unread; n++) {

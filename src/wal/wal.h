@@ -85,10 +85,10 @@ void br_wal_queue_reread(struct br_wal_queue *queue);
 /* Logs a warning for each queue that contains records but is not used by an exporter. */
 void br_wal_warn_unused(struct br_wal *wal);
 
-/* Marks a record as done, after it was delivered, rejected or dropped. `signal`, `n_records` and
- * `len` are the signal of the record, its number of spans or samples, and its size in bytes without
- * the queue's name. The mark is not lost if the process dies afterwards. After a power failure, the
- * mark remains only if a call of br_wal_append or br_wal_sync has written it to a segment. */
+/* Marks a record as done, after it was delivered, rejected or dropped. `n_records` is the number of
+ * spans or samples in the record. `len` is the size of its metadata and data in bytes. The mark is
+ * not lost if the process dies afterwards. After a power failure, the mark remains only if a call
+ * of br_wal_append or br_wal_sync has written it to a segment. */
 void br_wal_done(struct br_wal_queue *queue, uint64_t number, unsigned signal, uint32_t n_records,
                  size_t len);
 

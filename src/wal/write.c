@@ -339,7 +339,7 @@ static bool group_admit_record(struct group *group, struct br_wal_record *record
     return true;
 }
 
-/* Assigns the next number of its queue to a record. Needs wal->lock. */
+/* Assigns the next number of the record's queue to the record. Needs wal->lock. */
 static bool group_number_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     struct br_wal_queue *queue = record->queue;
