@@ -141,8 +141,12 @@ struct span_fields {
     size_t tracestate_len;
     unsigned status;
     uint32_t flags;
-    bool has_status;
+    /* number of fields that the Collector always writes and that the span has: its ids, the id of its
+     * parent, and its status */
+    unsigned n_fixed;
 };
+
+#define FIXED_FIELDS 4u
 
 static unsigned span_status_of(const struct br_field *status)
 {
@@ -255,13 +259,18 @@ static int span_read(struct tail_policies *policies, const struct br_visit *visi
     br_steps_add(visit->len);
     while (p < end && !rc && (p = br_scan(p, end, &field))) {
         switch (br_scan_tag(&field)) {
+        case BR_SCAN_LEN(BR_SPAN_SPAN_ID):
+            fields->n_fixed++;
+            break;
         case BR_SCAN_LEN(BR_SPAN_TRACE_ID):
+            fields->n_fixed++;
             if (field.value == ID_LEN)
                 memcpy(ret->id, field.data, ID_LEN);
             else
                 memset(ret->id, 0, ID_LEN);
             break;
         case BR_SCAN_LEN(BR_SPAN_PARENT_SPAN_ID):
+            fields->n_fixed++;
             ret->root = !field.value || br_load64(field.data) == 0;
             break;
         case BR_TAG(BR_SPAN_START_TIME, BR_WIRE_I64):
@@ -276,7 +285,7 @@ static int span_read(struct tail_policies *policies, const struct br_visit *visi
             break;
         case BR_SCAN_LEN(BR_SPAN_STATUS):
             fields->status = span_status_of(&field);
-            fields->has_status = true;
+            fields->n_fixed++;
             break;
         case BR_TAG(BR_SPAN_FLAGS, BR_WIRE_I32):
             fields->flags = (uint32_t)field.value;
@@ -311,9 +320,9 @@ static int span_on_visit(void *arg, struct br_visit *visit)
     if (rc)
         return rc;
     span_apply_fields(reading->policies, &fields, &span->matched);
-    /* The Collector always writes a Status. */
-    size_t missing = fields.has_status ? 0 : br_len_size(BR_SPAN_STATUS, 0);
-    span->size = (uint32_t)br_len_size(BR_SCOPES_RECORDS, visit->len + missing);
+    /* Each of the fixed fields takes two bytes if it is empty. */
+    size_t missing = fields.n_fixed < FIXED_FIELDS ? FIXED_FIELDS - fields.n_fixed : 0;
+    span->size = (uint32_t)br_len_size(BR_SCOPES_RECORDS, visit->len + 2 * missing);
     reading->count++;
     return BR_KEEP;
 }
