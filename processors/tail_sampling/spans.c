@@ -141,8 +141,8 @@ struct span_fields {
     size_t tracestate_len;
     unsigned status;
     uint32_t flags;
-    /* number of fields that the Collector always writes and that the span has: its ids, the id of its
-     * parent, and its status */
+    /* number of fields that the Collector always writes and that the span has: its ids, the id of
+     * its parent, and its status */
     unsigned n_fixed;
 };
 

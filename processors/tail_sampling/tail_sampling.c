@@ -49,6 +49,8 @@ struct tail {
     size_t held_bytes;
     struct br_timer check, housekeeping;
     uint64_t check_ms; /* time of the next check; 0: the timer is not armed */
+    /* the next check reads all items, because traces were decided before they were due */
+    bool check_all;
     struct br_log_limit gave_up_limit, memory_limit;
     double *new_traces, *early, *too_large, *late[2], *gave_up, *held_gauge, *waiting, *folded;
     double *decisions[TAIL_DECISIONS];
@@ -329,11 +331,13 @@ static void tail_on_check(struct br_timer *timer)
     struct tail *tail = br_container_of(timer, struct tail, check);
     uint64_t now_ms = br_host_mono_ms(tail->node->host), due_ms = UINT64_MAX;
     bool roots = tail->config->decision_wait_after_root_received > 0;
+    bool all = roots || tail->check_all;
     tail->check_ms = 0;
+    tail->check_all = false;
     for (struct br_list *link = tail->held.next, *next; link != &tail->held; link = next) {
         struct held *held = br_container_of(link, struct held, link);
         next = link->next;
-        if (roots || held->due_ms <= now_ms)
+        if (all || held->due_ms <= now_ms)
             tail_look(tail, held);
     }
     for (struct br_list *link = tail->held.next; link != &tail->held; link = link->next) {
@@ -348,29 +352,31 @@ static void tail_on_check(struct br_timer *timer)
     tail_count(tail);
 }
 
-static size_t tail_sent_bytes(const struct tail *tail)
-{
-    size_t bytes = 0;
-    for (int s = 0; s < BR_SIGNALS; s++)
-        bytes += tail->sent[s].bytes;
-    return bytes;
-}
-
 static size_t tail_most_bytes(const struct tail *tail)
 {
     return br_host_share(tail->node->host, (size_t)tail->config->hold_max_bytes);
 }
 
 /* Releases the oldest items until an item of `size` bytes may be held. Returns false if it may not
- * be held. */
+ * be held. Released items do not count, because most of them are delivered in this loop iteration;
+ * tail_is_blocked limits them. */
 static bool tail_make_room(struct tail *tail, size_t size)
 {
     size_t most = tail_most_bytes(tail);
     if (tail->node->draining || size > most)
         return false;
-    while (!br_list_empty(&tail->held) && tail->held_bytes + tail_sent_bytes(tail) + size > most)
+    while (tail->held_bytes + size > most)
         tail_evict(tail, br_container_of(tail->held.next, struct held, link));
-    return tail->held_bytes + tail_sent_bytes(tail) + size <= most;
+    return true;
+}
+
+/* Returns true if the next component does not accept the released items fast enough. */
+static bool tail_is_blocked(const struct tail *tail)
+{
+    size_t bytes = 0;
+    for (int s = 0; s < BR_SIGNALS; s++)
+        bytes += tail->sent[s].bytes;
+    return bytes > tail_most_bytes(tail) && !tail->node->draining;
 }
 
 /* Moves the data of `item` to a new item. Returns the new item, or NULL if there is not enough
@@ -450,6 +456,15 @@ static int tail_enter(struct tail *tail, struct br_item *item, struct entered *r
     return rc;
 }
 
+/* Plans a check of all held items if traces were decided before they were due. */
+static void tail_note_early(struct tail *tail)
+{
+    if (!tail->tally.early || br_list_empty(&tail->held))
+        return;
+    tail->check_all = true;
+    tail_arm(tail, br_host_mono_ms(tail->node->host) + tail_interval(tail));
+}
+
 /* Holds an item until its traces are decided, or forwards it if they are. */
 static void tail_take(struct tail *tail, struct br_item *item, struct entered *entered)
 {
@@ -468,8 +483,7 @@ static void tail_consume(struct br_node *node, struct br_item *item)
 {
     struct tail *tail = node->state;
     struct entered entered = {.refs = NULL};
-    size_t sent = tail_sent_bytes(tail);
-    if (sent && !node->draining && sent + item->size > tail_most_bytes(tail)) {
+    if (tail_is_blocked(tail)) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000,
                       "tail_sampling: the requests that wait for the next component exceed "
                       "hold_max_bytes");
@@ -483,6 +497,7 @@ static void tail_consume(struct br_node *node, struct br_item *item)
                       "tail_sampling: num_traces traces wait for a decision");
     else
         tail_refuse(item, rc);
+    tail_note_early(tail);
     tail_count(tail);
 }
 
