@@ -176,8 +176,7 @@ static const struct br_option allocation_options[] = {
 static const struct br_option not_sub_options[] = {SHARED_ROWS, BR_OPT_END};
 
 static const struct br_option not_options[] = {
-    BR_PRESENT(struct tail_none_of, not_sub_policy, struct tail_policy_config, not_sub_options,
-               "policy whose decision is inverted"),
+    BR_VALUE(struct tail_none_of, not_sub_policy, "a policy, whose decision is inverted"),
     BR_OPT_END,
 };
 
@@ -188,14 +187,13 @@ static const struct br_option and_sub_options[] = {
 };
 
 static const struct br_option and_options[] = {
-    BR_LIST(struct tail_all_of, and_sub_policy, struct tail_policy_config, and_sub_options,
-            "policies that must all sample the trace"),
+    BR_VALUE(struct tail_all_of, and_sub_policy, "list of policies that must all sample the trace"),
     BR_OPT_END,
 };
 
 static const struct br_option drop_options[] = {
-    BR_LIST(struct tail_drop, drop_sub_policy, struct tail_policy_config, and_sub_options,
-            "policies that must all sample the trace for it to be dropped"),
+    BR_VALUE(struct tail_drop, drop_sub_policy,
+             "list of policies that must all sample the trace for it to be dropped"),
     BR_OPT_END,
 };
 
@@ -211,9 +209,8 @@ static const struct br_option composite_options[] = {
     BR_IGNORED("policy_order",
                "as in the Collector, the sub-policies are evaluated in the order of "
                "composite_sub_policy"),
-    BR_LIST(struct tail_composite, composite_sub_policy, struct tail_policy_config,
-            composite_sub_options,
-            "policies; the first that samples the trace decides, within its share"),
+    BR_VALUE(struct tail_composite, composite_sub_policy,
+             "list of policies; the first that samples the trace decides, within its share"),
     BR_LIST(struct tail_composite, rate_allocation, struct tail_rate_allocation, allocation_options,
             "shares of the sub-policies; default: equal shares"),
     BR_OPT_END,
@@ -282,6 +279,7 @@ const struct br_option tail_options[] = {
                 "byte; when it is used up, no pattern matches"),
     BR_STRUCT(struct tail_config, labels, label_options,
               "names of the attributes that contain the ids of samples without a link"),
+    BR_VALUE(struct tail_config, tail_storage, "extension that stores spans; not supported"),
     BR_IGNORED("expected_new_traces_per_sec", "tables grow as needed"),
     BR_IGNORED("num_shards", "the workers share one table of traces"),
     BR_OPT_END,
@@ -447,51 +445,61 @@ static bool tail_is_allowed(enum tail_type type, unsigned allowed)
     return (type == TAIL_AND && allowed & ALLOWS_AND) || (type == TAIL_NOT && allowed & ALLOWS_NOT);
 }
 
-static int tail_check_policy(struct check *check, const struct tail_policy_config *policy,
+static int tail_check_policy(struct check *check, struct tail_policy_config *policy,
                              unsigned allowed);
 
-static int tail_check_list(struct check *check, const struct br_structs *list, const char *section,
-                           const char *key, unsigned allowed)
+/* A list of policies inside a policy. */
+struct sub_list {
+    const char *section, *key;
+    const struct br_yaml *value; /* value of the key; NULL: the key is absent */
+    const struct br_option *table;
+    unsigned allowed;
+    bool single; /* the value is one policy, not a list */
+};
+
+/* Reads and checks a policy of the list. */
+static int tail_check_sub(struct check *check, const struct sub_list *list,
+                          struct tail_policy_config *ret)
+{
+    if (!check->path)
+        return BR_ENOMEM;
+    int rc = br_options_read(list->table, check->node, check->path, ret, check->arena, check->errs);
+    return rc ? rc : tail_check_policy(check, ret, list->allowed);
+}
+
+/* Reads and checks the policies inside a policy, and stores them in `ret`. */
+static int tail_check_list(struct check *check, const struct sub_list *list, struct br_structs *ret)
 {
     const struct check outer = *check;
     const char *path;
-    const struct br_yaml *at = tail_check_section(check, section, &path);
-    const struct br_yaml *nodes = br_yaml_get(at, key);
-    int rc = path ? 0 : BR_ENOMEM;
-    if (!rc && !list->count)
-        return br_errs_add_key(check->errs, at, path, key, "must contain at least one policy");
-    for (size_t i = 0; i < list->count && rc != BR_ENOMEM; i++) {
-        bool seq = nodes && nodes->type == BR_YAML_SEQ && i < nodes->count;
-        check->node = seq ? nodes->items[i] : at;
-        check->path = br_arena_printf(check->arena, "%s::%s[%zu]", path, key, i);
-        int one = check->path
-                      ? tail_check_policy(check, (const struct tail_policy_config *)list->items + i,
-                                          allowed)
-                      : BR_ENOMEM;
+    const struct br_yaml *at = tail_check_section(check, list->section, &path);
+    enum br_yaml_type type = list->single ? BR_YAML_MAP : BR_YAML_SEQ;
+    int rc = 0;
+    if (!path)
+        return BR_ENOMEM;
+    if (!list->value || list->value->type != type || (!list->single && !list->value->count))
+        return br_errs_add_key(check->errs, at, path, list->key, "must %s",
+                               list->single ? "be a policy"
+                                            : "be a list of policies, and not empty");
+    size_t count = list->single ? 1 : list->value->count;
+    struct tail_policy_config *policies = br_arena_calloc(check->arena, count, sizeof *policies);
+    if (!policies)
+        return BR_ENOMEM;
+    for (size_t i = 0; i < count && rc != BR_ENOMEM; i++) {
+        check->node = list->single ? list->value : list->value->items[i];
+        check->path = list->single
+                          ? br_arena_printf(check->arena, "%s::%s", path, list->key)
+                          : br_arena_printf(check->arena, "%s::%s[%zu]", path, list->key, i);
+        int one = tail_check_sub(check, list, &policies[i]);
         rc = one ? one : rc;
     }
     check->node = outer.node;
     check->path = outer.path;
+    *ret = (struct br_structs){policies, count};
     return rc;
 }
 
-static int tail_check_not(struct check *check, const struct tail_policy_config *policy)
-{
-    const struct check outer = *check;
-    const struct br_yaml *at = tail_check_section(check, "not", &check->path);
-    if (!check->path)
-        return BR_ENOMEM;
-    if (!policy->none_of.not_sub_policy)
-        return br_errs_add_key(check->errs, at, check->path, "not_sub_policy", "is required");
-    check->node = br_yaml_get(at, "not_sub_policy");
-    check->path = br_arena_printf(check->arena, "%s::not_sub_policy", check->path);
-    int rc = check->path ? tail_check_policy(check, policy->none_of.not_sub_policy, 0) : BR_ENOMEM;
-    check->node = outer.node;
-    check->path = outer.path;
-    return rc;
-}
-
-static int tail_check_policy(struct check *check, const struct tail_policy_config *policy,
+static int tail_check_policy(struct check *check, struct tail_policy_config *policy,
                              unsigned allowed)
 {
     if (!tail_is_allowed((enum tail_type)policy->type, allowed))
@@ -499,16 +507,29 @@ static int tail_check_policy(struct check *check, const struct tail_policy_confi
                                "a policy of the type %s is not possible here", types[policy->type]);
     switch ((enum tail_type)policy->type) {
     case TAIL_AND:
-        return tail_check_list(check, &policy->all_of.and_sub_policy, "and", "and_sub_policy",
-                               ALLOWS_NOT);
+        return tail_check_list(check,
+                               &(struct sub_list){"and", "and_sub_policy",
+                                                  policy->all_of.and_sub_policy, and_sub_options,
+                                                  ALLOWS_NOT, false},
+                               &policy->all_of.policies);
     case TAIL_NOT:
-        return tail_check_not(check, policy);
+        return tail_check_list(check,
+                               &(struct sub_list){"not", "not_sub_policy",
+                                                  policy->none_of.not_sub_policy, not_sub_options,
+                                                  0, true},
+                               &policy->none_of.policies);
     case TAIL_DROP:
-        return tail_check_list(check, &policy->drop.drop_sub_policy, "drop", "drop_sub_policy",
-                               ALLOWS_NOT);
+        return tail_check_list(check,
+                               &(struct sub_list){"drop", "drop_sub_policy",
+                                                  policy->drop.drop_sub_policy, and_sub_options,
+                                                  ALLOWS_NOT, false},
+                               &policy->drop.policies);
     case TAIL_COMPOSITE:
-        return tail_check_list(check, &policy->composite.composite_sub_policy, "composite",
-                               "composite_sub_policy", ALLOWS_AND);
+        return tail_check_list(check,
+                               &(struct sub_list){"composite", "composite_sub_policy",
+                                                  policy->composite.composite_sub_policy,
+                                                  composite_sub_options, ALLOWS_AND, false},
+                               &policy->composite.policies);
     default:
         return tail_check_leaf(check, policy);
     }
@@ -552,6 +573,9 @@ int tail_check(void *config, const struct br_yaml *node, const char *path, struc
         return br_errs_lack(errs, br_yaml_get(node, "sampling_strategy"), path,
                             "sampling_strategy: span-ingest is not supported; only trace-complete "
                             "is");
+    if (settings->tail_storage && settings->tail_storage->type != BR_YAML_NULL)
+        return br_errs_lack(errs, settings->tail_storage, path,
+                            "tail_storage: spans that wait are kept in memory only");
     if (!settings->policies.count)
         return br_errs_add_key(errs, node, path, "policies", "must contain at least one policy");
     if (settings->policies.count > TAIL_POLICIES_MAX)

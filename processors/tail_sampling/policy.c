@@ -155,16 +155,16 @@ static int policy_compile(struct tail_policies *policies, const struct tail_poli
     *ret = (struct tail_policy){.config = config, .type = (enum tail_type)config->type};
     switch (ret->type) {
     case TAIL_AND:
-        return policy_compile_children(policies, ret, config->all_of.and_sub_policy.items,
-                                       config->all_of.and_sub_policy.count, err);
+        return policy_compile_children(policies, ret, config->all_of.policies.items,
+                                       config->all_of.policies.count, err);
     case TAIL_DROP:
-        return policy_compile_children(policies, ret, config->drop.drop_sub_policy.items,
-                                       config->drop.drop_sub_policy.count, err);
+        return policy_compile_children(policies, ret, config->drop.policies.items,
+                                       config->drop.policies.count, err);
     case TAIL_NOT:
-        return policy_compile_children(policies, ret, config->none_of.not_sub_policy, 1, err);
+        return policy_compile_children(policies, ret, config->none_of.policies.items, 1, err);
     case TAIL_COMPOSITE:
-        rc = policy_compile_children(policies, ret, config->composite.composite_sub_policy.items,
-                                     config->composite.composite_sub_policy.count, err);
+        rc = policy_compile_children(policies, ret, config->composite.policies.items,
+                                     config->composite.policies.count, err);
         policy_share(policies, ret);
         return rc;
     case TAIL_RATE_LIMITING:

@@ -123,8 +123,7 @@ static void tail_count(struct tail *tail)
 static void tail_make_metrics(struct tail *tail)
 {
     struct br_node *node = tail->node;
-    static const char *const late = "otelcol_processor_tail_sampling_early_releases_from_cache_"
-                                    "decision";
+    static const char late[] = "otelcol_processor_tail_sampling_early_releases_from_cache_decision";
     for (int k = 0; k < TAIL_DECISIONS; k++)
         tail->decisions[k] =
             tail_counter(tail, "otelcol_processor_tail_sampling_global_count_traces_sampled", NULL,

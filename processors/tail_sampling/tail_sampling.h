@@ -112,21 +112,25 @@ struct tail_profiled {
 };
 
 struct tail_all_of {
-    struct br_structs and_sub_policy; /* list of struct tail_policy_config */
+    const struct br_yaml *and_sub_policy;
+    struct br_structs policies; /* list of struct tail_policy_config, read by tail_check */
 };
 
 struct tail_none_of {
-    struct tail_policy_config *not_sub_policy; /* NULL: absent */
+    const struct br_yaml *not_sub_policy;
+    struct br_structs policies; /* list of one struct tail_policy_config, read by tail_check */
 };
 
 struct tail_drop {
-    struct br_structs drop_sub_policy; /* list of struct tail_policy_config */
+    const struct br_yaml *drop_sub_policy;
+    struct br_structs policies; /* list of struct tail_policy_config, read by tail_check */
 };
 
 struct tail_composite {
     int64_t max_total_spans_per_second;
-    struct br_structs composite_sub_policy; /* list of struct tail_policy_config */
-    struct br_structs rate_allocation;      /* list of struct tail_rate_allocation */
+    const struct br_yaml *composite_sub_policy;
+    struct br_structs rate_allocation; /* list of struct tail_rate_allocation */
+    struct br_structs policies;        /* list of struct tail_policy_config, read by tail_check */
 };
 
 /* A policy as the option tables read it. Only the struct that belongs to `type` is used. */
@@ -167,6 +171,7 @@ struct tail_config {
     int64_t num_traces;
     int64_t maximum_trace_size_bytes; /* 0: no limit */
     int64_t hold_max_bytes;
+    const struct br_yaml *tail_storage; /* not supported */
     bool block_on_overflow, sample_on_first_match, drop_pending_traces_on_shutdown;
     int sampling_strategy;
     struct tail_decision_cache decision_cache;

@@ -331,6 +331,8 @@ static const char *advice_answers_early(const struct br_instance *processor)
     if (advice_is(processor, "queue_batch"))
         return advice_is_true(br_yaml_get(processor->node, "wait_for_result")) ? NULL
                                                                                : "wait_for_result";
+    if (advice_is(processor, "tail_sampling"))
+        return "decision_wait";
     for (size_t i = 0; advice_is(processor, "join") && i < 2; i++) {
         const struct br_yaml *hold = br_yaml_get(processor->node, holds[i]);
         if (hold && hold->type == BR_YAML_SCALAR && br_duration_parse(hold->text, &ns) && ns)
@@ -352,13 +354,18 @@ static void advice_durable(const struct br_pipeline *pipeline, const struct br_i
         if (!key)
             continue;
         (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
+        bool holds = advice_is(processor, "join"), samples = advice_is(processor, "tail_sampling");
+        const char *before_key = ": use sending_queue::batch of the exporter, or change `";
+        const char *after_key = "`";
+        if (holds || samples) {
+            before_key = holds ? ": set " : ": shorten ";
+            after_key = holds ? " to 0s if that must not happen" : " to lose fewer";
+        }
         br_errs_warn(errs, processor->node, path,
-                     advice_is(processor, "join")
-                         ? "%s answers requests while it holds them, before %s has stored them; a "
-                           "killed process loses these: set %s to 0s if that must not happen"
-                         : "%s answers requests before %s has stored them; a killed process loses "
-                           "these: use sending_queue::batch of the exporter, or change `%s`",
-                     processor->id, exporter->id, key);
+                     "%s answers requests %sbefore %s has stored them; a killed process loses "
+                     "these%s%s%s",
+                     processor->id, holds || samples ? "while it holds them, " : "", exporter->id,
+                     before_key, key, after_key);
     }
 }
 

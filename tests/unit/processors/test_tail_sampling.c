@@ -554,15 +554,19 @@ static void configs(void **state)
          "\"a\"']}}]}",
          "conditions on events of spans are not supported"},
         {"{policies: [{name: a, type: and, and: {and_sub_policy: []}}]}",
-         "x::policies[0]::and::and_sub_policy: must contain at least one policy"},
+         "x::policies[0]::and::and_sub_policy: must be a list of policies, and not empty"},
         {"{policies: [{name: a, type: and, and: {and_sub_policy: [{type: composite}]}}]}",
          "x::policies[0]::and::and_sub_policy[0]::type: a policy of the type composite is not "
          "possible here"},
-        {"{policies: [{name: a, type: not}]}", "x::policies[0]::not::not_sub_policy: is required"},
+        {"{policies: [{name: a, type: not}]}",
+         "x::policies[0]::not::not_sub_policy: must be a policy"},
         {"{policies: [{name: a, type: not, not: {not_sub_policy: {type: status_code}}}]}",
          "x::policies[0]::not::not_sub_policy::status_code::status_codes"},
+        {"{policies: [{name: a, type: not, not: {not_sub_policy: {type: trace_flags, and: {}}}}]}",
+         "x::policies[0]::not::not_sub_policy: unknown key \"and\""},
         {"{sampling_strategy: span-ingest, " KEEP_ALL "}", "span-ingest is not supported"},
-        {"{tail_storage: a, " KEEP_ALL "}", "tail_storage"},
+        {"{tail_storage: a, " KEEP_ALL "}",
+         "tail_storage: spans that wait are kept in memory only"},
     };
     rig_expect_errors_in(&br_tail_sampling_processor, cases, BR_COUNT(cases));
     assert_string_equal(rig_errors(&br_tail_sampling_processor, "{" KEEP_ALL "}"), "");
