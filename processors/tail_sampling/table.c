@@ -74,6 +74,8 @@ struct tail_table {
     uint64_t most[LISTS]; /* largest number of traces in LIST_KEPT and LIST_REMOVED */
     uint32_t serial;
     struct tail_meter *meters;
+    unsigned *workers; /* numbers of the workers that have a node with this table */
+    uint32_t n_workers, cap_workers;
 };
 
 /* --- Arrays ----------------------------------------------------------------------------------- */
@@ -636,6 +638,18 @@ uint64_t tail_table_waiting(struct tail_table *table)
     return n;
 }
 
+bool tail_table_take(struct tail_table *table, unsigned worker)
+{
+    for (uint32_t i = 0; i < table->n_workers; i++)
+        if (table->workers[i] == worker)
+            return false;
+    /* Without memory, the node shares the table all the same. */
+    if (br_grow(&table->workers, &table->cap_workers, (size_t)table->n_workers + 1,
+                sizeof *table->workers, PLACES_MAX) == 0)
+        table->workers[table->n_workers++] = worker;
+    return true;
+}
+
 struct tail_table *tail_table_new(const struct tail_config *config, unsigned n_meters)
 {
     struct tail_table *table = br_calloc(1, sizeof *table);
@@ -669,5 +683,6 @@ void tail_table_free(struct tail_table *table)
     br_free(table->data);
     br_free(table->slots);
     br_free(table->meters);
+    br_free(table->workers);
     br_free(table);
 }

@@ -283,6 +283,69 @@ static void tail_evict(struct tail *tail, struct held *held)
     (void)tail_release(tail, held, "sampled", true);
 }
 
+static uint32_t tail_count_decided(const struct held *held)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < held->n_refs; i++)
+        n += held->refs[i].state != TAIL_WAITING;
+    return n;
+}
+
+/* Moves the references to decided traces to `decided`, sorted as before. */
+static void tail_take_decided(struct held *held, struct tail_ref *decided)
+{
+    uint32_t n = 0, n_waiting = 0;
+    for (uint32_t i = 0; i < held->n_refs; i++) {
+        if (held->refs[i].state == TAIL_WAITING)
+            held->refs[n_waiting++] = held->refs[i];
+        else
+            decided[n++] = held->refs[i];
+    }
+    held->n_refs = n_waiting;
+}
+
+/* Divides a held item. Returns the part with the spans of decided traces, or NULL if the item
+ * cannot be divided. The item is replaced by the other part. */
+static struct br_item *tail_split(struct tail *tail, struct held *held)
+{
+    struct br_item *item = held->item, *decided, *waiting;
+    struct br_mem_scope scope;
+    br_item_edit_begin(&scope, item);
+    bool divided = tail_divide(item, held->refs, held->n_refs, &decided, &waiting);
+    (void)br_item_edit_end(&scope, 0);
+    if (!divided)
+        return NULL;
+    tail->held_bytes = tail->held_bytes - item->size + waiting->size;
+    held->item = waiting;
+    br_item_hold(waiting, BR_HOLDER_HOLDS);
+    br_item_clear_parts(item);
+    br_item_done(item);
+    return decided;
+}
+
+/* Releases the spans of decided traces if at least half of the item's traces are decided. An item
+ * is therefore copied only a few times, whatever the number of its traces. */
+static void tail_release_part(struct tail *tail, struct held *held)
+{
+    struct tail_caller caller = tail_caller_of(tail);
+    uint32_t n = tail_count_decided(held);
+    if (held->item->signal != BR_TRACES || held->item->sender == BR_SENDER_WAITS || n == 0 ||
+        n < held->n_refs - n)
+        return;
+    struct tail_ref *refs = br_malloc(n * sizeof *refs);
+    struct br_item *decided = refs ? tail_split(tail, held) : NULL;
+    if (!decided) {
+        br_free(refs);
+        return;
+    }
+    tail_take_decided(held, refs);
+    if (tail_apply(tail, decided, refs, n, "sampled"))
+        br_node_warn(tail->node, &tail->memory_limit,
+                     "a request is forwarded unchanged, because memory is short");
+    tail_table_release(&caller, refs, n);
+    tail_send(tail, decided, true);
+}
+
 /* Releases the item if its traces are decided. Otherwise updates the time at which it is due. */
 static void tail_look(struct tail *tail, struct held *held)
 {
@@ -293,6 +356,8 @@ static void tail_look(struct tail *tail, struct held *held)
         if (tail_release(tail, held, "sampled", false))
             return;
         held->due_ms = caller.now.mono_ms + RETRY_MS;
+    } else {
+        tail_release_part(tail, held);
     }
     if (!held->due_ms)
         held->due_ms = patience_ms;
@@ -533,10 +598,29 @@ static void tail_free_table(void *table)
     tail_table_free(table);
 }
 
+/* Takes the table that this node shares with the nodes of other workers. A processor that is in
+ * several pipelines of a signal has several nodes in each worker, which do not share a table: the
+ * same spans can arrive in all of these pipelines. */
+static struct tail_table *tail_take_table(const struct tail *tail)
+{
+    struct br_host *host = tail->node->host;
+    struct making making = {tail->config, tail->policies.n_meters};
+    char name[600];
+    for (unsigned turn = 0;; turn++) {
+        /* After a reload, the node with the new settings and the old one, which is being drained,
+         * have the same id. */
+        (void)snprintf(name, sizeof name, "traces of %.500s (%u, %u)", tail->node->id,
+                       host->generation, turn);
+        struct tail_table *table = br_shared_get(host, name, tail_make_table, &making);
+        if (!table || tail_table_take(table, host->worker))
+            return table;
+        br_shared_put(host, table, tail_free_table);
+    }
+}
+
 static int tail_create(struct br_node *node, struct br_err *err)
 {
     struct tail *tail = node->state;
-    char name[600];
     tail->node = node;
     tail->config = node->config;
     br_list_init(&tail->held);
@@ -549,12 +633,8 @@ static int tail_create(struct br_node *node, struct br_err *err)
     int rc = tail_policies_init(&tail->policies, tail->config, err);
     if (rc == BR_EINVAL)
         return rc;
-    struct making making = {tail->config, tail->policies.n_meters};
-    /* After a reload, the node with the new settings and the old one, which is being drained, have
-     * the same id. */
-    (void)snprintf(name, sizeof name, "traces of %.500s (%u)", node->id, node->host->generation);
     if (!rc) {
-        tail->table = br_shared_get(node->host, name, tail_make_table, &making);
+        tail->table = tail_take_table(tail);
         tail->tally.policies = br_calloc(tail->policies.count + 1, sizeof *tail->tally.policies);
         tail->policy_decisions =
             br_calloc(tail->policies.count + 1, sizeof *tail->policy_decisions);
@@ -635,6 +715,7 @@ const struct br_component br_tail_sampling_processor = {
     .config_size = sizeof(struct tail_config),
     .state_size = sizeof(struct tail),
     .shared = true,
+    .handles_alone = BR_SIGNAL_BIT(BR_TRACES),
     .check = tail_check,
     .create = tail_create,
     .start = tail_start,

@@ -16,6 +16,7 @@
 #include "attribute/condition.h"
 #include "attribute/regex.h"
 #include "config/option.h"
+#include "core/pending.h"
 #include "pipeline/component.h"
 
 /* --- Configuration (config.c) ----------------------------------------------------------------- */
@@ -335,6 +336,13 @@ int tail_samples_unlink(const struct tail_config *config, struct br_item *item,
                         const struct tail_ref *refs, uint32_t n_refs, uint32_t *ret_folded,
                         uint32_t *ret_merged);
 
+/* Divides a traces item into the spans of decided traces and those of waiting traces, which become
+ * two new items. Moves the pending records of `item` to them. `refs` are the traces of the item,
+ * sorted by id, with their states. Returns false if memory is short, if the new items would be more
+ * than twice as large as the item, or if one of them would be empty; nothing has changed then. */
+bool tail_divide(struct br_item *item, const struct tail_ref *refs, uint32_t n_refs,
+                 struct br_item **ret_decided, struct br_item **ret_waiting);
+
 /* --- The table of traces (table.c) ------------------------------------------------------------ */
 
 /*
@@ -385,6 +393,10 @@ struct tail_caller {
 /* Returns an empty table, or NULL if there is not enough memory. */
 struct tail_table *tail_table_new(const struct tail_config *config, unsigned n_meters);
 void tail_table_free(struct tail_table *table);
+
+/* Notes that a node of the worker uses the table. Returns false if another node of that worker
+ * does. */
+bool tail_table_take(struct tail_table *table, unsigned worker);
 
 /* Adds the spans of an item to their traces, in the order of the item. Allocates the references to
  * the traces, sorted by id, in `*ret_refs`, which the caller frees with br_free. Sets `*ret_due_ms`

@@ -10,7 +10,7 @@
  *
  * Some removals are errors, unless `accept_loss` allows them. Without the removed part, data would
  * pass that the original dropped, hid or changed, or clients would be accepted that it rejected.
- * Examples are tail_sampling, filter, redaction and transform, settings of such a processor, `auth`
+ * Examples are span, filter, redaction and transform, settings of such a processor, `auth`
  * or `tls` of a receiver, and an `auth` of an exporter whose authenticator Braid does not have.
  *
  * With `accept_loss`, all other settings that the loader rejects are removed too. A server or

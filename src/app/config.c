@@ -705,7 +705,7 @@ static const struct br_instance *loader_other_half(const struct br_config *confi
     return NULL;
 }
 
-/* Warns of processors that need both signals, such as join, and are in pipelines of one signal
+/* Warns of processors that need another signal, such as join, and are in pipelines of one signal
  * only. */
 static void loader_warn_half(struct loader *loader)
 {
@@ -716,7 +716,7 @@ static void loader_warn_half(struct loader *loader)
             continue;
         unsigned signals = loader_signals_of(config, instance);
         unsigned missing = instance->component->signals & ~signals;
-        if (!signals || !missing)
+        if (!signals || !missing || !(signals & ~instance->component->handles_alone))
             continue;
         char path[192];
         const struct br_instance *half = loader_other_half(config, instance, missing);

@@ -64,6 +64,9 @@ struct br_component {
     size_t state_size; /* size in bytes of the node's private state, which is zeroed */
     bool every_worker; /* the extension has a node on each worker; other extensions have one node */
     bool shared;       /* the processor has one node for all its pipelines (join) */
+    /* shared: set of BR_SIGNAL_BIT, signals that the processor handles without the other signal; the
+     * loader warns if the processor is only in pipelines of another signal */
+    unsigned handles_alone;
     /* the component is an exporter, with sending_queue and retry_on_failure in front of it */
     bool exporter_wrapped;
     /* exporter_wrapped: the exporter itself retries the requests that it makes from an item, as

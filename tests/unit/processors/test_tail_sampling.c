@@ -198,6 +198,32 @@ static void a_root_span_shortens_the_wait(void **state)
     rig_free(r);
 }
 
+/* The spans of decided traces do not wait for the other traces of their request if these are fewer.
+ */
+static void decided_traces_leave_their_request(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_new(&br_tail_sampling_processor,
+                "{decision_wait: 30s, decision_wait_after_root_received: 1s, " KEEP_ERRORS "}");
+    char both[1024];
+    (void)snprintf(both, sizeof both, "%s,%s", span_of(ID_A, 'a', true, true),
+                   span_of(ID_C, 'c', false, true));
+    send_spans(r, both, span_of(ID_B, 'b', true, false));
+    send_spans(r, span_of(ID_A, 'A', false, false), NULL);
+    advance(r, 1000);
+    advance(r, 1000);
+    assert_int_equal(r->n_out, 2);
+    assert_int_equal((int)rig_dropped(r, BR_TRACES, "sampled"), 1);
+    assert_int_equal((int)*r->host.ledger.sent[BR_TRACES], 2);
+    assert_int_equal((int)*r->host.ledger.held[BR_TRACES], 1);
+    advance(r, 28000);
+    advance(r, 500);
+    assert_int_equal(r->n_out, 3);
+    assert_string_equal(names(r), "c");
+    rig_free(r);
+}
+
 /* --- Decisions that are remembered ------------------------------------------------------------ */
 
 static void late_spans_follow_the_decision(void **state)
@@ -617,6 +643,7 @@ SUITE(tail_sampling)
         cmocka_unit_test(a_trace_is_decided_after_the_wait),
         cmocka_unit_test(a_span_after_the_wait_is_late),
         cmocka_unit_test(a_root_span_shortens_the_wait),
+        cmocka_unit_test(decided_traces_leave_their_request),
         cmocka_unit_test(late_spans_follow_the_decision),
         cmocka_unit_test(old_decisions_are_forgotten),
         cmocka_unit_test(too_many_traces_are_decided_early),
