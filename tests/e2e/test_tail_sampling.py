@@ -5,13 +5,14 @@ shutdown, reload. The decisions of the policies are tested in tests/unit/process
 import concurrent.futures
 import json
 import signal
+import subprocess
 
 import pytest
 
 import clients
 import otlp
 import profile_view
-from braid import exporter, pipelines, until
+from braid import BINARY, DEADLINE_S, exporter, pipelines, until
 from otlp import PROFILES, TRACES
 
 ERRORS = {"name": "errors", "type": "status_code", "status_code": {"status_codes": ["ERROR"]}}
@@ -54,6 +55,15 @@ def send(server, *requests):
         clients.grpc(server.grpc, kind, request.SerializeToString()).expect_ok()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(one, requests))
+
+
+def warnings(tmp_path, made):
+    """Returns the warnings of `braid validate` about tail_sampling, up to a semicolon followed by "list"."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(made))
+    done = subprocess.run([BINARY, "validate", "--config", path], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    lines = [line.split("processors::tail_sampling: ")[1] for line in done.stderr.splitlines() if "::tail_sampling: " in line]
+    return [line.split("; list")[0] for line in lines]
 
 
 def config(sink, workers=1, policies=(ERRORS,), **options):
@@ -144,3 +154,26 @@ def test_a_reload_decides(braid, sink):
     send(server, spans((1, 1, True)))
     server.stop()
     assert names(sink) == ["0.0", "1.1"]
+
+
+@pytest.mark.parametrize("pipelines_of, warning", [
+    (("traces",), None), (("profiles",), "is not in any traces pipeline, so it does nothing"), (("traces", "profiles"), None)],
+    ids=str)
+def test_one_signal(tmp_path, pipelines_of, warning):
+    made = {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}}, "exporters": {"nop": {}},
+            "processors": {"tail_sampling": {"policies": [ERRORS]}},
+            "service": {"telemetry": {"metrics": {"level": "none"}},
+                        "pipelines": {name: {"receivers": ["otlp"], "processors": ["tail_sampling"], "exporters": ["nop"]}
+                                      for name in pipelines_of}}}
+    assert warnings(tmp_path, made) == ([] if warning is None else [warning])
+
+
+def test_a_durable_queue_does_not_keep_held_requests(tmp_path):
+    made = {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}},
+            "extensions": {"file_storage": {"directory": str(tmp_path)}},
+            "exporters": {"otlp": {"endpoint": "localhost:1", "sending_queue": {"storage": "file_storage"}}},
+            "processors": {"tail_sampling": {"policies": [ERRORS]}},
+            "service": {"telemetry": {"metrics": {"level": "none"}}, "extensions": ["file_storage"],
+                        "pipelines": {"traces": {"receivers": ["otlp"], "processors": ["tail_sampling"], "exporters": ["otlp"]}}}}
+    assert warnings(tmp_path, made) == ["tail_sampling answers requests while it holds them, before otlp has stored them; a "
+                                        "killed process loses these: shorten decision_wait to lose fewer"]

@@ -372,6 +372,46 @@ static void a_waiting_sender_is_answered_late(void **state)
     rig_free(r);
 }
 
+/* A next component that finishes items only when the test says so. */
+static struct br_item *kept_items[4];
+static unsigned n_kept_items;
+
+static void keep_item(struct br_consumer *self, struct br_item *item)
+{
+    (void)self;
+    assert_true(n_kept_items < BR_COUNT(kept_items));
+    kept_items[n_kept_items++] = item;
+}
+
+/* Released requests that are not delivered are limited, too: then senders have to wait. */
+static void a_slow_next_component_blocks(void **state)
+{
+    (void)state;
+    struct br_consumer slow = {keep_item};
+    char yaml[256];
+    size_t size = size_of(request(span_of(ID_A, 'a', true, false), NULL));
+    (void)snprintf(yaml, sizeof yaml, "{decision_wait: 1s, hold_max_bytes: %zu, " KEEP_ALL "}",
+                   size);
+    struct rig *r = rig_new(&br_tail_sampling_processor, yaml);
+    r->node.next[BR_TRACES] = &slow;
+    n_kept_items = 0;
+    for (int i = 0; i < 2; i++) {
+        send_spans(r, span_of(i ? ID_A : ID_B, 'a', true, false), NULL);
+        assert_int_equal(r->outcome.verdict, BR_DONE);
+        advance(r, 1000);
+    }
+    assert_int_equal(n_kept_items, 2);
+    send_spans(r, span_of(ID_C, 'c', true, false), NULL);
+    assert_int_equal(r->outcome.verdict, BR_RETRY);
+    for (unsigned i = 0; i < n_kept_items; i++)
+        br_item_done(kept_items[i]);
+    rig_turn(r);
+    send_spans(r, span_of(ID_C, 'c', true, false), NULL);
+    assert_int_equal(r->outcome.verdict, BR_DONE);
+    r->node.next[BR_TRACES] = &r->sink;
+    rig_free(r);
+}
+
 static void draining_decides(void **state)
 {
     (void)state;
@@ -650,6 +690,7 @@ SUITE(tail_sampling)
         cmocka_unit_test(a_full_table_can_block),
         cmocka_unit_test(too_many_bytes_release_the_oldest_request),
         cmocka_unit_test(a_waiting_sender_is_answered_late),
+        cmocka_unit_test(a_slow_next_component_blocks),
         cmocka_unit_test(draining_decides),
         cmocka_unit_test(samples_follow_the_decision),
         cmocka_unit_test(samples_without_spans),
