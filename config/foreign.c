@@ -100,9 +100,6 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "span", NULL, "renames spans and extracts attributes from their names",
           "Let the clients set the names, or keep a Collector in front of Braid."),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
-    LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
-          "Without it, all traces pass. The probabilistic_sampler processor can keep a percentage "
-          "of them, and a Collector behind Braid can still choose by content."),
     LACKS(PROCESSOR, "transform", NULL, "changes spans with OTTL statements",
           "The processors attributes, resource, redaction and filter can do the usual changes, and "
           "a Collector in front of Braid the others."),

@@ -69,6 +69,9 @@ struct br_component {
     bool every_worker;
     /* processors: in each worker, all pipelines that contain the processor share one node (join) */
     bool shared;
+    /* shared: set of BR_SIGNAL_BIT, signals that the processor handles without the other signal;
+     * the loader warns if the processor is only in pipelines of another signal */
+    unsigned handles_alone;
     /* the component is an exporter, with sending_queue and retry_on_failure in front of it */
     bool exporter_wrapped;
     /* exporter_wrapped: the exporter divides an item into several requests, and itself retries them

@@ -302,7 +302,6 @@ def test_an_unknown_authenticator_is_rejected(sink, tmp_path, case, command):
 
 
 LOSSY = {
-    "tail_sampling": {"policies": [{"name": "a", "type": "always_sample"}]},
     "transform": {"trace_statements": [{"context": "span", "statements": ['delete_key(attributes, "a")']}]},
     "span": {"name": {"from_attributes": ["a"]}},
     "unknownprocessor": {},
