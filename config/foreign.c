@@ -97,8 +97,6 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "schema", NULL, "translates between versions of semantic conventions",
           "A Collector in front of Braid can translate the data."),
     LACKS(PROCESSOR, "servicegraph", "service_graph", "computes metrics from spans", METRICS_OF),
-    LACKS(PROCESSOR, "span", NULL, "renames spans and extracts attributes from their names",
-          "Let the clients set the names, or keep a Collector in front of Braid."),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
     LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
           "Without it, all traces pass. The probabilistic_sampler processor can keep a percentage "
