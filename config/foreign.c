@@ -74,8 +74,6 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "deltatocumulative", "delta_to_cumulative", "changes metrics only", NULL),
     LACKS(PROCESSOR, "geoip", "geo_ip", "adds the geographic location of IP addresses",
           "The backend, or a Collector in front of Braid, can add the location."),
-    LACKS(PROCESSOR, "groupbyattrs", "group_by_attrs", "moves attributes of spans to resources",
-          "Traces have the same meaning without it."),
     LACKS(PROCESSOR, "groupbytrace", "group_by_trace",
           "gathers the spans of a trace in one request",
           "No component of Braid needs a whole trace in one request."),
