@@ -87,10 +87,6 @@ static const struct br_foreign rows[] = {
           "Use sending_queue and retry_on_failure of the exporters."),
     LACKS(PROCESSOR, "remotetap", "remote_tap", "copies requests to a WebSocket",
           "The debug exporter can print requests."),
-    LACKS(PROCESSOR, "resourcedetection", "resource_detection",
-          "adds attributes of the host, the cloud or the container to resources",
-          "Set these attributes in OTEL_RESOURCE_ATTRIBUTES of the clients, or with the resource "
-          "processor."),
     LACKS(PROCESSOR, "routing", NULL, "chooses exporters by attributes", BY_COLLECTOR),
     LACKS(PROCESSOR, "schema", NULL, "translates between versions of semantic conventions",
           "A Collector in front of Braid can translate the data."),
