@@ -41,6 +41,7 @@ static const struct {
     {BR_PROCESSOR, "redaction", "{blocked_values: [a], function_names: {words: [b]}}"},
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
     {BR_PROCESSOR, "tail_sampling", "policies: [{name: all, type: always_sample}]"},
+    {BR_PROCESSOR, "span", "status: {code: Ok}"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
     {BR_EXPORTER, "file", "path: /dev/null"},
     {BR_EXPORTER, "load_balancing",

@@ -620,7 +620,7 @@ static struct wire make_shape(size_t i, size_t size)
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
-    br_profile_limits_processor, br_debug_exporter;
+    br_profile_limits_processor, br_group_by_attrs_processor, br_debug_exporter;
 
 static const struct worst_reader readers[] = {
     {"join", &br_join_processor,
@@ -662,6 +662,8 @@ static const struct worst_reader readers[] = {
      "delete}, {key: k, pattern: '^(?P<first>[^ ]+)', action: extract}]}"},
     {"resource", &br_resource_processor,
      "{match_time: 1h, attributes: [{key: service.name, action: hash}]}"},
+    {"group_by_attrs", &br_group_by_attrs_processor, "{keys: [k, service.name]}"},
+    {"group_by_attrs, compaction", &br_group_by_attrs_processor, "{}"},
     {"profile_limits", &br_profile_limits_processor,
      "{max_stack_depth: 100, max_label_values: 10, max_samples: 0}"},
     {"profile_limits, split", &br_profile_limits_processor, "{max_samples: 1}"},

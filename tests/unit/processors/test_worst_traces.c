@@ -394,7 +394,7 @@ static struct wire make_shape(size_t i, size_t size)
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
-    br_probabilistic_sampler_processor;
+    br_probabilistic_sampler_processor, br_span_processor, br_group_by_attrs_processor;
 
 /* All components that read spans. memory_limiter does not read them. */
 static const struct worst_reader readers[] = {
@@ -445,6 +445,11 @@ static const struct worst_reader readers[] = {
      "{mode: proportional, sampling_percentage: 50, fail_closed: false}"},
     {"sampler, equalizing", &br_probabilistic_sampler_processor,
      "{mode: equalizing, sampling_percentage: 50, fail_closed: false}"},
+    {"group_by_attrs", &br_group_by_attrs_processor, "{keys: [k, service.name]}"},
+    {"group_by_attrs, compaction", &br_group_by_attrs_processor, "{}"},
+    {"span", &br_span_processor,
+     "{match_time: 1h, name: {from_attributes: [k], separator: '-', to_attributes: {rules: "
+     "['(?P<first>v)', '(?P<second>[0-9])']}}, status: {code: Ok}}"},
 };
 
 /* Returns the item of a shape, or NULL if the walk rejects it as expected. */
