@@ -103,9 +103,6 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
           "Without it, all traces pass. The probabilistic_sampler processor can keep a percentage "
           "of them, and a Collector behind Braid can still choose by content."),
-    LACKS(PROCESSOR, "transform", NULL, "changes spans with OTTL statements",
-          "The processors attributes, resource, redaction and filter can do the usual changes, and "
-          "a Collector in front of Braid the others."),
     /* Exporters. */
     LACKS(EXPORTER, "awss3", "aws_s3", "stores requests in S3", BY_COLLECTOR),
     LACKS(EXPORTER, "awsxray", NULL, "sends spans to X-Ray", BY_COLLECTOR),

@@ -48,6 +48,7 @@ static const struct row rows[] = {
     {"braid_fanout_dropped",
      "Records dropped for a slow destination after another one accepted them."},
     {"braid_fanout_held", "Records queued for a slow destination after another one accepted them."},
+    {"braid_filter_failed", "Number of times that a condition failed and counted as false."},
     {"braid_filter_gave_up",
      "Number of times that a regular expression exceeded its time limit on a value. "
      "The value then does not match."},
@@ -161,6 +162,8 @@ static const struct row rows[] = {
     {"braid_store_spans", "Spans in the store."},
     {"braid_store_unread_partitions", "Partitions that could not be read, or that do not belong to "
                                       "the store. Reading them is tried again."},
+    {"braid_transform_failed",
+     "Number of times that a statement or condition failed and the next one was run."},
     {"otelcol_exporter_enqueue_failed_profile_samples",
      "Profile samples that could not be added to the sending queue."},
     {"otelcol_exporter_enqueue_failed_spans",
