@@ -19,16 +19,22 @@ struct reading {
     int rc;
 };
 
-static const char *const error_modes[] = {"ignore", "silent", "propagate"};
-
-static void transform_config_wrong(struct reading *reading, const struct br_yaml *node,
-                                   const char *path, const char *text)
+/* Reports an error with the code BR_EINVAL or BR_EUNSUPPORTED. */
+static void transform_config_report(struct reading *reading, const struct br_yaml *node,
+                                    const char *path, int code, const char *text)
 {
     reading->rc = reading->rc == BR_ENOMEM ? BR_ENOMEM : BR_EINVAL;
     if (!path)
         reading->rc = BR_ENOMEM;
     else if (reading->errs)
-        (void)br_errs_add(reading->errs, node, path, "%s", text);
+        (void)(code == BR_EUNSUPPORTED ? br_errs_lack : br_errs_add)(reading->errs, node, path,
+                                                                     "%s", text);
+}
+
+static void transform_config_wrong(struct reading *reading, const struct br_yaml *node,
+                                   const char *path, const char *text)
+{
+    transform_config_report(reading, node, path, BR_EINVAL, text);
 }
 
 static struct transform_group *transform_config_group(struct reading *reading, bool flat)
@@ -50,9 +56,10 @@ static bool transform_config_may_join(const struct transform_group *last,
                                       const struct transform_group *group)
 {
     const struct br_statements *left = &last->statements, *right = &group->statements;
-    return last->shared_cache && group->shared_cache && left->context == right->context &&
-           !left->writes_outward && !right->writes_outward && !left->uses_cache &&
-           !right->uses_cache;
+    bool outward = left->writes_outward || right->writes_outward;
+    bool cache = left->uses_cache || right->uses_cache;
+    bool flat = last->shared_cache && group->shared_cache;
+    return flat && left->context == right->context && !outward && !cache;
 }
 
 static void transform_config_append(struct reading *reading, struct transform_group *group)
@@ -90,7 +97,7 @@ static void transform_config_add(struct reading *reading, struct transform_group
     if (rc == BR_ENOMEM)
         reading->rc = rc;
     else if (rc)
-        transform_config_wrong(reading, text, path, err.text);
+        transform_config_report(reading, text, path, rc, err.text);
 }
 
 static void transform_config_no_context(struct reading *reading, const struct br_yaml *node,
@@ -161,8 +168,7 @@ static enum br_condition_context transform_config_infer(struct reading *reading,
     const struct br_yaml *const *items[2];
     for (unsigned i = 0; i < 2; i++)
         items[i] = transform_config_items(&lists[i], &counts[i]);
-    const char **texts =
-        br_arena_calloc(reading->arena, counts[0] + counts[1] + 1, sizeof *texts);
+    const char **texts = br_arena_calloc(reading->arena, counts[0] + counts[1] + 1, sizeof *texts);
     if (!texts) {
         reading->rc = BR_ENOMEM;
         return BR_CONDITION_NAMED;
@@ -197,20 +203,18 @@ static void transform_config_read_context(struct reading *reading, struct transf
     transform_config_wrong(reading, context, at, text);
 }
 
-static void transform_config_read_error_mode(struct reading *reading,
-                                             struct transform_group *group,
+static void transform_config_read_error_mode(struct reading *reading, struct transform_group *group,
                                              const struct br_yaml *map, const char *path)
 {
     const struct br_yaml *mode = br_yaml_get(map, "error_mode");
     if (!mode || mode->type == BR_YAML_NULL)
         return;
-    for (unsigned i = 0; i < BR_COUNT(error_modes) && mode->type == BR_YAML_SCALAR; i++)
-        if (strcmp(mode->text, error_modes[i]) == 0) {
+    for (unsigned i = 0; transform_error_modes[i] && mode->type == BR_YAML_SCALAR; i++)
+        if (strcmp(mode->text, transform_error_modes[i]) == 0) {
             group->statements.error_mode = (enum br_error_mode)i;
             return;
         }
-    transform_config_wrong(reading, mode,
-                           br_arena_printf(reading->arena, "%s::error_mode", path),
+    transform_config_wrong(reading, mode, br_arena_printf(reading->arena, "%s::error_mode", path),
                            "must be one of ignore, silent, propagate");
 }
 

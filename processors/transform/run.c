@@ -27,8 +27,7 @@ static void transform_run_failed(void *arg, const struct br_statements *group)
     struct run *run = arg;
     ++*run->state->failed;
     if (group->error_mode == BR_ERROR_IGNORE)
-        br_node_warn(run->node, &run->state->limit, "a statement failed: %s",
-                     run->conditions->why);
+        br_node_warn(run->node, &run->state->limit, "a statement failed: %s", run->conditions->why);
 }
 
 /* Runs the group at the current position. */
@@ -89,9 +88,8 @@ static int transform_run_keep_resource(struct run *run, uint32_t next)
     struct br_addition out;
     if (!run->resources || run->part == next)
         return 0;
-    int verdict = run->part == UINT32_MAX
-                      ? BR_KEEP
-                      : transform_run_output(run, BR_CONDITION_RESOURCE, &out);
+    int verdict =
+        run->part == UINT32_MAX ? BR_KEEP : transform_run_output(run, BR_CONDITION_RESOURCE, &out);
     if (verdict == BR_REPLACE)
         run->resources[run->part] = out;
     run->part = next;
@@ -223,8 +221,8 @@ static int transform_run_rewrite(struct run *run)
     if (context == BR_CONDITION_PROFILE)
         level = BR_LEVEL_PROFILE;
     if (run->group->statements.writes_outward) {
-        run->resources = br_arena_calloc(&run->conditions->arena, run->item->n_parts,
-                                         sizeof *run->resources);
+        run->resources =
+            br_arena_calloc(&run->conditions->arena, run->item->n_parts, sizeof *run->resources);
         if (!run->resources)
             return br_arena_why(&run->conditions->arena);
     }

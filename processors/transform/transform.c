@@ -10,12 +10,12 @@
 
 #define CACHE_MAX (64u << 20) /* largest size of the shared caches of a request, in bytes */
 
-static const char *const error_modes[] = {"ignore", "silent", "propagate", NULL};
+const char *const transform_error_modes[] = {"ignore", "silent", "propagate", NULL};
 
 #define FOR_A_SIGNAL "option of the Collector for a signal that Braid does not support"
 
 static const struct br_option options[] = {
-    BR_ENUM(struct transform_config, error_mode, "ignore", error_modes,
+    BR_ENUM(struct transform_config, error_mode, "ignore", transform_error_modes,
             "what happens if a statement or condition fails: ignore logs the failure and goes on, "
             "silent goes on, propagate rejects the request"),
     BR_VALUE(struct transform_config, trace_statements,

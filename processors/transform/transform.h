@@ -5,6 +5,9 @@
 #include "attribute/statement.h"
 #include "pipeline/component.h"
 
+/* the words of the option error_mode, in the order of enum br_error_mode, ended by NULL */
+extern const char *const transform_error_modes[];
+
 struct transform_config {
     int error_mode; /* enum br_error_mode */
     const struct br_yaml *trace_statements, *profile_statements;

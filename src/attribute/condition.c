@@ -145,8 +145,8 @@ static double condition_double(const struct br_any *any)
 }
 
 /* Computes with whole numbers, which overflow as in Go. */
-static struct br_any condition_math_int(struct br_conditions *conditions, char sign,
-                                        uint64_t left, uint64_t right)
+static struct br_any condition_math_int(struct br_conditions *conditions, char sign, uint64_t left,
+                                        uint64_t right)
 {
     switch (sign) {
     case '+':
@@ -166,8 +166,8 @@ static struct br_any condition_math_int(struct br_conditions *conditions, char s
     }
 }
 
-static struct br_any condition_math_double(struct br_conditions *conditions, char sign,
-                                           double left, double right)
+static struct br_any condition_math_double(struct br_conditions *conditions, char sign, double left,
+                                           double right)
 {
     double v = sign == '-' ? left - right : left + right;
     if (sign == '*')
@@ -195,8 +195,8 @@ static struct br_any condition_math(struct br_conditions *conditions,
     if (left.type == BR_VALUE_DOUBLE && right.type == BR_VALUE_DOUBLE)
         return condition_math_double(conditions, math->sign, condition_double(&left),
                                      condition_double(&right));
-    (void)br_conditions_fail(conditions, "cannot compute %s %c %s", br_any_name(&left),
-                             math->sign, br_any_name(&right));
+    (void)br_conditions_fail(conditions, "cannot compute %s %c %s", br_any_name(&left), math->sign,
+                             br_any_name(&right));
     return condition_nil();
 }
 
@@ -280,8 +280,8 @@ static enum order condition_order_bytes(const struct br_any *any, const struct b
     return order < 0 ? ORDER_LESS : ORDER_GREATER;
 }
 
-/* Compares two lists or two maps, which are equal or not. Comparing maps takes time in proportion to
- * the product of their sizes. */
+/* Compares two lists or two maps, which are equal or not. Comparing maps takes time in proportion
+ * to the product of their sizes. */
 static enum order condition_order_nested(struct br_conditions *conditions, const struct br_any *any,
                                          const struct br_any *other)
 {
@@ -510,9 +510,12 @@ int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *
 static void condition_begin_messages(struct br_conditions *conditions, enum br_signal signal)
 {
     static const uint32_t fields[BR_CONTEXTS] = {
-        [BR_CONDITION_RESOURCE] = BR_RESOURCE_ATTRIBUTES, [BR_CONDITION_SCOPE] = BR_SCOPE_ATTRIBUTES,
-        [BR_CONDITION_SPAN] = BR_SPAN_ATTRIBUTES,         [BR_CONDITION_EVENT] = BR_EVENT_ATTRIBUTES,
-        [BR_CONDITION_PROFILE] = BR_PROFILE_ATTRIBUTES,   [BR_CONDITION_SAMPLE] = BR_SAMPLE_ATTRIBUTES,
+        [BR_CONDITION_RESOURCE] = BR_RESOURCE_ATTRIBUTES,
+        [BR_CONDITION_SCOPE] = BR_SCOPE_ATTRIBUTES,
+        [BR_CONDITION_SPAN] = BR_SPAN_ATTRIBUTES,
+        [BR_CONDITION_EVENT] = BR_EVENT_ATTRIBUTES,
+        [BR_CONDITION_PROFILE] = BR_PROFILE_ATTRIBUTES,
+        [BR_CONDITION_SAMPLE] = BR_SAMPLE_ATTRIBUTES,
     };
     for (unsigned i = 0; i < BR_CONTEXTS; i++) {
         struct br_message *message = &conditions->messages[i];

@@ -78,11 +78,11 @@ struct br_conditions {
     struct br_value_memo memo;
     /* the messages at the current position, by context; the span and the sample are the record */
     struct br_message messages[BR_CONTEXTS];
-    struct br_message *cache; /* the map of the path `cache` */
-    uint64_t event_index;     /* position of the current event in its span, from 0 */
+    struct br_message *cache;       /* the map of the path `cache` */
+    uint64_t event_index;           /* position of the current event in its span, from 0 */
     struct br_additions *additions; /* new entries of the dictionary */
-    uint32_t part;           /* index of the part of the item that the resource belongs to */
-    const uint8_t *scope_at; /* address of the scope that the values were read from */
+    uint32_t part;                  /* index of the part of the item that the resource belongs to */
+    const uint8_t *scope_at;        /* address of the scope that the values were read from */
     /* Numbers of groups, scopes and resources begun so far in all items. The current number
      * identifies values that were read from the current group, scope or resource. */
     uint64_t n_groups, n_scopes, n_resources;
@@ -91,14 +91,14 @@ struct br_conditions {
     bool failed;
     unsigned n_failed; /* number of conditions that failed; the caller resets this number */
     char why[160];
-    const char *limit; /* if `rc` is BR_EFULL: the limit that was reached; NULL: a list is too long */
+    /* if `rc` is BR_EFULL: the limit that was reached; NULL: a list is too long */
+    const char *limit;
     int rc;
 };
 
 /* Compiles a condition in `arena` and adds it to the list. Returns 0 or BR_ENOMEM. Returns
- * BR_EINVAL if the condition is invalid, and BR_EUNSUPPORTED if the Collector would use it to
- * drop events of spans. The message for these errors is a sentence that starts with "at
- * character N: ". */
+ * BR_EINVAL if the condition is invalid, and BR_EUNSUPPORTED if the Collector supports it and Braid
+ * does not. The message for these errors is a sentence that starts with "at character N: ". */
 int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
@@ -116,6 +116,7 @@ void br_conditions_end(struct br_conditions *conditions);
 
 /* Evaluates the conditions for the span or sample that br_item_rewrite visits, in the order of
  * its visits. Returns 1 if at least one condition is true, otherwise 0. A condition that fails is
- * not true: it is counted in conditions->n_failed, and conditions->why is the reason. Returns BR_EFULL
- * (too many attributes, or conditions->limit) or BR_ENOMEM on an error that ends the item. */
+ * not true: it is counted in conditions->n_failed, and conditions->why is the reason. Returns
+ * BR_EFULL (too many attributes, or conditions->limit) or BR_ENOMEM on an error that ends the item.
+ */
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);

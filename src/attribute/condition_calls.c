@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses calls of functions and checks their arguments. */
+#include <stdio.h>
 #include <string.h>
 
 #include "attribute/expression_parse.h"
@@ -32,6 +33,9 @@ static bool calls_check_pattern(const struct calling *calling, const struct br_e
     struct br_conditions *conditions = parser->conditions;
     char why[BR_REGEX_WHY_SIZE];
     pcre2_code *code = NULL;
+    if (value->kind != BR_EXPRESSION_LITERAL)
+        return br_parser_lack(parser, calling->at, "the pattern of %s must be in double quotes",
+                              calling->call->function->name);
     if (!calls_is_literal(value, BR_VALUE_STRING))
         return calls_fail(calling, "a pattern in double quotes");
     if (memchr(value->literal.data, '\0', value->literal.len))
@@ -82,8 +86,7 @@ static bool calls_check_target(const struct calling *calling, const struct br_ex
     bool map = calling->parameter->kind == BR_PARAMETER_MAP;
     if (value->kind != BR_EXPRESSION_PATH)
         return calls_fail(calling, "a path");
-    bool holds_maps =
-        value->path->form == BR_FORM_ATTRIBUTES || value->path->form == BR_FORM_CACHE;
+    bool holds_maps = value->path->form == BR_FORM_ATTRIBUTES || value->path->form == BR_FORM_CACHE;
     if (map && !holds_maps)
         return calls_fail(calling, "a path of a map, such as attributes");
     return br_parser_can_change(calling->parser, value, calling->at);
@@ -130,8 +133,8 @@ static uint32_t calls_named(struct calling *calling, uint32_t next)
     for (uint32_t i = 0; parameters[i].kind != BR_PARAMETER_END; i++)
         if (br_bytes_are(start, len, parameters[i].name))
             return i;
-    (void)br_parser_fail(parser, start, "%s has no argument %.*s", calling->call->function->name,
-                         (int)len, start);
+    (void)br_parser_lack(parser, start, "the argument %.*s of %s is not supported", (int)len, start,
+                         calling->call->function->name);
     return next;
 }
 
@@ -145,7 +148,7 @@ static bool calls_parse_argument(struct calling *calling, uint32_t *next)
     calling->at = parser->lexer.at;
     calling->parameter = &function->parameters[index];
     if (calling->parameter->kind == BR_PARAMETER_END)
-        return br_parser_fail(parser, calling->at, "%s has at most %u arguments", function->name,
+        return br_parser_lack(parser, calling->at, "%s has at most %u arguments", function->name,
                               index);
     if (calling->call->items[index])
         return br_parser_fail(parser, calling->at, "the argument %s is given twice",
@@ -161,7 +164,7 @@ static bool calls_check_missing(const struct calling *calling)
     const struct br_parameter *parameters = calling->call->function->parameters;
     for (uint32_t i = 0; parameters[i].kind != BR_PARAMETER_END; i++)
         if (!calling->call->items[i] && !parameters[i].optional)
-            return br_parser_fail(calling->parser, calling->parser->lexer.at,
+            return br_parser_fail(calling->parser, calling->parser->lexer.at - 1,
                                   "the argument %s of %s is missing", parameters[i].name,
                                   calling->call->function->name);
     return true;
@@ -176,6 +179,31 @@ static bool calls_check_limit(const struct calling *calling)
         return true;
     return br_parser_fail(calling->parser, calling->at,
                           "there are more priority_keys than the limit allows");
+}
+
+/* Functions of the Collector that Braid does not have (pkg/ottl/ottlfuncs, and the processor
+ * transform). */
+static const char lacking[] =
+    " append delete_index delete_keys flatten keep_matching_keys replace_all_matches replace_match "
+    "set_semconv_span_name All Any Base64Decode Base64Encode Bool Coalesce CommunityID "
+    "ContainsValue ConvertAttributesToElementsXML ConvertTextToElementsXML Day Decode Duration "
+    "ExtractGrokPatterns ExtractPatterns FNV Filter Format FormatTime GetXML Hex Hour Hours If "
+    "Index "
+    "InsertXML IsInCIDR IsNil IsValidLuhn Keys Log Lookup MD5 MapEach MapKeys Microseconds "
+    "Milliseconds Minute Minutes Month Murmur3Hash Murmur3Hash128 Nanosecond Nanoseconds Now "
+    "ParseCEF ParseCLF ParseCSV ParseELF ParseInt ParseKeyValue ParseLEEF ParseSeverity "
+    "ParseSimplifiedXML ParseXML ProfileID Reduce RemoveXML SHA512 Second Seconds SliceToMap Sort "
+    "SpanID Time ToCamelCase ToKeyValueString ToSnakeCase TraceID Trim TrimPrefix TrimSuffix "
+    "TruncateTime URL UUID UUIDv7 Unix UnixMicro UnixMilli UnixNano UnixSeconds UserAgent Values "
+    "Weekday XXH128 XXH3 Year ";
+
+static bool calls_is_lacking(const char *name, size_t len)
+{
+    char word[64];
+    if (len > sizeof word - 3)
+        return false;
+    (void)snprintf(word, sizeof word, " %.*s ", (int)len, name);
+    return strstr(lacking, word) != NULL;
 }
 
 static const struct br_function *calls_find(struct br_parser *parser,
@@ -196,8 +224,11 @@ static const struct br_function *calls_find(struct br_parser *parser,
         if (fits)
             br_str_printf(&list, "%s%s", list.len ? ", " : "", i->name);
     }
-    return br_parser_fail(parser, at, "the function %.*s is unknown; use %s",
-                          len < 40 ? (int)len : 40, at, text);
+    int shown = len < 40 ? (int)len : 40;
+    if (calls_is_lacking(at, len))
+        return br_parser_lack(parser, at, "the function %.*s is not supported; use %s", shown, at,
+                              text);
+    return br_parser_fail(parser, at, "the function %.*s is unknown; use %s", shown, at, text);
 }
 
 struct br_expression *br_parser_call(struct br_parser *parser, const struct br_function *table)

@@ -34,12 +34,15 @@ void *br_parser_fail(struct br_parser *parser, const char *at, const char *fmt, 
     return NULL;
 }
 
-void *br_parser_lack(struct br_parser *parser, const char *at, const char *text)
+void *br_parser_lack(struct br_parser *parser, const char *at, const char *fmt, ...)
 {
-    bool first = !parser->rc;
-    (void)br_parser_fail(parser, at, "%s", text);
-    if (first)
+    va_list ap;
+    va_start(ap, fmt);
+    if (!parser->rc) {
+        (void)br_lexer_vfail(&parser->lexer, at, BR_EUNSUPPORTED, fmt, ap);
         parser->rc = BR_EUNSUPPORTED;
+    }
+    va_end(ap);
     return NULL;
 }
 
@@ -115,7 +118,8 @@ static bool parse_append(struct br_parser *parser, struct br_expression ***items
 
 /* --- Literals -------------------------------------------------------------------------------- */
 
-const char *br_parser_text(struct br_parser *parser, size_t *ret_len)
+/* Parses a text in double quotes. `*ret_len` is the length of the text. */
+static const char *parse_text(struct br_parser *parser, size_t *ret_len)
 {
     const char *text = NULL;
     int rc = br_lexer_string(&parser->lexer, &text, ret_len);
@@ -205,15 +209,14 @@ bool br_parser_keys(struct br_parser *parser, struct br_expression *into)
         if (into->n_keys == ITEMS_MAX)
             return br_parser_fail(parser, at, "a path has at most %d keys", ITEMS_MAX);
         if (*at == '"') {
-            key.text = br_parser_text(parser, &key.len);
+            key.text = parse_text(parser, &key.len);
             if (!key.text)
                 return false;
-        } else if (br_is_digit(*at) && parse_number(parser, &index) &&
-                   index.type == BR_VALUE_INT) {
+        } else if (br_is_digit(*at) && parse_number(parser, &index) && index.type == BR_VALUE_INT) {
             key.index = (int64_t)index.number;
         } else {
-            return br_parser_fail(parser, at,
-                                  "a key is a text in double quotes, or a whole number");
+            return br_parser_lack(parser, at,
+                                  "a key must be a text in double quotes, or a whole number");
         }
         keys = br_parser_keep(
             parser, br_arena_calloc(parser->lexer.arena, (size_t)into->n_keys + 1, sizeof *keys));
@@ -248,7 +251,7 @@ static struct br_expression *parse_map_value(struct br_parser *parser)
         if (*parser->lexer.at != '"')
             return br_parser_fail(parser, parser->lexer.at,
                                   "the key of a map is a text in double quotes");
-        const char *text = br_parser_text(parser, &len);
+        const char *text = parse_text(parser, &len);
         if (!text || !key || !parse_expect(parser, ":"))
             return NULL;
         key->literal = br_any_string(text, len);
@@ -284,7 +287,7 @@ static struct br_expression *parse_literal(struct br_parser *parser)
     if (!literal)
         return NULL;
     if (*at == '"') {
-        const char *text = br_parser_text(parser, &len);
+        const char *text = parse_text(parser, &len);
         literal->literal = br_any_string(text, len);
         return text ? literal : NULL;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The paths of each context, and their parser. */
+#include <stdio.h>
 #include <string.h>
 
 #include "attribute/expression_parse.h"
@@ -104,6 +105,23 @@ static const struct br_path sample_paths[] = {
     END,
 };
 
+/* Paths of the Collector that Braid does not have, by context. */
+static const char *const lacking[BR_CONTEXTS] = {
+    [BR_CONDITION_RESOURCE] = " schema_url ",
+    [BR_CONDITION_SCOPE] = " schema_url ",
+    [BR_CONDITION_SPAN] =
+        " trace_id span_id parent_span_id status events links start_time end_time "
+        "flags ",
+    [BR_CONDITION_EVENT] = " time ",
+    [BR_CONDITION_PROFILE] =
+        " sample_type sample samples mapping_table location_table location_indices function_table "
+        "attribute_table attribute_units link_table string_table time duration period_type "
+        "comment_string_indices default_sample_type_string_index profile_id attribute_indices "
+        "original_payload ",
+    [BR_CONDITION_SAMPLE] = " locations_start_index locations_length stack_index link_index "
+                            "timestamps attribute_indices ",
+};
+
 /* The contexts by number, with the contexts whose messages contain theirs. */
 static const struct {
     const struct br_path *paths;
@@ -188,25 +206,35 @@ enum br_condition_context br_statements_infer(const char *const *texts, size_t c
 }
 
 /* Writes the names of the paths of a context for a message. */
-static const char *paths_list(enum br_condition_context context, struct br_str *out)
+static void paths_list(enum br_condition_context context, struct br_str *out)
 {
     const char *separator = "";
     for (const struct br_path *p = contexts[context].paths; p->name; p++) {
         br_str_printf(out, "%s%s", separator, p->name);
         separator = ", ";
     }
-    return out->data;
+}
+
+static bool paths_is_lacking(const char *name, enum br_condition_context context)
+{
+    char word[96];
+    (void)snprintf(word, sizeof word, " %s ", name);
+    return strstr(lacking[context], word) != NULL;
 }
 
 /* Reports that a path does not exist. */
-static void *paths_unknown(struct br_parser *parser, const char *at, const char *name,
+static void *paths_unknown(struct br_parser *parser, const char *at, const char *name, size_t skip,
                            enum br_condition_context context)
 {
     char text[320];
     struct br_str list = {.data = text, .cap = sizeof text, .max = sizeof text - 1, .fixed = true};
     text[0] = '\0';
+    paths_list(context, &list);
+    if (paths_is_lacking(name + skip, context))
+        return br_parser_lack(parser, at, "the path %s is not supported; paths of %s: %s", name,
+                              contexts[context].name, text);
     return br_parser_fail(parser, at, "the path %s is unknown; paths of %s: %s", name,
-                          contexts[context].name, paths_list(context, &list));
+                          contexts[context].name, text);
 }
 
 /* Finds the context of a path. `*ret_skip` is the length of the context's name and the dot. */
@@ -220,10 +248,19 @@ static enum br_condition_context paths_find_context(const struct br_parser *pars
     return found == BR_CONDITION_NAMED ? parser->context : found;
 }
 
+/* Returns true if the path begins with a context of the Collector that Braid does not have. */
+static bool paths_is_foreign(const char *name)
+{
+    return br_text_starts(name, "otelcol.") || br_text_starts(name, "spanlink.");
+}
+
 static bool paths_check_context(struct br_parser *parser, const char *at, const char *name,
                                 enum br_condition_context context)
 {
-    if (context == BR_CONDITION_NAMED && parser->filter)
+    if (paths_is_foreign(name))
+        (void)br_parser_lack(parser, at, "the path %s is not supported; contexts: %s", name,
+                             br_context_names(parser->signal));
+    else if (context == BR_CONDITION_NAMED && parser->filter)
         (void)br_parser_fail(parser, at, "the path %s must start with %s, resource or scope", name,
                              parser->signal == BR_TRACES ? "span" : "profile, sample");
     else if (context == BR_CONDITION_NAMED)
@@ -243,12 +280,13 @@ static bool paths_check_keys(struct br_parser *parser, const struct br_expressio
 {
     const struct br_path *form = path->path;
     bool map = form->form == BR_FORM_ATTRIBUTES || form->form == BR_FORM_CACHE;
+    bool text = path->n_keys && path->keys[0].text;
     bool list = form->form == BR_FORM_VALUES || form->form == BR_FORM_TIMES ||
                 form->form == BR_FORM_FUNCTIONS;
     bool state = form->form == BR_FORM_TRACE_STATE;
     if (path->n_keys && !map && !list && !state)
         (void)br_parser_fail(parser, at, "the path %s has no keys", name);
-    else if (path->n_keys && (map || state) && !path->keys[0].text)
+    else if (path->n_keys && !list && !text)
         (void)br_parser_fail(parser, at, "the key of %s is a text in double quotes", name);
     else if (path->n_keys > 1 && state)
         (void)br_parser_fail(parser, at, "the path %s has one key", name);
@@ -279,7 +317,7 @@ struct br_expression *br_parser_path(struct br_parser *parser)
     while (path->name && strcmp(path->name, name + skip) != 0)
         path++;
     if (!path->name)
-        return paths_unknown(parser, start, name, context);
+        return paths_unknown(parser, start, name, skip, context);
     struct br_expression *made = br_parser_expression(parser, BR_EXPRESSION_PATH);
     if (!made)
         return NULL;
@@ -299,7 +337,7 @@ bool br_parser_can_change(struct br_parser *parser, const struct br_expression *
     if (path->path->constant)
         (void)br_parser_fail(parser, at, "the path %s cannot be changed", path->path->name);
     else if (!inside)
-        (void)br_parser_fail(parser, at,
+        (void)br_parser_lack(parser, at,
                              "a statement in the context %s cannot change paths of %s; use a "
                              "group with context: %s",
                              contexts[parser->level].name, contexts[context].name,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The compiled form of conditions and statements, for condition*.c, function*.c and statement*.c. */
+/* The compiled form of conditions and statements, for the .c files of this directory. */
 #pragma once
 
 #include "attribute/condition.h"
@@ -103,8 +103,8 @@ typedef bool br_function_fn(struct br_conditions *conditions, struct br_expressi
 struct br_function {
     const char *name;
     br_function_fn *run;
-    bool decides;                                     /* the result is a boolean */
-    int signal;                                       /* enum br_signal; -1: both */
+    bool decides;                                         /* the result is a boolean */
+    int signal;                                           /* enum br_signal; -1: both */
     struct br_parameter parameters[BR_ARGUMENTS_MAX + 1]; /* ended by BR_PARAMETER_END */
 };
 
@@ -197,12 +197,10 @@ struct br_any br_path_index(struct br_conditions *conditions, struct br_any any,
                             const struct br_path_key *keys, uint32_t n_keys);
 
 /* Returns the attributes of a message, which are read when needed. Returns NULL if that fails. */
-struct br_attributes *br_message_list(struct br_conditions *conditions,
-                                      struct br_message *message);
+struct br_attributes *br_message_list(struct br_conditions *conditions, struct br_message *message);
 
 /* Returns the attributes as a map in the scratch memory. */
-struct br_any br_attributes_map(struct br_conditions *conditions,
-                                const struct br_attributes *list);
+struct br_any br_attributes_map(struct br_conditions *conditions, const struct br_attributes *list);
 
 /* Points to a message in its received form. */
 void br_message_set(struct br_message *message, const uint8_t *body, size_t len);

@@ -12,7 +12,7 @@ struct br_parser {
     enum br_condition_context context; /* context of a path without the name of one */
     /* context in which the expression is evaluated; its paths include those of outer contexts */
     enum br_condition_context level;
-    bool filter; /* the conditions of a filter, which has no cache and no events */
+    bool filter;                 /* the conditions of a filter, which has no cache and no events */
     unsigned depth, value_depth; /* of nested conditions, and of nested values */
     int rc;
 };
@@ -26,7 +26,8 @@ void *br_parser_fail(struct br_parser *parser, const char *at, const char *fmt, 
     __attribute__((format(printf, 3, 4)));
 
 /* Reports an expression that the Collector supports and Braid does not. Returns NULL. */
-void *br_parser_lack(struct br_parser *parser, const char *at, const char *text);
+void *br_parser_lack(struct br_parser *parser, const char *at, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Returns `memory`. Reports that memory ran out if it is NULL. */
 void *br_parser_keep(struct br_parser *parser, void *memory);
@@ -35,9 +36,6 @@ void *br_parser_keep(struct br_parser *parser, void *memory);
 bool br_parser_take(struct br_parser *parser, const char *token);
 
 struct br_expression *br_parser_expression(struct br_parser *parser, enum br_expression_kind kind);
-
-/* Parses a text in double quotes. `*ret_len` is the length of the text. */
-const char *br_parser_text(struct br_parser *parser, size_t *ret_len);
 
 /* The functions below parse parts of an expression. They return NULL or false after an error. */
 

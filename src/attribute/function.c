@@ -273,7 +273,8 @@ static bool function_substring(struct br_conditions *conditions, struct br_expre
 
 static void function_add_element(struct br_str *out, const uint8_t *text, size_t len)
 {
-    uint8_t head[4 * BR_VARINT_MAX], *end = br_put_varint(head, BR_TAG(BR_LIST_VALUES, BR_WIRE_LEN));
+    uint8_t head[4 * BR_VARINT_MAX],
+        *end = br_put_varint(head, BR_TAG(BR_LIST_VALUES, BR_WIRE_LEN));
     end = br_put_varint(end, br_len_size(BR_VALUE_STRING, len));
     end = br_put_varint(end, BR_TAG(BR_VALUE_STRING, BR_WIRE_LEN));
     end = br_put_varint(end, len);
@@ -305,7 +306,7 @@ static bool function_split(struct br_conditions *conditions, struct br_expressio
         return false;
     br_str_add(&out, "", 0);
     const uint8_t *p = text.data, *end = p + text.len;
-    /* a text has one part more than delimiters, but an empty delimiter is only between characters */
+    /* a text has one more part than delimiters; an empty delimiter is only between characters */
     for (bool more = delimiter.len || p < end; more && !out.failed;) {
         size_t len = function_part_len(p, (size_t)(end - p), &delimiter);
         function_add_element(&out, p, len);
@@ -374,9 +375,8 @@ static uint32_t function_other_case(uint32_t letter, bool upper)
     static const struct {
         uint32_t first, last, distance;
     } ranges[] = {
-        {'A', 'Z', 32},         {0xc0, 0xd6, 32},      {0xd8, 0xde, 32},
-        {0x391, 0x3a1, 32},     {0x3a3, 0x3ab, 32},    {0x410, 0x42f, 32},
-        {0x400, 0x40f, 80},
+        {'A', 'Z', 32},     {0xc0, 0xd6, 32},   {0xd8, 0xde, 32},   {0x391, 0x3a1, 32},
+        {0x3a3, 0x3ab, 32}, {0x410, 0x42f, 32}, {0x400, 0x40f, 80},
     };
     for (size_t i = 0; i < BR_COUNT(ranges); i++) {
         uint32_t shift = upper ? ranges[i].distance : 0;
@@ -431,8 +431,9 @@ static bool function_word_ends(int left, int right, int after)
     bool letter_right = function_is_upper(right) || function_is_lower(right);
     if (function_is_upper(left) && function_is_upper(right))
         return function_is_lower(after);
-    return (function_is_lower(left) && function_is_upper(right)) ||
-           (letter_left && digit_right) || (digit_left && letter_right);
+    if (digit_left != digit_right)
+        return (digit_left || letter_left) && (digit_right || letter_right);
+    return function_is_lower(left) && function_is_upper(right);
 }
 
 static void function_snake(struct br_str *out, const uint8_t *text, size_t len)
@@ -520,12 +521,13 @@ static bool function_to_upper(struct br_conditions *conditions, struct br_expres
     }
 #define DECIDES(name_, function)                                                                   \
     {                                                                                              \
-        .name = (name_), .run = (function), .decides = true, .signal = -1,                         \
-        .parameters = {VALUE("target")}                                                            \
+        .name = (name_), .run = (function), .decides = true, .signal = -1, .parameters = {         \
+            VALUE("target")                                                                        \
+        }                                                                                          \
     }
 #define CONVERTS(name_, function)                                                                  \
     {                                                                                              \
-        .name = (name_), .run = (function), .signal = -1, .parameters = {VALUE("target")}          \
+        .name = (name_), .run = (function), .signal = -1, .parameters = { VALUE("target") }        \
     }
 
 const struct br_function br_converters[] = {

@@ -19,9 +19,9 @@ static struct br_any message_nil(void)
 const char *br_any_name(const struct br_any *any)
 {
     static const char *const names[] = {
-        [BR_VALUE_EMPTY] = "nil", [BR_VALUE_STRING] = "a string", [BR_VALUE_BOOL] = "a boolean",
-        [BR_VALUE_INT] = "an int", [BR_VALUE_DOUBLE] = "a float", [BR_VALUE_LIST] = "a list",
-        [BR_VALUE_MAP] = "a map", [BR_VALUE_BYTES] = "bytes",
+        [BR_VALUE_EMPTY] = "nil",  [BR_VALUE_STRING] = "a string", [BR_VALUE_BOOL] = "a boolean",
+        [BR_VALUE_INT] = "an int", [BR_VALUE_DOUBLE] = "a float",  [BR_VALUE_LIST] = "a list",
+        [BR_VALUE_MAP] = "a map",  [BR_VALUE_BYTES] = "bytes",
     };
     return names[any->type];
 }
@@ -29,9 +29,8 @@ const char *br_any_name(const struct br_any *any)
 struct br_any br_any_copy(struct br_conditions *conditions, enum br_value_type type,
                           const void *data, size_t len)
 {
-    uint8_t *copy = br_conditions_work(conditions, len)
-                        ? br_arena_alloc(&conditions->scratch, len + 1)
-                        : NULL;
+    uint8_t *copy =
+        br_conditions_work(conditions, len) ? br_arena_alloc(&conditions->scratch, len + 1) : NULL;
     if (!copy) {
         conditions->rc = conditions->rc ? conditions->rc : br_arena_why(&conditions->scratch);
         return message_nil();
@@ -255,10 +254,9 @@ static struct br_any message_list_end(struct building *list)
     struct br_conditions *conditions = list->conditions;
     if (list->out.failed && !conditions->rc)
         conditions->rc = BR_ENOMEM;
-    struct br_any any =
-        br_conditions_stopped(conditions)
-            ? message_nil()
-            : br_any_copy(conditions, BR_VALUE_LIST, list->out.data, list->out.len);
+    struct br_any any = br_conditions_stopped(conditions)
+                            ? message_nil()
+                            : br_any_copy(conditions, BR_VALUE_LIST, list->out.data, list->out.len);
     br_str_release(&list->out);
     return any;
 }
@@ -303,11 +301,10 @@ static void message_add_location(struct building *list, uint64_t index)
         if (br_scan_tag(&field) != BR_SCAN_LEN(BR_LOCATION_LINES))
             continue;
         struct br_message line = {.body = field.data, .len = (size_t)field.value};
-        struct br_message function =
-            message_entry(list->conditions, BR_TABLE_FUNCTION,
-                          message_number(&line, BR_LINE_FUNCTION).number);
-        struct br_any name = message_string_at(
-            list->conditions, message_number(&function, BR_FUNCTION_NAME).number);
+        struct br_message function = message_entry(list->conditions, BR_TABLE_FUNCTION,
+                                                   message_number(&line, BR_LINE_FUNCTION).number);
+        struct br_any name =
+            message_string_at(list->conditions, message_number(&function, BR_FUNCTION_NAME).number);
         message_list_add(list, &name);
     }
 }
@@ -317,8 +314,8 @@ static struct br_any message_functions(struct br_conditions *conditions,
                                        const struct br_message *message)
 {
     struct building list = {conditions, {.max = BR_BUF_MAX}};
-    struct br_message stack = message_entry(conditions, BR_TABLE_STACK,
-                                            message_number(message, BR_SAMPLE_STACK).number);
+    struct br_message stack =
+        message_entry(conditions, BR_TABLE_STACK, message_number(message, BR_SAMPLE_STACK).number);
     const uint8_t *p = stack.body, *end = stack.len ? p + stack.len : p;
     struct br_field field;
     while (p < end && (p = br_scan(p, end, &field)) && !conditions->rc) {
@@ -407,8 +404,7 @@ struct br_any br_path_index(struct br_conditions *conditions, struct br_any any,
     return br_conditions_stopped(conditions) ? message_nil() : any;
 }
 
-static struct br_any message_attribute(struct br_conditions *conditions,
-                                       struct br_message *message,
+static struct br_any message_attribute(struct br_conditions *conditions, struct br_message *message,
                                        const struct br_expression *path)
 {
     const struct br_attributes *list = br_message_list(conditions, message);
@@ -430,11 +426,11 @@ uint64_t br_path_place(const struct br_conditions *conditions,
                        const struct br_expression *expression)
 {
     /* Other forms are computed in the scratch memory, which is released between records. */
-    bool stays = expression->path->form == BR_FORM_TEXT ||
-                 expression->path->form == BR_FORM_NUMBER ||
-                 expression->path->form == BR_FORM_TYPE || expression->path->form == BR_FORM_UNIT ||
-                 (expression->path->form == BR_FORM_ATTRIBUTES && expression->n_keys == 1);
-    if (!stays)
+    enum br_path_form form = expression->path->form;
+    bool field = form == BR_FORM_TEXT || form == BR_FORM_NUMBER;
+    bool type = form == BR_FORM_TYPE || form == BR_FORM_UNIT;
+    bool attribute = form == BR_FORM_ATTRIBUTES && expression->n_keys == 1;
+    if (!field && !type && !attribute)
         return 0;
     switch (expression->message) {
     case BR_CONDITION_RESOURCE:

@@ -114,8 +114,8 @@ int br_message_write(struct br_conditions *conditions, struct br_message *messag
     bool ok = message->dictionary ? !list || message_put_indices(conditions, message)
                                   : message_flush(conditions, message);
     if (ok)
-        *ret = (struct br_addition){message->body ? message->body : (const uint8_t *)"",
-                                    message->len};
+        *ret =
+            (struct br_addition){message->body ? message->body : (const uint8_t *)"", message->len};
     return conditions->rc;
 }
 
@@ -174,7 +174,8 @@ static bool message_set_number(struct br_conditions *conditions, struct br_messa
 
 /* Sets a field of the message in the field `outer`: the number `number`, or the text `text`. */
 static bool message_set_inner(struct br_conditions *conditions, struct br_message *message,
-                              uint32_t outer, const struct br_path *field, const struct br_any *value)
+                              uint32_t outer, const struct br_path *field,
+                              const struct br_any *value)
 {
     struct br_message inner = {.arena = message->arena};
     const uint8_t *p = message->body, *end = message->len ? p + message->len : p;
@@ -219,8 +220,8 @@ static bool message_set_type(struct br_conditions *conditions, struct br_message
                              const struct br_path *path, const struct br_any *value)
 {
     struct br_path field = {.wire = BR_WIRE_VARINT};
-    uint32_t index = br_additions_add(conditions->additions, BR_TABLE_STRING, value->data,
-                                      value->len);
+    uint32_t index =
+        br_additions_add(conditions->additions, BR_TABLE_STRING, value->data, value->len);
     struct br_any number = br_any_int(index);
     if (conditions->additions->rc) {
         conditions->rc = conditions->additions->rc;
@@ -234,21 +235,26 @@ static bool message_set_type(struct br_conditions *conditions, struct br_message
 
 static bool message_is_member_key(const char *text, size_t len)
 {
-    bool begins = len && len <= KEY_MAX &&
-                  ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= '0' && text[0] <= '9'));
-    for (size_t i = 0; i < len && begins; i++)
-        begins = (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= '0' && text[i] <= '9') ||
-                 (text[i] && strchr("_-*/@", text[i]));
-    return begins;
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789",
+                      all[] = "abcdefghijklmnopqrstuvwxyz0123456789_-*/@";
+    if (!len || len > KEY_MAX || !memchr(plain, text[0], sizeof plain - 1))
+        return false;
+    for (size_t i = 1; i < len; i++)
+        if (!memchr(all, text[i], sizeof all - 1))
+            return false;
+    return true;
 }
 
 static bool message_is_member_value(const struct br_any *value)
 {
-    bool valid = value->len && value->len <= KEY_MAX && value->data[value->len - 1] != ' ';
-    for (size_t i = 0; i < value->len && valid; i++)
-        valid = value->data[i] >= 0x20 && value->data[i] < 0x7f && value->data[i] != ',' &&
-                value->data[i] != '=';
-    return valid;
+    if (!value->len || value->len > KEY_MAX || value->data[value->len - 1] == ' ')
+        return false;
+    for (size_t i = 0; i < value->len; i++) {
+        uint8_t letter = value->data[i];
+        if (letter < 0x20 || letter > 0x7e || letter == ',' || letter == '=')
+            return false;
+    }
+    return true;
 }
 
 /* Sets a member of the trace state, which moves to the front. Does nothing if the trace state or

@@ -43,8 +43,9 @@ enum br_condition_context br_context_find(const char *name, enum br_signal signa
 const char *br_context_names(enum br_signal signal);
 
 /* Compiles a statement in `arena` and appends it to the group, whose context must be set.
- * br_statements_add_condition adds a condition instead. Both return 0 or BR_ENOMEM, or BR_EINVAL
- * with a message that starts with "at character N: ". */
+ * br_statements_add_condition adds a condition instead. Both return 0 or BR_ENOMEM. They return
+ * BR_EINVAL if the text is invalid, and BR_EUNSUPPORTED if the Collector supports it and Braid does
+ * not. The message for these errors starts with "at character N: ". */
 int br_statements_add(struct br_statements *group, struct br_conditions *conditions,
                       const char *text, enum br_signal signal, struct br_arena *arena,
                       struct br_err *err);
@@ -55,10 +56,10 @@ int br_statements_add_condition(struct br_statements *group, struct br_condition
 /* Moves the statements of a group to the end of another one. */
 void br_statements_join(struct br_statements *into, struct br_statements *from);
 
-/* The positions of the evaluation. Each br_statements_at function moves to a message in the order of
- * the item's bytes: the resource of a part, a scope, a record or profile that br_item_rewrite
- * visits, and an event of the current span. br_conditions_begin_record releases the values of the
- * previous message; for records and profiles, it is called by the functions. */
+/* The positions of the evaluation. The following functions move to a message in the order of the
+ * item's bytes: the resource of a part, a scope, a record or profile that br_item_rewrite visits,
+ * and an event of the current span. br_conditions_begin_record releases the values of the previous
+ * message; the functions for records and profiles call it. */
 void br_conditions_begin_record(struct br_conditions *conditions);
 void br_statements_at_resource(struct br_conditions *conditions, uint32_t part);
 void br_statements_at_scope(struct br_conditions *conditions, const struct br_visit *visit);

@@ -15,7 +15,8 @@
 
 #define DEPTH_MAX 64
 #define NODES_MAX (1u << 20)
-/* bytes of a value besides its text: the heads of its AnyValue, KeyValue and element, and a float */
+/* bytes of a value besides its text: the heads of its AnyValue, KeyValue and element, and a float
+ */
 #define NODE_SIZE 48
 
 struct json_writer {
@@ -166,9 +167,9 @@ bool br_conditions_parse_json(struct br_conditions *conditions, const struct br_
         return br_conditions_fail(conditions, "ParseJSON: %s",
                                   rc == BR_EFULL ? "the text has too many values" : err.text);
     bool nested = tree.nodes[0].type == BR_JSON_OBJECT || tree.nodes[0].type == BR_JSON_ARRAY;
-    bool ok = nested ? value_json_convert(conditions, &tree, text->len, ret)
-                     : br_conditions_fail(conditions,
-                                          "ParseJSON: the text is not an object or an array");
+    bool ok =
+        nested ? value_json_convert(conditions, &tree, text->len, ret)
+               : br_conditions_fail(conditions, "ParseJSON: the text is not an object or an array");
     br_json_tree_release(&tree);
     return ok;
 }

@@ -593,8 +593,8 @@ static void configs(void **state)
         {"{trace_conditions: ['span.name == \"a\"', name]}",
          "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name must start with "
          "span, resource or scope\n"},
-        {"{profiles: {profile: ['duration > 1'], resource: ['attributes == nil']}}",
-         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path duration is "
+        {"{profiles: {profile: ['durations > 1'], resource: ['attributes == nil']}}",
+         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path durations is "
          "unknown; paths of profile: attributes, cache, sample_type.type, sample_type.unit, "
          "period_type.type, period_type.unit, time_unix_nano, duration_unix_nano, period, "
          "profile_id.string, dropped_attributes_count, original_payload_format\n"},
@@ -628,10 +628,11 @@ static void configs(void **state)
         {"{traces: {span: ['name == \"a\" && true']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 13: expected \"and\", \"or\" or the end "
          "of the condition\n"},
-        {"{profile_conditions: ['Hex(profile.period) == \"a\"']}",
-         "test.yaml:1:23: x::profile_conditions[0]: at character 1: the function Hex is unknown; "
+        {"{profile_conditions: ['Hexx(profile.period) == \"a\"']}",
+         "test.yaml:1:23: x::profile_conditions[0]: at character 1: the function Hexx is unknown; "
          "use Concat, ConvertCase, Double, HasPrefix, HasSuffix, Int, IsBool, IsDouble, IsInt, "
-         "IsList, IsMap, IsMatch, IsString, Len, ParseJSON, SHA1, SHA256, Split, String, Substring, "
+         "IsList, IsMap, IsMatch, IsString, Len, ParseJSON, SHA1, SHA256, Split, String, "
+         "Substring, "
          "ToLowerCase, ToUpperCase\n"},
         {"{traces: {span: ['cache[\"a\"] == 1']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 1: conditions have no cache\n"},
@@ -675,7 +676,8 @@ static void configs(void **state)
          "resources\n"
          "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes "
          "or resources\n"
-         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is unknown; paths of "
+         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is unknown; paths "
+         "of "
          "span: " OF_SPANS "\n"},
     };
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));

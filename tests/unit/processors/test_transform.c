@@ -101,7 +101,8 @@ static const char *const editors[][3] = {
     {"set(status.code, STATUS_CODE_OK)", "", "\"status\":{\"message\":\"m\",\"code\":1}"},
     {"set(status.message, \"\")", "", "\"status\":{\"code\":2}"},
     {"set(start_time_unix_nano, 5)", "", "\"startTimeUnixNano\":\"5\""},
-    {"set(parent_span_id.string, \"00000000000000ff\")", "", "\"parentSpanId\":\"00000000000000ff\""},
+    {"set(parent_span_id.string, \"00000000000000ff\")", "",
+     "\"parentSpanId\":\"00000000000000ff\""},
     {"set(dropped_attributes_count, 9)", "", "\"droppedAttributesCount\":9"},
     {"set(attributes, {\"only\": 1})", S("a", "x"), "\"attributes\":[" I("only", "1") "]"},
     {"set(attributes, resource.attributes)", S("a", "x"),
@@ -118,7 +119,8 @@ static const char *const editors[][3] = {
     {"set(attributes[\"m\"][1], \"z\")",
      V("m", "arrayValue", "{\"values\":[{\"stringValue\":\"x\"},{\"stringValue\":\"y\"}]}"),
      "\"values\":[{\"stringValue\":\"x\"},{\"stringValue\":\"z\"}]"},
-    {"set(attributes[\"m\"][1], \"z\")", "", "\"arrayValue\":{\"values\":[{},{\"stringValue\":\"z\"}]}"},
+    {"set(attributes[\"m\"][1], \"z\")", "",
+     "\"arrayValue\":{\"values\":[{},{\"stringValue\":\"z\"}]}"},
     {"set(attributes[\"m\"][2], 1)", V("m", "arrayValue", "{\"values\":[{\"intValue\":\"1\"}]}"),
      "transform: index 2 is out of bounds"},
     {"set(attributes[\"m\"][\"k\"], 1)", S("m", "x"),
@@ -128,7 +130,8 @@ static const char *const editors[][3] = {
     /* where */
     {"set(attributes[\"a\"], 1) where name == \"GET\" and attributes[\"b\"] == nil", "",
      I("a", "1")},
-    {"set(attributes[\"a\"], 1) where not IsRootSpan()", "", "\"endTimeUnixNano\":\"3500\",\"events\""},
+    {"set(attributes[\"a\"], 1) where not IsRootSpan()", "",
+     "\"endTimeUnixNano\":\"3500\",\"events\""},
     {"set(attributes[\"a\"], 1) where end_time_unix_nano - start_time_unix_nano > 2000", "",
      I("a", "1")},
     {"set(attributes[\"a\"], (1 + 2) * 3 - 4 / 2)", "", I("a", "7")},
@@ -141,8 +144,8 @@ static const char *const editors[][3] = {
      "set(attributes[\"b\"], 2)",
      "", "\"attributes\":[" S("a", "x") "," I("b", "2") "]"},
     {"set(cache[\"x\"], name)" NEXT "set(attributes[\"a\"], cache[\"x\"])", "", S("a", "GET")},
-    {"set(cache, ParseJSON(\"{\\\"k\\\":[1]}\"))" NEXT "set(attributes[\"a\"], cache[\"k\"][0])", "",
-     D("a", "1")},
+    {"set(cache, ParseJSON(\"{\\\"k\\\":[1]}\"))" NEXT "set(attributes[\"a\"], cache[\"k\"][0])",
+     "", D("a", "1")},
     /* keys */
     {"delete_key(attributes, \"a\")", S("a", "x") "," S("b", "y"),
      "\"attributes\":[" S("b", "y") "]"},
@@ -183,7 +186,8 @@ static const char *const editors[][3] = {
     {"replace_pattern(name, \"^(G)(?P<rest>.*)$\", \"${rest}-$1\")", "", "\"name\":\"ET-G\""},
     {"replace_pattern(name, \"E\", \"$1x|$$|$0|${9}|$\")", "", "\"name\":\"G|$|E||$T\""},
     {"replace_pattern(name, \"x*\", \"-\")", "", "\"name\":\"-G-E-T-\""},
-    {"replace_pattern(attributes[\"none\"], \"a\", \"b\")", "", "\"endTimeUnixNano\":\"3500\",\"events\""},
+    {"replace_pattern(attributes[\"none\"], \"a\", \"b\")", "",
+     "\"endTimeUnixNano\":\"3500\",\"events\""},
     {"replace_pattern(attributes[\"n\"], \"1\", \"b\")", I("n", "1"), I("n", "1")},
     {"replace_pattern(name, \"E\", attributes[\"n\"])", I("n", "1"),
      "transform: replace_pattern: replacement must be a string but is an int"},
@@ -263,8 +267,8 @@ static const char *const converters[][3] = {
     {"SHA256(1)", "", "transform: SHA256: target must be a string but is an int"},
     {"ParseJSON(attributes[\"j\"])", S("j", "{\\\"a\\\":1,\\\"b\\\":[true,null,\\\"x\\\"]}"),
      "\"kvlistValue\":{\"values\":[" D("a", "1") ",{\"key\":\"b\",\"value\":{\"arrayValue\":{"
-                                                  "\"values\":[{\"boolValue\":true},{},{"
-                                                  "\"stringValue\":\"x\"}]}}}]}"},
+                                                 "\"values\":[{\"boolValue\":true},{},{"
+                                                 "\"stringValue\":\"x\"}]}}}]}"},
     {"ParseJSON(\"{\\\"a\\\":1,\\\"b\\\":2,\\\"a\\\":3}\")", "",
      "{\"values\":[" D("b", "2") "," D("a", "3") "]}"},
     {"ParseJSON(\"[\\\"\\\\u00e9\\\"]\")[0]", "", S("r", "é")},
@@ -317,12 +321,423 @@ static void contexts_have_their_paths(void **state)
         expect(contexts[i][0], contexts[i][1], "", contexts[i][2]);
 }
 
+/* --- Profiles --------------------------------------------------------------------------------- */
+
+/* JSON with ' in place of ". Sample 1 is linked to a span, sample 2 runs the garbage collector. */
+static char profile[] =
+    "{'resourceProfiles':[{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':"
+    "'shop'}}]},'scopeProfiles':[{'profiles':[{'sampleType':{'typeStrindex':1,'unitStrindex':2},"
+    "'samples':[{'stackIndex':1,'attributeIndices':[1],'linkIndex':1,'values':['10'],"
+    "'timestampsUnixNano':['7']},{'stackIndex':2,'attributeIndices':[2],'values':['20']}],"
+    "'timeUnixNano':'5','durationNano':'6','period':'8','attributeIndices':[3]}]}]}],"
+    "'dictionary':{'locationTable':[{},{'lines':[{'functionIndex':1}]},{'lines':[{'functionIndex':"
+    "2}]}],'functionTable':[{},{'nameStrindex':3},{'nameStrindex':4}],'linkTable':[{},{'traceId':"
+    "'0102030405060708090a0b0c0d0e0f10','spanId':'1112131415161718'}],'stringTable':['','cpu',"
+    "'nanoseconds','main','runtime.gc','thread','env','size','bytes'],'attributeTable':[{},"
+    "{'keyStrindex':5,'value':{'stringValue':'t1'}},{'keyStrindex':7,'value':{'intValue':'3'},"
+    "'unitStrindex':8},{'keyStrindex':6,'value':{'stringValue':'prod'}}],'stackTable':[{},"
+    "{'locationIndices':[1]},{'locationIndices':[2,1]}]}}";
+
+#define SAMPLE_1(indices)                                                                          \
+    "{\"stackIndex\":1,\"attributeIndices\":[" indices                                             \
+    "],\"linkIndex\":1,\"values\":[\"10\"],\"timestampsUnixNano\":[\"7\"]}"
+#define SAMPLE_2(indices)                                                                          \
+    "{\"stackIndex\":2,\"attributeIndices\":[" indices "],\"values\":[\"20\"]}"
+#define STRINGS                                                                                    \
+    "\"\",\"cpu\",\"nanoseconds\",\"main\",\"runtime.gc\",\"thread\",\"env\",\"size\",\"bytes\""
+#define ENTRY(key, type, value) "{\"keyStrindex\":" key ",\"value\":{\"" type "\":" value "}}"
+
+/* The context, the statement, and one or two parts of the output. */
+static const char *const on_profiles[][4] = {
+    {"sample", "set(attributes[\"a\"], 1)", SAMPLE_1("1,4") "," SAMPLE_2("2,4"), STRINGS ",\"a\"]"},
+    {"sample", "set(attributes[\"a\"], 1)", ENTRY("9", "intValue", "\"1\"") "]", ""},
+    /* an equal value is not a change */
+    {"sample", "set(attributes[\"thread\"], \"t1\") where attributes[\"thread\"] != nil",
+     SAMPLE_1("1") "," SAMPLE_2("2"), STRINGS "]"},
+    {"sample", "delete_key(attributes, \"thread\")",
+     "{\"stackIndex\":1,\"linkIndex\":1,\"values\":[\"10\"],", SAMPLE_2("2")},
+    /* a number keeps its unit */
+    {"sample", "set(attributes[\"size\"], 4) where attributes[\"size\"] == 3", SAMPLE_2("4"),
+     "{\"keyStrindex\":7,\"value\":{\"intValue\":\"4\"},\"unitStrindex\":8}"},
+    {"sample", "set(attributes[\"t\"], profile.sample_type.type)", SAMPLE_1("1,4"),
+     ENTRY("9", "stringValue", "\"cpu\"")},
+    {"sample", "set(attributes[\"gc\"], true) where IsMatch(function_names, \"runtime[.]gc\")",
+     SAMPLE_1("1") "," SAMPLE_2("2,4"), ENTRY("9", "boolValue", "true")},
+    {"sample", "set(attributes[\"f\"], function_names[0])", SAMPLE_2("2,5"),
+     ENTRY("9", "stringValue", "\"main\"") "," ENTRY("9", "stringValue", "\"runtime.gc\"")},
+    {"sample", "set(attributes[\"n\"], Len(function_names)) where Len(function_names) == 2",
+     SAMPLE_2("2,4"), ENTRY("9", "intValue", "\"2\"")},
+    {"sample", "set(attributes[\"s\"], link.span_id.string)",
+     ENTRY("9", "stringValue", "\"1112131415161718\""),
+     ENTRY("9", "stringValue", "\"0000000000000000\"")},
+    {"sample", "set(attributes[\"x\"], 1) where link.trace_id.string == \"" TRACE "\"",
+     SAMPLE_1("1,4") "," SAMPLE_2("2"), ""},
+    {"sample", "set(attributes[\"v\"], values[0] + timestamps_unix_nano[0]) where values == [10]",
+     SAMPLE_1("1,4") "," SAMPLE_2("2"), ENTRY("9", "intValue", "\"17\"")},
+    {"sample", "set(resource.attributes[\"x\"], profile.attributes[\"env\"])",
+     S("service.name", "shop") "," S("x", "prod"), SAMPLE_1("1") "," SAMPLE_2("2")},
+    {"sample", "set(cache[\"x\"], 1)" NEXT "set(attributes[\"y\"], cache[\"x\"])", SAMPLE_1("1,4"),
+     ENTRY("9", "intValue", "\"1\"")},
+    {"sample", "replace_all_patterns(attributes, \"key\", \"thr\", \"Thr\")", SAMPLE_1("4"),
+     ENTRY("9", "stringValue", "\"t1\"")},
+    {"profile", "set(attributes[\"env\"], \"test\")", "\"attributeIndices\":[4]",
+     ENTRY("6", "stringValue", "\"test\"")},
+    {"profile", "set(period, 9)" NEXT "set(duration_unix_nano, 10)" NEXT "set(time_unix_nano, 11)",
+     "\"period\":\"9\"", "\"durationNano\":\"10\""},
+    {"profile",
+     "set(sample_type.type, \"wall\")" NEXT
+     "set(attributes[\"t\"], Concat([sample_type.type, sample_type.unit], \"/\"))",
+     STRINGS ",\"wall\",\"t\"]", ENTRY("10", "stringValue", "\"wall/nanoseconds\"")},
+    {"profile", "set(period_type.unit, \"bytes\")", "\"periodType\":{\"unitStrindex\":9}", ""},
+    {"profile", "set(profile_id.string, \"" TRACE "\")", "\"profileId\":\"" TRACE "\"", ""},
+    {"profile", "set(original_payload_format, \"json\")", "\"originalPayloadFormat\":\"json\"", ""},
+    {"profile", "set(dropped_attributes_count, 2)" NEXT "delete_key(attributes, \"env\")",
+     "\"droppedAttributesCount\":2", "\"period\":\"8\""},
+    {"scope", "set(name, \"added\")", "\"scope\":{\"name\":\"added\"}", SAMPLE_1("1")},
+    {"resource", "keep_keys(attributes, [])", "\"resource\":{}", SAMPLE_1("1")},
+};
+
+static void statements_change_profiles(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(on_profiles); i++) {
+        char yaml[1024];
+        (void)snprintf(yaml, sizeof yaml,
+                       "{error_mode: propagate, profile_statements: [{context: %s, statements: "
+                       "['%s']}]}",
+                       on_profiles[i][0], on_profiles[i][1]);
+        const char *out = run(yaml, BR_PROFILES, profile);
+        for (unsigned k = 2; k < 4; k++)
+            if (!strstr(out, on_profiles[i][k]))
+                fail_msg("%s: the output does not contain %s: %s", on_profiles[i][1],
+                         on_profiles[i][k], out);
+    }
+}
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+/* Two spans in one resource and one in another. */
+static const char spans[] =
+    "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]}]},"
+    "{\"scopeSpans\":[{\"spans\":[{\"name\":\"c\"}]}]}]}";
+
+#define ONE "{\"resourceSpans\":[{\"resource\":{\"attributes\":["
+#define FLAT(statements) "{error_mode: propagate, trace_statements: [" statements "]}"
+
+/* Configs, and parts of the output for `spans`. */
+static const char *const groups[][2] = {
+    /* The context is the innermost one. Each statement is applied to all spans before the next
+     * one, so a shared resource contains the value of the last span. */
+    {FLAT("'set(resource.attributes[\"n\"], span.name)',"
+          "'set(span.attributes[\"n\"], resource.attributes[\"n\"])'"),
+     "{\"name\":\"a\",\"attributes\":[" S("n", "b") "]},{\"name\":\"b\",\"attributes\":[" S(
+         "n", "b") "]}"},
+    /* The statements of a group run one after the other for each span. */
+    {FLAT("{statements: ['set(resource.attributes[\"n\"], span.name)',"
+          "'set(span.attributes[\"n\"], resource.attributes[\"n\"])']}"),
+     "{\"name\":\"a\",\"attributes\":[" S("n", "a") "]},{\"name\":\"b\",\"attributes\":[" S(
+         "n", "b") "]}"},
+    /* A list of statements has one cache for the request, and each span of a group its own. */
+    {FLAT("'set(span.cache[\"n\"], span.name)','set(span.attributes[\"n\"], span.cache[\"n\"])'"),
+     "{\"name\":\"a\",\"attributes\":[" S("n", "c") "]}"},
+    {FLAT("{context: span, statements: ['set(attributes[\"n\"], cache[\"n\"]) where cache[\"n\"] "
+          "!= nil', 'set(cache[\"n\"], name)']}"),
+     "\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]"},
+    /* Groups run in order; at least one condition must be true. */
+    {FLAT("{context: span, conditions: ['name == \"a\"', 'name == \"c\"'], statements: "
+          "['set(name, \"x\")']},{context: span, conditions: ['name == \"x\"'], statements: "
+          "['set(attributes[\"y\"], 1)']}"),
+     "{\"name\":\"x\",\"attributes\":[" I("y", "1") "]},{\"name\":\"b\"}"},
+    {FLAT("{conditions: ['span.name == \"b\"'], statements: ['set(resource.attributes[\"n\"], "
+          "1)']}"),
+     ONE I("n", "1") "]}"},
+    {FLAT("'set(scope.name, \"s\")'"),
+     "\"scope\":{\"name\":\"s\"},\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]"},
+    {FLAT("'set(resource.attributes[\"n\"], 1)'"), ONE I("n", "1") "]}"},
+    /* An error of a statement does not affect the others. */
+    {"{trace_statements: ['set(span.name, 1)', 'set(span.name, \"z\")']}", "\"name\":\"z\""},
+    {"{error_mode: propagate, trace_statements: [{error_mode: silent, statements: "
+     "['set(span.name, 1)', 'set(span.name, \"z\")']}]}",
+     "\"name\":\"z\""},
+    {"{error_mode: ignore, trace_statements: [{error_mode: propagate, statements: "
+     "['set(span.name, 1)']}]}",
+     "transform: name: expected a string but got an int"},
+    /* A condition that fails is not true. */
+    {"{trace_statements: [{context: span, conditions: ['Len(kind) == 1', 'name == \"a\"'], "
+     "statements: ['set(name, \"z\")']}]}",
+     "\"name\":\"z\"},{\"name\":\"b\"}"},
+    {FLAT("{context: span, conditions: ['Len(kind) == 1'], statements: ['set(name, \"z\")']}"),
+     "transform: Len: unsupported type: an int"},
+};
+
+static void groups_run_in_order(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(groups); i++) {
+        const char *out = run(groups[i][0], BR_TRACES, spans);
+        if (!strstr(out, groups[i][1]))
+            fail_msg("%s: the output does not contain %s: %s", groups[i][0], groups[i][1], out);
+    }
+}
+
+/* Statements that change nothing leave every byte as it was. */
+static void unchanged_data_stays_as_it_was(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(
+        &br_transform_processor,
+        FLAT("'set(span.name, \"GET\")','delete_key(span.attributes, \"none\")',"
+             "'limit(span.attributes, 9, [])','truncate_all(spanevent.attributes, 5)',"
+             "'replace_pattern(span.name, \"x\", \"y\")','keep_keys(scope.attributes, [\"s\"])'"));
+    char before[8192];
+    struct rig *other = rig_new(&br_transform_processor, "{}");
+    (void)snprintf(before, sizeof before, "%s", rig_run(other, BR_TRACES, span(I("a", "1"))));
+    assert_string_equal(rig_run(r, BR_TRACES, span(I("a", "1"))), before);
+    rig_free(other);
+    rig_free(r);
+}
+
+static void failures_are_counted(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(&br_transform_processor, "{trace_statements: ['set(span.name, 1)']}");
+    (void)rig_run(r, BR_TRACES, spans);
+    assert_int_equal(r->n_out, 1);
+    assert_int_equal((int)rig_metric(r, "braid_transform_failed", "processor=\"transform\""), 3);
+    rig_free(r);
+    r = rig_new(&br_transform_processor, FLAT("'set(span.name, 1)'"));
+    (void)rig_run(r, BR_TRACES, spans);
+    assert_int_equal(r->n_out, 0);
+    assert_int_equal(r->outcome.verdict, BR_REJECT);
+    rig_free(r);
+}
+
+/* --- Config ----------------------------------------------------------------------------------- */
+
+#define AT(col, index) "test.yaml:1:" col ": x::trace_statements[" index "]: at character "
+#define TRACES(statements) "{trace_statements: [" statements "]}"
+
+static void configs(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{}", "warning: test.yaml:1:1: x: it has no statements: nothing is changed\n"},
+        {TRACES("'set(span.name, \"a\")'"), ""},
+        {TRACES("'set(name, \"a\")'"),
+         "test.yaml:1:21: x::trace_statements[0]: no path names a context; begin the paths with "
+         "the name of one, such as span.attributes; contexts: span, spanevent, resource and "
+         "scope\n"},
+        {TRACES("'set(span.nam, \"a\")'"), AT("21", "0") "5: the path span.nam is unknown; paths"},
+        {TRACES("'set(span.name, \"a\")', 'set(span.links, 1)'"),
+         AT("44", "1") "5: the path span.links is not supported; paths of span: attributes, cache"},
+        {TRACES("'set(span.name, Foo())'"), AT("21", "0") "16: the function Foo is unknown; use "
+                                                          "Concat, ConvertCase, "},
+        {TRACES("'set(span.name, URL(span.name))'"),
+         AT("21", "0") "16: the function URL is not supported; use Concat, "},
+        {TRACES("'flatten(span.attributes)'"),
+         AT("21", "0") "1: the function flatten is not supported; use delete_key, "
+                       "delete_matching_keys, keep_keys, limit, merge_maps, replace_all_patterns, "
+                       "replace_pattern, set, truncate_all\n"},
+        {TRACES("'Concat([span.name], 1)'"), AT("21", "0") "1: the function Concat is unknown"},
+        {TRACES("'set(span.name)'"), AT("21", "0") "14: the argument value of set is missing\n"},
+        {TRACES("'set(span.name, 1, 2)'"), AT("21", "0") "19: set has at most 2 arguments\n"},
+        {TRACES("'set(\"a\", 1) where span.kind == 1'"),
+         AT("21", "0") "5: the argument target of set must be a path\n"},
+        {TRACES("'delete_key(span.name, \"a\")'"),
+         AT("21", "0") "12: the argument target of delete_key must be a path of a map, such as "
+                       "attributes\n"},
+        {TRACES("'limit(span.attributes, -1, [])'"),
+         AT("21", "0") "24: the argument limit of limit must be a whole number of at least 0\n"},
+        {TRACES("'limit(span.attributes, 1, [\"a\", \"b\"])'"),
+         AT("21", "0") "27: there are more priority_keys than the limit allows\n"},
+        {TRACES("'keep_keys(span.attributes, \"a\")'"),
+         AT("21", "0") "28: the argument keys of keep_keys must be a list of texts in double "
+                       "quotes\n"},
+        {TRACES("'delete_matching_keys(span.attributes, \"(\")'"),
+         AT("21", "0") "39: invalid regular expression: missing closing parenthesis, at character "
+                       "2\n"},
+        {TRACES("'delete_matching_keys(span.attributes, span.name)'"),
+         AT("21", "0") "39: the pattern of delete_matching_keys must be in double quotes\n"},
+        {TRACES("'merge_maps(span.attributes, span.attributes, \"add\")'"),
+         AT("21", "0") "46: the argument strategy of merge_maps must be one of \"insert\", "
+                       "\"update\", \"upsert\"\n"},
+        {TRACES("'set(span.name, ConvertCase(span.name, \"title\"))'"),
+         AT("21", "0") "39: the argument to_case of ConvertCase must be one of \"lower\", "
+                       "\"upper\", \"snake\", \"camel\"\n"},
+        {TRACES("'replace_pattern(span.name, \"a\", \"b\", function=SHA256)'"),
+         AT("21", "0") "38: the argument function of replace_pattern is not supported\n"},
+        {TRACES("'set(span.name, \"a\") if true'"),
+         AT("21", "0") "21: expected \"where\" or the end of the statement\n"},
+        {TRACES("'set(span.name, \"a\") where'"), AT("21", "0") "26: a path or a literal is "},
+        {TRACES("'set(span.name, \"a\") where span.name'"),
+         AT("21", "0") "36: a comparison is missing"},
+        {TRACES("'set(span.name, \"a\"'"), AT("21", "0") "19: a \")\" is missing\n"},
+        {TRACES("'set(span.name, \"a)'"),
+         AT("21", "0") "16: the quote that opens here is never closed\n"},
+        {TRACES("'set(spanevent.event_index, 1)'"),
+         AT("21", "0") "5: the path event_index cannot be changed\n"},
+        {TRACES("'set(scope.name, span.name)'"),
+         AT("21", "0") "5: a statement in the context span cannot change paths of scope; use a "
+                       "group with context: scope\n"},
+        {TRACES("'set(span.name[\"a\"], 1)'"), AT("21", "0") "5: the path span.name has no keys\n"},
+        {TRACES("'set(span.attributes[0], 1)'"),
+         AT("21", "0") "5: the key of span.attributes is a text in double quotes\n"},
+        {TRACES("'set(span.attributes[span.name], 1)'"),
+         AT("21", "0") "21: a key must be a text in double quotes, or a whole number\n"},
+        {TRACES("'set(span.name, otelcol.client.addr)'"),
+         AT("21", "0") "16: the path otelcol.client.addr is not supported; contexts: "},
+        {TRACES("'set(span.cache[\"a\"], spanevent.name)'"),
+         AT("21", "0") "5: only the cache of the context spanevent exists here\n"},
+        {TRACES("{context: resource, statements: ['set(attributes[\"a\"], span.name)']}"),
+         "x::trace_statements[0]::statements[0]: at character 22: the context resource has no "
+         "paths of span\n"},
+        {TRACES("{context: log, statements: ['set(name, 1)']}"),
+         "test.yaml:1:31: x::trace_statements[0]::context: the context \"log\" is unknown; "
+         "contexts: span, spanevent, resource and scope\n"},
+        {TRACES("{context: span, statement: ['set(name, 1)']}"),
+         "x::trace_statements[0]: a group has only the keys context, conditions, statements and "
+         "error_mode\n"},
+        {TRACES("{context: span, error_mode: fail, statements: ['set(name, 1)']}"),
+         "x::trace_statements[0]::error_mode: must be one of ignore, silent, propagate\n"},
+        {TRACES("{context: span, conditions: ['name'], statements: ['set(name, 1)']}"),
+         "x::trace_statements[0]::conditions[0]: at character 5: a comparison is missing"},
+        {TRACES("'set(span.name, \"a\")', {context: span, statements: ['set(name, 1)']}"),
+         "x::trace_statements[1]: a list contains either statements or groups, not both\n"},
+        {TRACES("[a]"), "x::trace_statements[0]: must be a statement, or a map with a list of "},
+        {"{profile_statements: ['set(span.name, 1)']}",
+         "x::profile_statements[0]: no path names a context; begin the paths with the name of "
+         "one, such as sample.attributes; contexts: profile, sample, resource and scope\n"},
+        {"{profile_statements: ['set(sample.values, 1)']}",
+         "x::profile_statements[0]: at character 5: the path values cannot be changed\n"},
+        {"{profile_statements: ['set(sample.attributes[\"a\"], IsRootSpan())']}",
+         "x::profile_statements[0]: at character 29: IsRootSpan is for spans\n"},
+        {"{error_mode: fail}", "x::error_mode: must be one of ignore, silent, propagate"},
+        {"{log_statements: [a], metric_statements: [b], flatten_data: true, trace_statements: "
+         "['set(span.name, \"a\")']}",
+         "warning: test.yaml:1:2: x::log_statements: is read and has no effect: option of the "
+         "Collector for a signal that Braid does not support\n"},
+    };
+    (void)state;
+    rig_expect_errors_in(&br_transform_processor, cases, BR_COUNT(cases));
+}
+
+/* --- Limits ----------------------------------------------------------------------------------- */
+
+/* A request is rejected if its patterns take too long, whatever the error mode. The next request
+ * has its own time. */
+static void matching_has_a_time_limit(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(
+        &br_transform_processor,
+        "{match_time: 50ms, trace_statements: ['replace_pattern(span.name, \"" LONG_TEXT_PATTERN
+        "\", \"x\")']}");
+    char *in =
+        long_text_in("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"", "\"}]}]}]}");
+    (void)rig_run(r, BR_TRACES, in);
+    assert_int_equal(r->n_out, 0);
+    assert_int_equal(r->outcome.verdict, BR_REJECT);
+    assert_non_null(strstr(r->outcome.text, "takes too long for this request"));
+    (void)rig_run(r, BR_TRACES, spans);
+    assert_int_equal(r->n_out, 1);
+    free(in);
+    rig_free(r);
+}
+
+/* Ten statements that double a text make 1024 times the text; 30 would make 2^30 times as much. */
+static void work_and_memory_are_limited(void **state)
+{
+    (void)state;
+    char yaml[8192];
+    for (unsigned n = 10; n <= 30; n += 20) {
+        int len = snprintf(yaml, sizeof yaml, "{trace_statements: [{context: span, statements: [");
+        for (unsigned i = 0; i < n; i++)
+            len += snprintf(yaml + len, sizeof yaml - (size_t)len,
+                            "'set(name, Concat([name, name], \"\"))',");
+        (void)snprintf(yaml + len, sizeof yaml - (size_t)len, "]}]}");
+        struct rig *r = rig_new(&br_transform_processor, yaml);
+        (void)rig_run(r, BR_TRACES, span(""));
+        assert_int_equal(r->n_out, n == 10);
+        if (n == 10)
+            assert_int_equal(strlen(strstr(r->out.data, "\"name\":\"GET")) > 3 * 1024, 1);
+        else
+            assert_int_equal(r->outcome.verdict, BR_REJECT);
+        rig_free(r);
+    }
+}
+
+/* Statements that use every function, for hostile requests. Their errors are ignored. */
+static const char for_spans[] =
+    "{error_mode: silent, trace_statements: ["
+    "'set(resource.attributes[\"n\"], ParseJSON(span.attributes[\"j\"]))',"
+    "'set(spanevent.attributes[\"m\"][\"k\"][2], spanevent.name)',"
+    "'merge_maps(span.attributes, resource.attributes, \"upsert\")',"
+    "'replace_all_patterns(span.attributes, \"value\", \"(.)x*\", \"$1-\")',"
+    "'replace_all_patterns(span.attributes, \"key\", \"[ab]\", \"c\")',"
+    "'truncate_all(span.attributes, 7)', 'limit(span.attributes, 3, [\"n\"])',"
+    "'set(span.trace_state[\"x\"], String(span.attributes))',"
+    "'set(span.status.message, Concat([Split(span.name, \"\")], \"-\")) where true',"
+    "'set(span.status.code, Len(span.attributes))', 'set(span.kind, Int(span.status.message))',"
+    "'set(scope.attributes[\"c\"], ConvertCase(scope.name, \"snake\"))',"
+    "'delete_matching_keys(resource.attributes, \"^s\")', 'keep_keys(scope.attributes, [\"c\"])',"
+    "'set(span.name, Substring(SHA256(span.name), 1, 5, true))',"
+    "'replace_pattern(span.name, \"[a-f]\", \"\")', 'delete_key(span.attributes, \"c\")']}";
+static const char for_profiles[] =
+    "{error_mode: silent, profile_statements: ["
+    "'set(sample.attributes[\"f\"], sample.function_names)',"
+    "'set(sample.attributes[\"l\"], sample.link.trace_id.string)',"
+    "'set(sample.attributes[\"v\"], sample.values[0] * 2)',"
+    "'set(profile.sample_type.type, Concat([profile.sample_type.type, profile.period], \"_\"))',"
+    "'replace_all_patterns(sample.attributes, \"key\", \"t\", \"T\")',"
+    "'truncate_all(profile.attributes, 2)', 'set(resource.attributes[\"t\"], sample.values)',"
+    "'set(scope.name, \"x\")', 'delete_key(sample.attributes, \"l\")']}";
+
+/* The output of a mutated request is valid (rig_send_mutants). */
+static void hostile_requests(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(&br_transform_processor, for_spans);
+    assert_true(rig_send_mutants(r, BR_TRACES, span(S("j", "[1]") "," I("b", "2")), 2000) > 100);
+    rig_free(r);
+    r = rig_new(&br_transform_processor, for_profiles);
+    assert_true(rig_send_mutants(r, BR_PROFILES, profile, 2000) > 100);
+    rig_free(r);
+}
+
+static bool has_output(struct rig *r, void *arg)
+{
+    (void)arg;
+    return r->n_out > 0;
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    assert_in_range(
+        rig_run_short(&(struct rig_shortage){&br_transform_processor, for_spans, BR_TRACES,
+                                             span(S("j", "[1]")), .came = has_output}),
+        10, 1000);
+    assert_in_range(rig_run_short(&(struct rig_shortage){&br_transform_processor, for_profiles,
+                                                         BR_PROFILES, profile, .came = has_output}),
+                    10, 1000);
+}
+
 SUITE(transform)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(editors_change_spans),
         cmocka_unit_test(converters_compute_values),
         cmocka_unit_test(contexts_have_their_paths),
+        cmocka_unit_test(statements_change_profiles),
+        cmocka_unit_test(groups_run_in_order),
+        cmocka_unit_test(unchanged_data_stays_as_it_was),
+        cmocka_unit_test(failures_are_counted),
+        cmocka_unit_test(configs),
+        cmocka_unit_test(matching_has_a_time_limit),
+        cmocka_unit_test(work_and_memory_are_limited),
+        cmocka_unit_test(hostile_requests),
+        cmocka_unit_test(no_memory),
     };
+    for (char *p = profile; (p = strchr(p, '\''));)
+        *p = '"';
     return RUN_VARIANTS(tests, rig_order);
 }
