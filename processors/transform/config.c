@@ -100,9 +100,16 @@ static void transform_config_add(struct reading *reading, struct transform_group
         transform_config_report(reading, text, path, rc, err.text);
 }
 
+/* Returns true if the text uses a context of the Collector that Braid does not have. */
+static bool transform_config_is_foreign(const char *text)
+{
+    return strstr(text, "spanlink.") || strstr(text, "otelcol.");
+}
+
 static void transform_config_no_context(struct reading *reading, const struct br_yaml *node,
                                         const char *path)
 {
+    bool foreign = node->type == BR_YAML_SCALAR && transform_config_is_foreign(node->text);
     char text[200];
     struct br_str out = {.data = text, .cap = sizeof text, .max = sizeof text - 1, .fixed = true};
     text[0] = '\0';
@@ -110,7 +117,7 @@ static void transform_config_no_context(struct reading *reading, const struct br
                   "no path names a context; begin the paths with the name of one, such as "
                   "%s.attributes; contexts: %s",
                   reading->kind == BR_TRACES ? "span" : "sample", br_context_names(reading->kind));
-    transform_config_wrong(reading, node, path, text);
+    transform_config_report(reading, node, path, foreign ? BR_EUNSUPPORTED : BR_EINVAL, text);
 }
 
 static void transform_config_statement(struct reading *reading, const struct br_yaml *text,
@@ -200,7 +207,9 @@ static void transform_config_read_context(struct reading *reading, struct transf
     text[0] = '\0';
     br_str_printf(&out, "the context \"%.40s\" is unknown; contexts: %s", context->text,
                   br_context_names(reading->kind));
-    transform_config_wrong(reading, context, at, text);
+    transform_config_report(reading, context, at,
+                            strcmp(context->text, "spanlink") == 0 ? BR_EUNSUPPORTED : BR_EINVAL,
+                            text);
 }
 
 static void transform_config_read_error_mode(struct reading *reading, struct transform_group *group,

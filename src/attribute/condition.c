@@ -23,8 +23,8 @@
 #define OF_NUMBER ((uintptr_t)-1)
 /* bytes that the functions of all conditions or statements may process for an item: WORK_MIN, and
  * WORK_PER_BYTE for each byte of the item */
-#define WORK_MIN (32u << 20)
-#define WORK_PER_BYTE 256u
+#define WORK_MIN (8u << 20)
+#define WORK_PER_BYTE 128u
 
 /* --- Failures and limits ---------------------------------------------------------------------- */
 
@@ -229,28 +229,27 @@ struct br_any br_expression_value(struct br_conditions *conditions,
 
 /* Returns true if several spans or samples may have the same value in memory, and the value does
  * not change. The values inside a span are not shared. */
-static bool condition_is_shared(const struct br_conditions *conditions,
+static bool condition_is_shared(struct br_conditions *conditions,
                                 const struct br_expression *expression)
 {
-    if (conditions->edits || expression->kind > BR_EXPRESSION_PATH)
+    if (expression->kind > BR_EXPRESSION_PATH)
         return false;
     if (expression->kind == BR_EXPRESSION_LITERAL)
         return true;
     bool attribute = expression->path->form == BR_FORM_ATTRIBUTES && expression->n_keys == 1;
+    if (conditions->edits)
+        return attribute && br_path_is_entry(conditions, expression);
     return (attribute && conditions->item->signal == BR_PROFILES) ||
            br_path_place(conditions, expression) != 0;
 }
 
-/* Returns the result that condition_keep stored for `key` in this item, or 0 if no result is
- * stored. */
-static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
+uintptr_t br_conditions_known(const struct br_conditions *conditions, const uintptr_t key[3])
 {
     const struct br_map *known = conditions->memo.known;
     return known ? (uintptr_t)br_map_get(known, key, 3 * sizeof *key) : 0;
 }
 
-static void condition_keep(struct br_conditions *conditions, const uintptr_t key[3],
-                           uintptr_t result)
+void br_conditions_keep(struct br_conditions *conditions, const uintptr_t key[3], uintptr_t result)
 {
     struct br_value_memo *memo = &conditions->memo;
     if ((!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX))) ||
@@ -330,10 +329,10 @@ static enum order condition_order_known(struct br_conditions *conditions,
     if (any->len <= SHORT || other->len <= SHORT || !condition_is_shared(conditions, node->left) ||
         !condition_is_shared(conditions, node->right))
         return condition_order(conditions, any, other);
-    uintptr_t known = condition_known(conditions, key);
+    uintptr_t known = br_conditions_known(conditions, key);
     if (!known) {
         known = condition_order(conditions, any, other);
-        condition_keep(conditions, key, known);
+        br_conditions_keep(conditions, key, known);
     }
     return (enum order)known;
 }
@@ -378,6 +377,8 @@ void br_conditions_match_failed(struct br_conditions *conditions, int rc)
 bool br_conditions_match(struct br_conditions *conditions, const pcre2_code *pattern,
                          const void *text, size_t len)
 {
+    if (conditions->edits && !br_conditions_work(conditions, len))
+        return false;
     int rc = br_regex_match(&conditions->regex, pattern, len ? text : "", len);
     if (rc < 0)
         br_conditions_match_failed(conditions, rc);
@@ -409,10 +410,10 @@ static bool condition_match_known(struct br_conditions *conditions, struct br_ex
                               number ? OF_NUMBER : any->len};
     if ((!number && any->len <= SHORT) || !condition_is_shared(conditions, call->items[0]))
         return condition_match_now(conditions, call, any);
-    uintptr_t known = condition_known(conditions, key);
+    uintptr_t known = br_conditions_known(conditions, key);
     if (!known) {
         known = condition_match_now(conditions, call, any) ? YES : NO;
-        condition_keep(conditions, key, known);
+        br_conditions_keep(conditions, key, known);
     }
     return known == YES;
 }

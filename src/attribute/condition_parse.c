@@ -11,7 +11,8 @@
 #define DEPTH_MAX 64 /* maximum depth of nested parentheses, calls and `not` operators */
 /* maximum number of conditions; a config file cannot contain so many */
 #define CONDITIONS_MAX 10000
-#define ITEMS_MAX 1000 /* maximum number of elements of a list, or keys of a path */
+#define ITEMS_MAX 1000  /* maximum number of elements of a list, or keys of a path */
+#define INDEX_MAX 65535 /* largest index in brackets; setting it makes a list of this length */
 
 static const struct br_lexer_rules rules = {
     .blanks = " \t\n\v\f\r",
@@ -213,6 +214,8 @@ bool br_parser_keys(struct br_parser *parser, struct br_expression *into)
             if (!key.text)
                 return false;
         } else if (br_is_digit(*at) && parse_number(parser, &index) && index.type == BR_VALUE_INT) {
+            if (index.number > INDEX_MAX)
+                return br_parser_fail(parser, at, "an index is at most %d", INDEX_MAX);
             key.index = (int64_t)index.number;
         } else {
             return br_parser_lack(parser, at,

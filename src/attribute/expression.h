@@ -167,6 +167,12 @@ struct br_any br_expression_value(struct br_conditions *conditions,
 
 bool br_condition_holds(struct br_conditions *conditions, struct br_condition *node);
 
+/* Returns the result that br_conditions_keep stored for `key` in this item, or 0 if no result is
+ * stored. A key consists of the expression, and the address and length of a value that does not
+ * change and that several records may have. */
+uintptr_t br_conditions_known(const struct br_conditions *conditions, const uintptr_t key[3]);
+void br_conditions_keep(struct br_conditions *conditions, const uintptr_t key[3], uintptr_t result);
+
 /* Matches a pattern. A failure to match in time is no match, or ends the item if the engine
  * edits. */
 bool br_conditions_match(struct br_conditions *conditions, const pcre2_code *pattern,
@@ -187,6 +193,9 @@ void br_conditions_begin_group(struct br_conditions *conditions);
  * belongs to the record or must be read each time. */
 uint64_t br_path_place(const struct br_conditions *conditions,
                        const struct br_expression *expression);
+
+/* Returns true if the attribute of the path is an unchanged entry of the dictionary. */
+bool br_path_is_entry(struct br_conditions *conditions, const struct br_expression *path);
 
 /* Reads a path. */
 struct br_any br_path_read(struct br_conditions *conditions,

@@ -6,6 +6,9 @@
 #include "base/bytes.h"
 #include "base/lexer.h"
 #include "base/str.h"
+#include "wire/protobuf.h"
+
+#define SHORT 64 /* longest text, in bytes, whose replacement is not kept */
 
 static bool function_text_of(struct br_conditions *conditions, struct br_expression *call,
                              unsigned index, struct br_any *ret)
@@ -259,6 +262,8 @@ static bool function_replace(struct replacing *replacing, const struct br_any *t
     bool found = false;
     replacing->text = text->len ? text->data : (const uint8_t *)"";
     replacing->out = (struct br_str){.max = BR_BUF_MAX};
+    if (!br_conditions_work(replacing->conditions, text->len))
+        return false;
     while (start <= text->len && function_find(replacing, text->len, start)) {
         replacing->groups = pcre2_get_ovector_pointer(replacing->conditions->regex.match);
         size_t from = replacing->groups[0], to = replacing->groups[1];
@@ -317,21 +322,63 @@ static bool function_replace_pattern(struct br_conditions *conditions, struct br
 
 enum { MODE_KEY, MODE_VALUE };
 
-static bool function_replace_value(struct replacing *replacing, const struct br_map_edit *edit,
-                                   struct br_attribute *piece)
+/* Returns the text with its matches replaced, in the arena. Returns `text` if nothing matches, and
+ * NULL if the item must end. */
+static const struct br_any *function_replaced(struct replacing *replacing, struct br_arena *arena,
+                                              const struct br_any *text)
+{
+    struct br_any *made = NULL;
+    bool found = function_replace(replacing, text);
+    uint8_t *copy = found ? br_arena_alloc(arena, replacing->out.len + 1) : NULL;
+    if (copy)
+        made = br_arena_alloc(arena, sizeof *made);
+    if (made) {
+        (void)br_put_bytes(copy, replacing->out.data, replacing->out.len);
+        *made = br_any_string(copy, replacing->out.len);
+    } else if (found) {
+        replacing->conditions->rc = br_arena_why(arena);
+    }
+    br_str_release(&replacing->out);
+    return found || replacing->conditions->rc ? made : text;
+}
+
+/* As above, but keeps the result for a long value that other records may have. */
+static const struct br_any *function_replaced_entry(struct replacing *replacing,
+                                                    const struct br_expression *call,
+                                                    const struct br_any *text)
+{
+    struct br_conditions *conditions = replacing->conditions;
+    const uintptr_t key[3] = {(uintptr_t)call, (uintptr_t)text->data, text->len};
+    enum { UNCHANGED = 1 }; /* a result that no address has */
+    uintptr_t known = br_conditions_known(conditions, key);
+    if (known)
+        return known == UNCHANGED ? text : (const struct br_any *)known;
+    const struct br_any *made = function_replaced(replacing, &conditions->arena, text);
+    if (made)
+        br_conditions_keep(conditions, key, made == text ? UNCHANGED : (uintptr_t)made);
+    return conditions->rc ? NULL : made;
+}
+
+static bool function_replace_value(struct replacing *replacing, const struct br_expression *call,
+                                   const struct br_map_edit *edit, struct br_attribute *piece)
 {
     struct br_any text = br_any_read(piece->value);
     struct br_value value;
     if (text.type != BR_VALUE_STRING)
         return true;
-    if (function_replace(replacing, &text)) {
-        text = br_any_string(replacing->out.data, replacing->out.len);
-        if (br_any_write(&text, edit->arena, &value))
-            br_attribute_set(piece, value);
-        else
-            replacing->conditions->rc = br_arena_why(edit->arena);
-    }
-    br_str_release(&replacing->out);
+    bool shared = piece->entry && !piece->edited && text.len > SHORT &&
+                  call->items[3]->kind == BR_EXPRESSION_LITERAL;
+    const struct br_any *made =
+        shared ? function_replaced_entry(replacing, call, &text)
+               : function_replaced(replacing, &replacing->conditions->scratch, &text);
+    if (!made || made == &text)
+        return made != NULL;
+    if (!br_conditions_work(replacing->conditions, made->len))
+        return false;
+    if (br_any_write(made, edit->arena, &value))
+        br_attribute_set(piece, value);
+    else
+        replacing->conditions->rc = br_arena_why(edit->arena);
     return !replacing->conditions->rc;
 }
 
@@ -380,7 +427,7 @@ static bool function_replace_all_patterns(struct br_conditions *conditions,
         struct br_attribute *piece = &edit.list->pieces[i];
         if (!piece->attribute || piece->deleted)
             continue;
-        ok = call->mode == MODE_VALUE ? function_replace_value(&replacing, &edit, piece)
+        ok = call->mode == MODE_VALUE ? function_replace_value(&replacing, call, &edit, piece)
                                       : function_replace_key(&replacing, &edit, i);
     }
     return br_map_edit_end(conditions, &edit, ok);

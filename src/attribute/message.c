@@ -420,6 +420,16 @@ static struct br_any message_attribute(struct br_conditions *conditions, struct 
     return br_path_index(conditions, any, path->keys + 1, path->n_keys - 1);
 }
 
+bool br_path_is_entry(struct br_conditions *conditions, const struct br_expression *path)
+{
+    struct br_message *message = &conditions->messages[path->message];
+    const struct br_attributes *list =
+        message->dictionary ? br_message_list(conditions, message) : NULL;
+    const struct br_attribute *found =
+        list ? br_attributes_find(list, path->keys[0].text, path->keys[0].len) : NULL;
+    return found && found->entry && !found->edited;
+}
+
 /* --- Paths ------------------------------------------------------------------------------------ */
 
 uint64_t br_path_place(const struct br_conditions *conditions,

@@ -86,6 +86,8 @@ static bool message_put_indices(struct br_conditions *conditions, struct br_mess
         const struct br_attribute *piece = &list->pieces[i];
         if (piece->deleted)
             continue;
+        if (piece->edited && !br_conditions_work(conditions, piece->value.len))
+            return false;
         indices[count] = piece->edited ? br_attribute_add_entry(piece, conditions->additions,
                                                                 &conditions->scratch)
                                        : piece->entry;
