@@ -92,9 +92,6 @@ static const struct br_foreign rows[] = {
           "A Collector in front of Braid can translate the data."),
     LACKS(PROCESSOR, "servicegraph", "service_graph", "computes metrics from spans", METRICS_OF),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
-    LACKS(PROCESSOR, "transform", NULL, "changes spans with OTTL statements",
-          "The processors attributes, resource, redaction and filter can do the usual changes, and "
-          "a Collector in front of Braid the others."),
     /* Exporters. */
     LACKS(EXPORTER, "awss3", "aws_s3", "stores requests in S3", BY_COLLECTOR),
     LACKS(EXPORTER, "awsxray", NULL, "sends spans to X-Ray", BY_COLLECTOR),

@@ -48,6 +48,7 @@ static const struct row rows[] = {
     {"braid_fanout_dropped",
      "Records dropped for a slow destination after another one accepted them."},
     {"braid_fanout_held", "Records queued for a slow destination after another one accepted them."},
+    {"braid_filter_failed", "Number of times that a condition failed and counted as false."},
     {"braid_filter_gave_up",
      "Number of times that a regular expression exceeded its time limit on a value. "
      "The value then does not match."},
@@ -173,6 +174,8 @@ static const struct row rows[] = {
      "Bytes of the requests that wait for the decisions about their traces."},
     {"braid_tail_sampling_samples_folded",
      "Samples that lost their links, because their trace is not sampled."},
+    {"braid_transform_failed",
+     "Number of times that a statement or condition failed and the next one was run."},
     {"otelcol_exporter_enqueue_failed_profile_samples",
      "Profile samples that could not be added to the sending queue."},
     {"otelcol_exporter_enqueue_failed_spans",

@@ -95,13 +95,13 @@ MANNERS = {
             traces: {receivers: [otlp], processors: [transform, batch], exporters: [otlp/jaeger, debug, spanmetrics]}
             metrics: {receivers: [spanmetrics], exporters: [debug]}
             logs: {receivers: [otlp], exporters: [opensearch, debug]}
-        """, (["otlp"], ["batch"], ["otlp/jaeger", "debug"])),
+        """, (["otlp"], ["transform", "batch"], ["otlp/jaeger", "debug"])),
 }
 
 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_styles_of_public_configs(tmp_path, manner):
-    """If all losses are accepted, some of the configs lose their transform."""
+    """If all losses are accepted, each config is converted without the parts that Braid does not have."""
     text, (receivers, processors, exporters) = MANNERS[manner]
     env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}
     file, converted = tmp_path / "collector.yaml", tmp_path / "braid.yaml"
