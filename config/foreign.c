@@ -52,7 +52,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "sapm", NULL, "receives spans from SignalFx' agents", SEND_OTLP),
     LACKS(RECEIVER, "skywalking", NULL, "receives spans from SkyWalking's agents", SEND_OTLP),
     LACKS(RECEIVER, "solace", NULL, "receives spans from Solace's broker", SEND_OTLP),
-    LACKS(RECEIVER, "zipkin", NULL, "receives spans from Zipkin's clients", SEND_OTLP),
     /* Common receivers of metrics and logs, which Braid does not receive. */
     LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
     LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),

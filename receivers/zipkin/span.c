@@ -370,8 +370,8 @@ static int zipkin_span_add_endpoint(struct br_tags *tags, const struct zipkin_en
     return rc;
 }
 
-/* Renames tags as the Collector does, adds the attributes that are not tags of the client, and sorts
- * the tags. */
+/* Renames tags as the Collector does, adds the attributes that are not tags of the client, and
+ * sorts the tags. */
 static int zipkin_span_prepare(struct zipkin_reading *reading, const struct zipkin_span *span)
 {
     static const char absent[] = "otel.zipkin.absentField.startTime";

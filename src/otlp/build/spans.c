@@ -79,8 +79,8 @@ static uint8_t *spans_room(struct br_spans *spans, struct br_buf **buf, size_t l
     return spans->rc ? NULL : (*buf)->data + (*buf)->len;
 }
 
-static void spans_put(struct br_spans *spans, struct br_buf **buf, uint32_t field, const void *data,
-                      size_t len)
+static void spans_put_bytes(struct br_spans *spans, struct br_buf **buf, uint32_t field,
+                            const void *data, size_t len)
 {
     uint8_t *p = spans_room(spans, buf, FIELD_MAX + len);
     if (p)
@@ -247,9 +247,9 @@ static struct br_spans_group *spans_group(struct br_spans *spans, uint32_t resou
 {
     uint32_t at = spans->heads->len;
     if (name_len)
-        spans_put(spans, &spans->heads, BR_SCOPE_NAME, name, name_len);
+        spans_put_bytes(spans, &spans->heads, BR_SCOPE_NAME, name, name_len);
     if (version_len)
-        spans_put(spans, &spans->heads, BR_SCOPE_VERSION, version, version_len);
+        spans_put_bytes(spans, &spans->heads, BR_SCOPE_VERSION, version, version_len);
     if (spans->rc)
         return NULL;
     const struct key key = {resource, spans->heads->data + at, spans->heads->len - at};
@@ -337,7 +337,7 @@ void br_spans_end(struct br_spans *spans, uint32_t resource, const void *name, s
 
 void br_spans_bytes(struct br_spans *spans, uint32_t field, const void *data, size_t len)
 {
-    spans_put(spans, &spans->spans, field, data, len);
+    spans_put_bytes(spans, &spans->spans, field, data, len);
 }
 
 void br_spans_varint(struct br_spans *spans, uint32_t field, uint64_t value)

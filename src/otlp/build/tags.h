@@ -40,7 +40,8 @@ int br_tags_add(struct br_tags *tags, const struct br_tag *tag);
 /* Appends a tag with a string. Returns 0 or BR_ENOMEM. */
 int br_tags_add_text(struct br_tags *tags, const char *key, const char *value, size_t len);
 
-/* Gives the tag the key `key` if its key is `old`. `key` is borrowed as the keys of the list are. */
+/* Gives the tag the key `key` if its key is `old`. `key` is borrowed as the keys of the list are.
+ */
 void br_tag_rename(struct br_tag *tag, const char *old, const char *key);
 
 /* Prepares the list for br_tags_find. If several tags have the same key, all but the last of them
