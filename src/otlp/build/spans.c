@@ -441,7 +441,7 @@ int br_spans_take(struct br_spans *spans, struct br_buf **ret)
     size_t size = spans->rc ? 0 : spans_measure(spans);
     if (size > spans->max)
         spans->rc = BR_EFULL;
-    struct br_buf *buf = spans->rc ? NULL : br_buf_new(spans->pool, size ? size : 1);
+    struct br_buf *buf = spans->rc ? NULL : br_buf_new(spans->pool, size + 1);
     int rc = spans->rc ? spans->rc : BR_ENOMEM;
     if (buf) {
         uint8_t *p = buf->data;
