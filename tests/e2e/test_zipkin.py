@@ -223,4 +223,4 @@ def test_answers_when_the_backend_rejects(braid, sink):
     assert (answer.code, answer.headers["retry-after"]) == (503, "1")
     assert post(process, [span("s")]).code == 202
     account = process.stop()["traces"]
-    assert account == {"received": 3, "sent": 1, "rejected": 2, "dropped": 0, "held": 0}
+    assert account == {"received": 3, "sent": 1, "rejected": 2, "dropped": 0, "left": 0}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jaeger's batches of spans as Thrift and protobuf messages (jaegertracing/jaeger-idl)."""
 
+import struct
+
 from thrift import BOOL, DOUBLE, I32, I64, LIST, STRING, STRUCT, of
 from wire import field, varint
 
@@ -46,7 +48,6 @@ class Proto:
 
     @staticmethod
     def tag(key, value):
-        import struct
         kinds = {
             str: lambda: number(2, 0) + field(3, str(value).encode()),
             bool: lambda: number(2, 1) + number(4, value),

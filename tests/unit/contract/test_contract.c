@@ -32,6 +32,8 @@ static const struct {
     enum br_kind kind;
     const char *name, *yaml;
 } settings[] = {
+    {BR_RECEIVER, "jaeger",
+     "protocols: {grpc: , thrift_http: , thrift_compact: , thrift_binary: }"},
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
     {BR_RECEIVER, "pprof", "{targets: [{endpoint: 'http://localhost:6060'}], http: }"},
     {BR_PROCESSOR, "attributes", "actions: [{key: a, value: x, action: upsert}]"},
