@@ -39,13 +39,13 @@ static const struct br_option binary_options[] = {
 
 static const struct br_option protocol_options[] = {
     BR_PRESENT(struct jaeger_protocols, grpc, struct br_grpc_config, grpc_options,
-               "server for gRPC (CollectorService); if absent, there is none"),
+               "server for gRPC; if absent, the protocol is not used"),
     BR_PRESENT(struct jaeger_protocols, thrift_http, struct br_http_config, http_options,
-               "server for Thrift over HTTP; if absent, there is none"),
+               "server for Thrift over HTTP; if absent, the protocol is not used"),
     BR_PRESENT(struct jaeger_protocols, thrift_compact, struct jaeger_udp_config, compact_options,
-               "socket for packets of the compact protocol; if absent, there is none"),
+               "socket for packets of the compact protocol; if absent, the protocol is not used"),
     BR_PRESENT(struct jaeger_protocols, thrift_binary, struct jaeger_udp_config, binary_options,
-               "socket for packets of the binary protocol; if absent, there is none"),
+               "socket for packets of the binary protocol; if absent, the protocol is not used"),
     BR_OPT_END,
 };
 

@@ -74,22 +74,22 @@ static int jaeger_receiver_convert(struct br_reading *reading, jaeger_read_fn *r
     return br_otlp_walk(reading, &jaeger->otlp);
 }
 
-int jaeger_read_grpc(struct br_reading *reading)
+static int jaeger_receiver_on_grpc(struct br_reading *reading)
 {
     return jaeger_receiver_convert(reading, jaeger_read_proto);
 }
 
-int jaeger_read_http(struct br_reading *reading)
+static int jaeger_receiver_on_http(struct br_reading *reading)
 {
     return jaeger_receiver_convert(reading, jaeger_receiver_read_batch);
 }
 
-int jaeger_read_compact(struct br_reading *reading)
+static int jaeger_receiver_on_compact(struct br_reading *reading)
 {
     return jaeger_receiver_convert(reading, jaeger_receiver_read_compact);
 }
 
-int jaeger_read_binary(struct br_reading *reading)
+static int jaeger_receiver_on_binary(struct br_reading *reading)
 {
     return jaeger_receiver_convert(reading, jaeger_receiver_read_binary);
 }
@@ -121,9 +121,11 @@ static void jaeger_receiver_answer_grpc(const struct br_upload *upload, struct b
     br_grpc_reply(request, outcome, "", 0);
 }
 
-static const struct br_upload_kind http_kind = {jaeger_read_http, READ_NOW, jaeger_receiver_on_read,
+static const struct br_upload_kind http_kind = {jaeger_receiver_on_http, READ_NOW,
+                                                jaeger_receiver_on_read,
                                                 jaeger_receiver_answer_http},
-                                   grpc_kind = {jaeger_read_grpc, READ_NOW, jaeger_receiver_on_read,
+                                   grpc_kind = {jaeger_receiver_on_grpc, READ_NOW,
+                                                jaeger_receiver_on_read,
                                                 jaeger_receiver_answer_grpc};
 
 /* --- Requests --------------------------------------------------------------------------------- */
@@ -214,9 +216,9 @@ static int jaeger_receiver_create(struct br_node *node, struct br_err *err)
     jaeger->otlp = (struct br_otlp_handler){.max_depth = BR_WALK_DEPTH, .utf8 = BR_UTF8_REPAIR};
     br_otlp_handler_init(&jaeger->otlp, node);
     jaeger_udp_init(&jaeger->compact, jaeger, protocols->thrift_compact, "udp_thrift_compact",
-                    jaeger_read_compact);
+                    jaeger_receiver_on_compact);
     jaeger_udp_init(&jaeger->binary, jaeger, protocols->thrift_binary, "udp_thrift_binary",
-                    jaeger_read_binary);
+                    jaeger_receiver_on_binary);
     if (protocols->grpc) {
         jaeger->grpc.service.handler.begin = jaeger_receiver_begin_grpc;
         jaeger->grpc.drops_metadata = !protocols->grpc->include_metadata;
@@ -252,12 +254,16 @@ static int jaeger_receiver_start(struct br_node *node, struct br_err *err)
     return rc;
 }
 
+/* The spans of packets have no metadata. */
 static bool jaeger_receiver_keeps_metadata(const void *config)
 {
     const struct jaeger_protocols *protocols = &((const struct jaeger_config *)config)->protocols;
-    return (!protocols->grpc || protocols->grpc->include_metadata) &&
-           (!protocols->thrift_http || protocols->thrift_http->include_metadata) &&
-           !protocols->thrift_compact && !protocols->thrift_binary;
+    bool loses = protocols->thrift_compact || protocols->thrift_binary;
+    if (protocols->grpc)
+        loses = loses || !protocols->grpc->include_metadata;
+    if (protocols->thrift_http)
+        loses = loses || !protocols->thrift_http->include_metadata;
+    return !loses;
 }
 
 static void jaeger_receiver_drain(struct br_node *node)

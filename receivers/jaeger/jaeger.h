@@ -126,12 +126,6 @@ struct jaeger {
     struct jaeger_udp compact, binary;
 };
 
-/* Convert the bytes of a reading, whose `arg` is a struct jaeger: br_read_fn for each protocol. */
-int jaeger_read_grpc(struct br_reading *reading);
-int jaeger_read_http(struct br_reading *reading);
-int jaeger_read_compact(struct br_reading *reading);
-int jaeger_read_binary(struct br_reading *reading);
-
 /* Prepares a protocol, which `config` may leave out (NULL). */
 void jaeger_udp_init(struct jaeger_udp *udp, struct jaeger *jaeger,
                      const struct jaeger_udp_config *config, const char *transport,

@@ -139,9 +139,11 @@ static bool thrift_type_of(unsigned compact, uint8_t *ret)
 
 static bool thrift_type_is_known(uint8_t type)
 {
-    return type == BR_THRIFT_BOOL || type == BR_THRIFT_BYTE || type == BR_THRIFT_DOUBLE ||
-           type == BR_THRIFT_I16 || type == BR_THRIFT_I32 ||
-           (type >= BR_THRIFT_I64 && type <= BR_THRIFT_LIST);
+    const unsigned types = 1u << BR_THRIFT_BOOL | 1u << BR_THRIFT_BYTE | 1u << BR_THRIFT_DOUBLE |
+                           1u << BR_THRIFT_I16 | 1u << BR_THRIFT_I32 | 1u << BR_THRIFT_I64 |
+                           1u << BR_THRIFT_STRING | 1u << BR_THRIFT_STRUCT | 1u << BR_THRIFT_MAP |
+                           1u << BR_THRIFT_SET | 1u << BR_THRIFT_LIST;
+    return type <= BR_THRIFT_LIST && (types >> type & 1);
 }
 
 static int thrift_next_binary(struct br_thrift *thrift, struct br_thrift_field *field)
@@ -348,7 +350,7 @@ static int thrift_message_compact(struct br_thrift *thrift, struct br_thrift_mes
     if (!rc)
         rc = thrift_byte(thrift, &head);
     if (!rc && (id != COMPACT_ID || (head & 31) != COMPACT_VERSION))
-        rc = thrift_fail(thrift, "no message of the compact protocol");
+        rc = thrift_fail(thrift, "the header of another protocol");
     *ret_type = head >> 5;
     if (!rc)
         rc = thrift_varint(thrift, &sequence);
@@ -367,7 +369,7 @@ static int thrift_message_binary(struct br_thrift *thrift, struct br_thrift_mess
     int rc = thrift_fixed(thrift, 4, &first);
     bool strict = !rc && first < 0;
     if (strict && ((uint32_t)first >> 16) != STRICT_VERSION)
-        return thrift_fail(thrift, "no message of the binary protocol");
+        return thrift_fail(thrift, "the header of another protocol");
     if (!rc && !strict)
         thrift->at -= 4;
     if (!rc)
