@@ -321,7 +321,7 @@ static void zipkin_span_put_status(struct zipkin_reading *reading)
                   *text = code ? br_tags_find(&reading->tags, "otel.status_description") : NULL;
     unsigned status = 0;
     for (size_t i = 0; code && i < BR_COUNT(codes); i++)
-        if (br_tag_is(code, codes[i].name))
+        if (br_bytes_are_nocase(code->data, code->len, codes[i].name))
             status = codes[i].code;
     if (code)
         code->dropped = true;
