@@ -114,9 +114,7 @@ static int zipkin_json_on_span(void *arg, struct br_json_scan *scan)
 {
     struct spans *spans = arg;
     struct zipkin_reading *reading = spans->reading;
-    reading->n_spans++;
-    br_arena_release(&reading->scratch);
-    br_tags_clear(&reading->tags);
+    zipkin_begin_span(reading);
     return spans->read(reading, scan);
 }
 

@@ -118,6 +118,14 @@ int zipkin_fail(struct zipkin_reading *reading, const char *format, ...)
     return br_err_set(&reading->reading->err, BR_EINVAL, "span %u: %s", reading->n_spans, text);
 }
 
+void zipkin_begin_span(struct zipkin_reading *reading)
+{
+    reading->n_spans++;
+    br_arena_release(&reading->scratch);
+    br_tags_clear(&reading->tags);
+    br_spans_begin(&reading->spans);
+}
+
 void *zipkin_alloc(struct zipkin_reading *reading, size_t size)
 {
     void *memory = br_arena_alloc(&reading->scratch, size);

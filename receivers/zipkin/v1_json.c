@@ -140,7 +140,6 @@ static int zipkin_v1_on_span(struct zipkin_reading *reading, struct br_json_scan
     if (!rc)
         rc = zipkin_json_integer(reading, &members[DURATION], INT64_MIN, INT64_MAX,
                                  &span.duration_us);
-    br_spans_begin(&reading->spans);
     if (!rc)
         rc = zipkin_v1_list(reading, scan, &members[ANNOTATIONS], zipkin_v1_on_annotation, &span);
     if (!rc)

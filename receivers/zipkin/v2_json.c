@@ -172,7 +172,6 @@ static int zipkin_v2_on_span(struct zipkin_reading *reading, struct br_json_scan
         rc = zipkin_v2_endpoint(reading, scan, &members[LOCAL], &span.local);
     if (!rc)
         rc = zipkin_v2_endpoint(reading, scan, &members[REMOTE], &span.remote);
-    br_spans_begin(&reading->spans);
     if (!rc)
         rc = zipkin_v2_annotations(reading, scan, &members[ANNOTATIONS]);
     if (!rc)

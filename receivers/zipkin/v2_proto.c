@@ -165,10 +165,7 @@ static int zipkin_proto_span(struct zipkin_reading *reading, const struct br_fie
     struct zipkin_span span = {0};
     struct br_field field;
     int rc;
-    reading->n_spans++;
-    br_arena_release(&reading->scratch);
-    br_tags_clear(&reading->tags);
-    br_spans_begin(&reading->spans);
+    zipkin_begin_span(reading);
     while (!(rc = zipkin_proto_next(reading, &p, end, lens, &field)))
         if ((rc = zipkin_proto_field(reading, &field, &span)))
             return rc;

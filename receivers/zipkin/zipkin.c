@@ -72,6 +72,12 @@ static int zipkin_read_proto(struct br_reading *reading)
     return zipkin_walk(reading, rc ? rc : zipkin_convert(reading, zipkin_read_v2_proto));
 }
 
+static int zipkin_read_thrift(struct br_reading *reading)
+{
+    int rc = br_reading_unpack(reading);
+    return zipkin_walk(reading, rc ? rc : zipkin_convert(reading, zipkin_read_v1_thrift));
+}
+
 static void zipkin_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
     struct zipkin *zipkin = upload->arg;
@@ -92,7 +98,9 @@ static void zipkin_answer(const struct br_upload *upload, struct br_request *req
                                            .len = strlen(text)});
 }
 
-static const struct br_upload_kind v1_kind = {zipkin_read_v1, READ_NOW, zipkin_on_read,
+static const struct br_upload_kind thrift_kind = {zipkin_read_thrift, READ_NOW, zipkin_on_read,
+                                                  zipkin_answer},
+                                   v1_kind = {zipkin_read_v1, READ_NOW, zipkin_on_read,
                                               zipkin_answer},
                                    v2_kind = {zipkin_read_v2, READ_NOW, zipkin_on_read,
                                               zipkin_answer},
@@ -118,6 +126,10 @@ static bool zipkin_choose(struct zipkin *zipkin, const struct br_request *reques
     } else if (strcmp(request->path, V2_PATH) == 0) {
         how->kind = &v2_kind;
         how->meter = &zipkin->v2_json;
+    } else if (strcmp(request->path, V1_PATH) == 0 &&
+               zipkin_type_is(request, "application/x-thrift")) {
+        how->kind = &thrift_kind;
+        how->meter = &zipkin->v1_thrift;
     } else if (strcmp(request->path, V1_PATH) == 0) {
         how->kind = &v1_kind;
         how->meter = &zipkin->v1_json;
@@ -192,6 +204,7 @@ static int zipkin_create(struct br_node *node, struct br_err *err)
         struct br_meter *meter;
         const char *transport;
     } meters[] = {{&zipkin->v1_json, "http_v1_json"},
+                  {&zipkin->v1_thrift, "http_v1_thrift"},
                   {&zipkin->v2_json, "http_v2_json"},
                   {&zipkin->v2_proto, "http_v2_proto"}};
     int rc = br_ingest_init(&zipkin->ingest, node, err);
@@ -239,7 +252,7 @@ const struct br_component br_zipkin_receiver = {
     .kind = BR_RECEIVER,
     .signals = BR_SIGNAL_BIT(BR_TRACES),
     .stability = "alpha",
-    .help = "receives spans in the formats of Zipkin, JSON and protobuf",
+    .help = "receives spans in the formats of Zipkin: JSON, protobuf and Thrift",
     .options = zipkin_options,
     .config_size = sizeof(struct zipkin_config),
     .state_size = sizeof(struct zipkin),

@@ -72,6 +72,9 @@ struct zipkin_span {
 int zipkin_fail(struct zipkin_reading *reading, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Begins a span, and removes the tags and strings of the previous one. */
+void zipkin_begin_span(struct zipkin_reading *reading);
+
 /* Allocates in reading->scratch. Returns NULL after it has set the error for lack of memory. */
 void *zipkin_alloc(struct zipkin_reading *reading, size_t size);
 
@@ -197,4 +200,5 @@ int zipkin_check_ids(struct zipkin_reading *reading, uint64_t trace_high, uint64
  * BR_EINVAL or BR_ENOMEM with a message in reading->reading->err. */
 int zipkin_read_v2_json(struct zipkin_reading *reading, const uint8_t *data, size_t len);
 int zipkin_read_v2_proto(struct zipkin_reading *reading, const uint8_t *data, size_t len);
+int zipkin_read_v1_thrift(struct zipkin_reading *reading, const uint8_t *data, size_t len);
 int zipkin_read_v1_json(struct zipkin_reading *reading, const uint8_t *data, size_t len);

@@ -11,6 +11,7 @@ import clients
 import otlp
 from converted import config, spans
 from sink import BUSY, REFUSE
+from thrift import I16, I32, I64, LIST, STRING, STRUCT, Binary, of
 from wire import field, varint
 
 V1, V2 = "/api/v1/spans", "/api/v2/spans"
@@ -164,6 +165,33 @@ def test_version_1(server, sink):
     assert (times.status, times.attributes) == ((ERROR, "msg"), {})
     census = found["census"]
     assert (census.resource, census.status, census.attributes) == ({"service.name": "fallback"}, (ERROR, "denied"), {"k": "v"})
+
+
+def test_version_1_thrift(server, sink):
+    def host(name, ipv4=0, port=0, ipv6=b""):
+        return [(1, I32, ipv4), (2, I16, port), (3, STRING, name), (4, STRING, ipv6)]
+
+    def binary(key, kind, value, at=None):
+        return [(1, STRING, key), (2, STRING, value), (3, I32, kind)] + ([(4, STRUCT, at)] if at else [])
+    front = host("front", 0x01020304, -1, b"\x20\x01\x0d\xb8" + bytes(11) + b"\1")  # -1 is port 65535
+    times = [(10, I64, 1556604172355737), (11, I64, 1431)]
+    made = [[(1, I64, 0x5AF7183FB1D4CF5F), (3, STRING, "get"), (4, I64, 0x352BFF9A74CA9AD2), (5, I64, -1),
+             (6, LIST, of([[(1, I64, 5), (2, STRING, "cs"), (3, STRUCT, front)], [(1, I64, 1556604172355800), (2, STRING, "foo")]])),
+             (8, LIST, of([binary("b", 0, b"\1"), binary("y", 1, b"\0\xff"), binary("i16", 2, b"\xff\xfe"), binary("i32", 3, b"\0\0\1\0"),
+                           binary("i64", 4, bytes(7) + b"\7"), binary("d", 5, b"\x3f\xf8" + bytes(6)), binary("s", 6, b"text"),
+                           binary("short", 4, b"\1"), binary("error", 6, b"x", host("db"))])), *times, (12, I64, 1)]]
+    process = server()
+    body = Binary().value(LIST, of(made))
+    assert post(process, body, path=V1, content_type="application/x-thrift").code == 202
+    span = spans(sink, 1)["get"]
+    assert span.resource == {"service.name": "front", "ipv4": "1.2.3.4", "ipv6": "2001:db8::1", "port": "65535"}
+    assert (span.trace_id, span.parent_span_id) == (15 * "0" + "1" + TRACE, 16 * "f")
+    assert (span.kind, span.status) == (CLIENT, (ERROR, ""))
+    assert (span.start_time_unix_nano, span.end_time_unix_nano) == (1556604172355737000, 1556604172357168000)
+    assert span.events == [(1556604172355800000, "foo", {})]
+    assert span.attributes == {"b": True, "y": b"\0\xff", "i16": -2, "i32": 256, "i64": 7, "d": 1.5, "s": "text"}
+    for broken in (body[:-1], b"", b"\x0c\x7f\xff\xff\xff", Binary().value(LIST, of([[(1, I64, 0)]])), Binary().value(LIST, of([1], I64))):
+        assert post(process, broken, path=V1, content_type="application/x-thrift").code == 400
 
 
 INVALID = {

@@ -37,7 +37,7 @@ static void on_zipkin_json(const uint8_t *data, size_t len)
 
 static void on_zipkin_proto(const uint8_t *data, size_t len)
 {
-    spans_fuzz_zipkin(zipkin_read_v2_proto, data, len);
+    spans_fuzz_zipkin(len && data[0] & 2 ? zipkin_read_v1_thrift : zipkin_read_v2_proto, data, len);
 }
 
 static void on_jaeger_proto(const uint8_t *data, size_t len)
