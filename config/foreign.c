@@ -43,7 +43,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "faro", NULL, "receives spans from Grafana's Faro SDK", SEND_OTLP),
     LACKS(RECEIVER, "googlecloudpubsub", "google_cloud_pubsub", "reads requests from Pub/Sub",
           SEND_OTLP),
-    LACKS(RECEIVER, "jaeger", NULL, "receives spans from Jaeger's clients and agents", SEND_OTLP),
     LACKS(RECEIVER, "opencensus", NULL, "receives spans from OpenCensus' agents", SEND_OTLP),
     LACKS(RECEIVER, "otelarrow", "otel_arrow", "receives OTLP and OTel Arrow", SEND_OTLP),
     LACKS(RECEIVER, "otlpjsonfile", "otlp_json_file", "reads OTLP as JSON from files", SEND_OTLP),
@@ -52,7 +51,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "sapm", NULL, "receives spans from SignalFx' agents", SEND_OTLP),
     LACKS(RECEIVER, "skywalking", NULL, "receives spans from SkyWalking's agents", SEND_OTLP),
     LACKS(RECEIVER, "solace", NULL, "receives spans from Solace's broker", SEND_OTLP),
-    LACKS(RECEIVER, "zipkin", NULL, "receives spans from Zipkin's clients", SEND_OTLP),
     /* Common receivers of metrics and logs, which Braid does not receive. */
     LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
     LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),

@@ -120,6 +120,7 @@ static const struct row rows[] = {
     {"braid_query_requests", "Requests to the query API and for the web page."},
     {"braid_receiver_corrected_times",
      "Profiles whose times were missing or before 1971 and were corrected."},
+    {"braid_receiver_dropped_packets", "UDP packets that were dropped, by reason."},
     {"braid_receiver_kafka_messages", "Messages read from Kafka topics, by result."},
     {"braid_receiver_pprof_files", "Files of the watched directory that were read, by result."},
     {"braid_receiver_pprof_scrapes", "Scrapes of profiles, by result."},
