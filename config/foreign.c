@@ -146,8 +146,6 @@ static const struct br_foreign rows[] = {
     LACKS(CONNECTOR, "failover", NULL, "sends data to a second pipeline when the first one fails",
           "In Braid, each exporter of a pipeline receives all data, and queues it while its "
           "backend is unavailable."),
-    LACKS(CONNECTOR, "forward", NULL, "passes data from one pipeline to another",
-          "Put the processors of both pipelines into one pipeline."),
     LACKS(CONNECTOR, "grafanacloud", NULL, "computes metrics from spans", METRICS_OF),
     LACKS(CONNECTOR, "roundrobin", "round_robin", "distributes requests over pipelines",
           "Braid can run one pipeline on several cores: set service::workers."),

@@ -5,6 +5,7 @@
 
 #include "app/adapt.h"
 #include "app/authenticators.h"
+#include "app/connectors.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -650,7 +651,10 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
     loader->config->fanout = service.fanout;
     loader_list(loader, service.extensions, "service::extensions", BR_EXTENSION, NULL,
                 &loader->config->extensions, &loader->config->n_extensions);
+    size_t before = loader->errs->n_errors;
     loader_pipelines(loader, node, service.pipelines);
+    if (loader->errs->n_errors == before)
+        loader_note(loader, br_connectors_check(loader->config, loader->arena, loader->errs));
     loader_check_references(loader);
     loader_check_storages(loader);
     loader_note(loader, br_authenticators_check(loader->config, loader->arena, loader->errs));

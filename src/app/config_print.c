@@ -412,7 +412,8 @@ static struct br_yaml *config_print_service(struct br_config *config)
 int br_config_print_effective(struct br_config *config, const struct br_component *const *registry,
                               struct br_str *out)
 {
-    static const enum br_kind kinds[] = {BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_EXTENSION};
+    static const enum br_kind kinds[] = {BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR,
+                                         BR_EXTENSION};
     struct br_yaml *tree = br_yaml_new(&config->arena, BR_YAML_MAP, NULL);
     int rc = 0;
     for (size_t i = 0; !rc && i < BR_COUNT(kinds); i++)

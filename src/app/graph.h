@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One worker's instance of the configured graph, with nodes in topological order. Receivers and
- * exporters exist once per id, processors once per pipeline (`shared` ones once per id). Extensions
- * exist in the first worker only.
+ * One worker's instance of the configured graph, with nodes in topological order. Receivers,
+ * exporters and connectors exist once per id, processors once per pipeline (`shared` ones once per
+ * id). Extensions exist in the first worker only.
  */
 #pragma once
 

@@ -28,17 +28,28 @@ struct graph_spread {
     struct br_list link; /* in `loose` of a graph, if no pipeline or receiver uses the fan-out */
     struct br_fanout *fanout; /* owned */
     struct br_fanout_config config;
-    unsigned depth; /* depth of the nodes directly before the fan-out: 0 for receivers */
-    bool kept;      /* the graph that is being prepared uses the fan-out, too */
+    unsigned depth;      /* depth of the nodes directly before the fan-out: 0 for receivers */
+    bool kept;           /* the graph that is being prepared uses the fan-out, too */
+    unsigned next_depth; /* if `kept`: `depth` in that graph */
     size_t count;
     struct br_fanout_end ends[]; /* `name` is owned */
 };
 
+/* The output of a receiver, a connector or a route of a connector. */
+struct graph_output {
+    struct br_consumer *next;    /* NULL: there is no pipeline */
+    struct graph_spread *spread; /* distributes requests to several pipelines; NULL: one pipeline */
+};
+
 /* The outputs of a node, and what the components after it need. */
 struct graph_wiring {
-    struct br_consumer *next[BR_SIGNALS];
-    /* receivers: distribute requests to several pipelines, by signal; NULL: one pipeline */
-    struct graph_spread *spreads[BR_SIGNALS];
+    /* by signal; receivers and connectors: the output to all their pipelines */
+    struct graph_output all[BR_SIGNALS];
+    /* connectors: by signal, the outputs of the `n_routes` routes, and their consumers as an array
+     * for the node; NULL: the connector has no routes */
+    struct graph_output *routes[BR_SIGNALS];
+    struct br_consumer **route_inputs[BR_SIGNALS];
+    size_t n_routes;
     /* receivers: metadata keys that later processors and exporters use, without duplicates */
     struct br_strings metadata_keys;
     uint32_t cap_metadata_keys;
@@ -87,11 +98,13 @@ struct br_graph {
     /* owned; for each pipeline, the fan-out to its exporters if it has several */
     struct graph_spread **spreads;
     struct br_consumer **heads; /* for each pipeline, its first consumer */
-    struct br_list loose;       /* struct graph_spread: fan-outs that a reload has replaced */
-    bool ended;                 /* all nodes have been destroyed */
-    bool retired;               /* the graph contains what a reload has removed */
-    unsigned depth;             /* depth of the nodes that are being drained */
-    unsigned n_holding;         /* number of places that br_graph_hold is draining */
+    /* for each pipeline: BR_DONE from the pipeline means that a backend has accepted the records */
+    bool *delivers;
+    struct br_list loose; /* struct graph_spread: fan-outs that a reload has replaced */
+    bool ended;           /* all nodes have been destroyed */
+    bool retired;         /* the graph contains what a reload has removed */
+    unsigned depth;       /* depth of the nodes that are being drained */
+    unsigned n_holding;   /* number of places that br_graph_hold is draining */
     void (*on_held)(void *arg);
     void *on_held_arg;
     void (*on_drained)(void *arg);
@@ -99,6 +112,17 @@ struct br_graph {
     struct br_deferred step;
     struct br_timer flush_timer;
 };
+
+/* Returns output `index` of a wiring for a signal: 0 is the output to all pipelines, and the routes
+ * follow. Returns NULL after the last one. */
+static inline struct graph_output *br_graph_output(struct graph_wiring *wiring, int signal,
+                                                   size_t index)
+{
+    if (index == 0)
+        return &wiring->all[signal];
+    return wiring->routes[signal] && index <= wiring->n_routes ? &wiring->routes[signal][index - 1]
+                                                               : NULL;
+}
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
 
@@ -142,6 +166,10 @@ int br_graph_create_place(struct graph_place *place, struct br_err *err);
 /* Starts a node that has not been started. Returns 0, or a negative code with `err` set. */
 int br_graph_start_place(struct graph_place *place, struct br_err *err);
 
+/* Returns the depth of the last nodes before the exporters of a pipeline: the depth of its last
+ * processor, or of the deepest of its receivers and connectors. */
+unsigned br_graph_depth_of(struct br_graph *graph, const struct br_pipeline *pipeline);
+
 /* Creates the nodes and fan-outs of an empty graph. Places that match one in `old` (may be NULL)
  * are moved from there. Returns 0, or a negative code with `err` set. */
 int br_graph_build(struct br_graph *graph, struct br_graph *old, struct br_err *err);
@@ -179,6 +207,12 @@ void br_graph_commit_wiring(struct graph_place *place, struct br_list *loose);
 
 /* Frees the planned outputs. */
 void br_graph_forget_wiring(struct graph_place *place);
+
+/* Frees the outputs in use. */
+void br_graph_release_wiring(struct graph_place *place);
+
+/* Completes the reload for a fan-out that the new graph uses, too. */
+void br_graph_keep_spread(struct graph_spread *spread);
 
 /* Frees a fan-out. Accepts NULL. */
 void br_graph_spread_free(struct graph_spread *spread);

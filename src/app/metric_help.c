@@ -161,6 +161,11 @@ static const struct row rows[] = {
     {"braid_store_spans", "Spans in the store."},
     {"braid_store_unread_partitions", "Partitions that could not be read, or that do not belong to "
                                       "the store. Reading them is tried again."},
+    {"otelcol_connector_consumed_items",
+     "Records that the connector received from the pipelines before it, by signal."},
+    {"otelcol_connector_produced_items",
+     "Records that the connector sent to the pipelines after it, by signal. A record that is sent "
+     "to several pipelines counts once."},
     {"otelcol_exporter_enqueue_failed_profile_samples",
      "Profile samples that could not be added to the sending queue."},
     {"otelcol_exporter_enqueue_failed_spans",

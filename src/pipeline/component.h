@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A component describes a receiver, processor, exporter or extension; each has one constant
- * br_component. A node is an instance of a component in a graph: one br_node for each worker.
+ * A component describes a receiver, processor, exporter, connector or extension; each has one
+ * constant br_component. A node is an instance of a component in a graph: one br_node for each
+ * worker. A connector ends pipelines like an exporter, and begins other pipelines of the same
+ * signal like a receiver.
  *
  * Life of a node:
  * - create: reads its constant config, allocates memory, makes its metrics; no I/O.
@@ -44,6 +46,18 @@ struct br_reference {
     enum br_kind kind;     /* kind of the named component */
     const char *component; /* name of the referenced component, such as "store" */
     const char *id;        /* id of the referenced component, such as "store/slow" */
+};
+
+/* A route of a connector: ids of pipelines, such as "traces/slow". The route for a signal consists
+ * of its pipelines of that signal. */
+struct br_route_names {
+    const char *key; /* path of the route in the config of the connector, for messages */
+    struct br_strings pipelines;
+};
+
+struct br_routes {
+    const struct br_route_names *items;
+    size_t count;
 };
 
 #define BR_SIGNAL_BIT(signal) (1u << (signal))
@@ -102,6 +116,11 @@ struct br_component {
      * rejected. NULL: this component needs no other. */
     void (*refers)(const void *config, struct br_reference *ret);
 
+    /* Returns the routes of a connector: each is a list of pipelines to which
+     * br_node_forward_to sends an item. NULL: the connector sends each item to all pipelines
+     * that list it as a receiver. */
+    const struct br_routes *(*routes)(const void *config);
+
     /* Checks conditions that the option table cannot express, and adds errors with positions
      * from `node` to `errs`. NULL: nothing to check. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -135,8 +154,12 @@ struct br_node {
     struct br_log log; /* logger with the node's name, such as "exporter/otlp/tempo" */
     /* consumer that upstream nodes call; it forwards to component->consume */
     struct br_consumer input;
-    /* the next consumer downstream; NULL at the end of a pipeline */
+    /* the next consumer downstream; NULL at the end of a pipeline, and for connectors with routes
+     */
     struct br_consumer *next[BR_SIGNALS];
+    /* connectors: by signal, the consumer of each route; a consumer is NULL if the route has no
+     * pipeline of the signal. NULL: the component has no routes. */
+    struct br_consumer *const *routes[BR_SIGNALS];
     bool in_pipeline[BR_SIGNALS]; /* by signal: true if the node receives or sends the signal */
     bool draining, drained;
     bool ending; /* the node is being destroyed: refused items are not retried */
@@ -157,7 +180,8 @@ struct br_node {
     /* exporters behind a durable queue: age in milliseconds up to which a failed item is tried
      * again, which may be UINT64_MAX; 0: retry_on_failure limits the retries */
     uint64_t max_age_ms;
-    /* processors: counters of the records received and forwarded; NULL for other components */
+    /* processors and connectors: counters of the records received and forwarded; NULL for other
+     * components */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };
 
@@ -170,6 +194,17 @@ static inline bool br_node_is_shutting_down(const struct br_node *node)
 
 /* Sends an item to the next component for its signal. */
 void br_node_forward(struct br_node *node, struct br_item *item);
+
+/* Returns true if the route `index` of a connector has a pipeline of the signal. */
+static inline bool br_node_has_route(const struct br_node *node, enum br_signal signal,
+                                     size_t index)
+{
+    return node->routes[signal] && node->routes[signal][index];
+}
+
+/* Sends an item to the pipelines of the route `index` of a connector. The route must have a
+ * pipeline of the item's signal. */
+void br_node_forward_to(struct br_node *node, size_t index, struct br_item *item);
 
 /* Logs a printf-style warning at most once a minute for each `limit`; see br_log_limited. */
 #define br_node_warn(node, limit, ...)                                                             \

@@ -70,7 +70,7 @@ struct bed {
     struct br_errs errs;
     struct br_instance source, under_test, sink_instance;
     struct br_instance *receivers[1], *processors[1], *exporters[1], *extensions[1];
-    struct br_pipeline pipelines[BR_SIGNALS];
+    struct br_pipeline pipelines[2 * BR_SIGNALS];
     struct br_config config;
     struct br_graph *graph;
     struct fake_sink sink;
@@ -187,6 +187,16 @@ static bool has_signal(const struct br_component *c, int s)
     return c->signals & BR_SIGNAL_BIT(s);
 }
 
+/* Adds the pipeline after a connector under test. */
+static void connect_second(struct bed *b, int s)
+{
+    struct br_pipeline *first = &b->pipelines[b->config.n_pipelines - 1];
+    struct br_pipeline *second = &b->pipelines[b->config.n_pipelines++];
+    *second = *first;
+    second->id = s == BR_TRACES ? "traces/out" : "profiles/out";
+    first->exporters = second->receivers = b->processors;
+}
+
 static void connect_pipelines(struct bed *b)
 {
     enum br_kind kind = b->component->kind;
@@ -205,6 +215,8 @@ static void connect_pipelines(struct bed *b)
                                  .n_processors = kind == BR_PROCESSOR,
                                  .exporters = b->exporters,
                                  .n_exporters = 1};
+        if (kind == BR_CONNECTOR)
+            connect_second(b, s);
     }
     b->config.pipelines = b->pipelines;
     b->extensions[0] = &b->under_test;
@@ -401,7 +413,7 @@ static void is_described(void **state)
     check_options(c->options, c->name);
     assert_ptr_equal(br_component_find(br_components, c->kind, c->name), c);
     assert_true(c->kind == BR_EXTENSION ? c->signals == 0 : c->signals != 0);
-    bool takes_items = c->kind == BR_PROCESSOR || c->kind == BR_EXPORTER;
+    bool takes_items = c->kind == BR_PROCESSOR || c->kind == BR_EXPORTER || c->kind == BR_CONNECTOR;
     assert_int_equal(c->consume != NULL, takes_items);
 }
 
@@ -514,7 +526,7 @@ static void check_all_delivered(struct bed *b)
     assert_int_equal(b->n_drained, 1);
     assert_int_equal(b->n_back, b->n_sent);
     assert_int_equal(b->n_done, b->n_sent);
-    for (int s = 0; s < BR_SIGNALS && b->component->kind == BR_PROCESSOR; s++)
+    for (int s = 0; s < BR_SIGNALS && b->component->kind != BR_EXPORTER; s++)
         assert_int_equal(fake_sink_once(&b->sink, (enum br_signal)s, 0, b->next[s]), b->next[s]);
 }
 
@@ -573,7 +585,7 @@ static void random_answers_keep_the_invariants(void **state)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct bed *b = run(*state, FAKE_RANDOM, seed);
-        if (!b->n_drained && b->component->kind == BR_PROCESSOR)
+        if (!b->n_drained && b->component->kind != BR_EXPORTER)
             fail_msg("seed %llu: not drained", (unsigned long long)seed);
         bed_free(b);
     }
@@ -696,7 +708,7 @@ static void is_created_or_not_without_memory(void **state)
 /* The kinds of component that a rule applies to. */
 enum {
     RECEIVERS = 1u << BR_RECEIVER,
-    PROCESSORS = 1u << BR_PROCESSOR,
+    PROCESSORS = 1u << BR_PROCESSOR | 1u << BR_CONNECTOR,
     CONSUMERS = PROCESSORS | 1u << BR_EXPORTER,
     ALL = ~0u >> 1,
 };

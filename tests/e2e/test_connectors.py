@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connectors: pipelines that send their data to other pipelines."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+import clients
+import otlp
+from braid import BINARY, DEADLINE_S, exporter, pipelines, until
+from numbered import SPANS, expected, names, request
+from otlp import PROFILES, TRACES
+
+
+def connected(exporters, connectors, lists, *, workers=1):
+    """Returns a config with these pipelines: id -> (receivers, exporters) or (receivers, processors, exporters)."""
+    config = pipelines(exporters, processors={"batch": {"timeout": "10ms"}}, workers=workers)
+    config["connectors"] = connectors
+    made = {}
+    for name, parts in lists.items():
+        made[name] = {"receivers": parts[0], "processors": parts[1] if len(parts) == 3 else [], "exporters": parts[-1]}
+    config["service"]["pipelines"] = made
+    return config
+
+
+def reload(server, config):
+    def count():
+        return server.metrics()["braid_config_reloads"]['result="success"']
+    before = count()
+    server.config_path.write_text(json.dumps(config))
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: count() == before + 1, "the reload")
+
+
+def settled(server, kind):
+    return until(lambda: (lambda each: each["held"] == 0 and each["received"] and each)(server.ledger(kind)))
+
+
+FORWARD = {"traces/in": (["otlp"], ["forward"]), "traces/one": (["forward"], ["batch"], ["otlp"]),
+           "profiles/in": (["otlp"], ["forward"]), "profiles/one": (["forward"], ["otlp"])}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_forward(braid, sink, new_sink, workers):
+    """Two pipelines follow the connector. The ledger counts each record once."""
+    other = new_sink()
+    exporters = {**exporter("grpc", sink), **exporter("grpc", other, "/other")}
+    lists = {**FORWARD, "traces/two": (["forward"], ["otlp/other"])}
+    server = braid(connected(exporters, {"forward": None}, lists, workers=workers))
+    for number in range(4):
+        clients.grpc(server.grpc, TRACES, request(number)).expect_ok()
+    clients.grpc(server.grpc, PROFILES, otlp.profile_request(5).SerializeToString()).expect_ok()
+    sink.wait(TRACES, 4 * SPANS)
+    other.wait(TRACES, 4 * SPANS)
+    sink.wait(PROFILES, 5)
+    assert names(sink) == names(other) == expected(range(4))
+    account = settled(server, "traces")
+    assert account["received"] == account["sent"] == 4 * SPANS
+    metrics = server.metrics()
+    for name in ("otelcol_connector_consumed_items", "otelcol_connector_produced_items"):
+        assert metrics[name] == {'connector="forward",otel_signal="traces"': 4 * SPANS,
+                                 'connector="forward",otel_signal="profiles"': 5}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_reload_with_connectors(braid, sink, new_sink, workers):
+    """Pipelines behind a connector are added, changed and removed. The connector itself stays."""
+    other = new_sink()
+    exporters = {**exporter("grpc", sink), **exporter("grpc", other, "/other")}
+    one = connected(exporters, {"forward": None}, FORWARD, workers=workers)
+    two = connected(exporters, {"forward": None}, {**FORWARD, "traces/two": (["forward"], ["otlp/other"])}, workers=workers)
+    none = connected(exporters, {}, {"traces": (["otlp"], ["batch"], ["otlp"]), "profiles": (["otlp"], ["otlp"])},
+                     workers=workers)
+    chain = connected(exporters, {"forward": None, "forward/2": None},
+                      {**FORWARD, "traces/one": (["forward"], ["forward/2"]), "traces/2": (["forward/2"], ["otlp/other"])},
+                      workers=workers)
+    server = braid(one)
+    numbers, to_sink, to_other = iter(range(1000)), [], []
+
+    def send(*lists):
+        for number in [next(numbers) for _ in range(5)]:
+            clients.grpc(server.grpc, TRACES, request(number)).expect_ok()
+            for each in lists:
+                each.append(number)
+    send(to_sink)
+    for config, lists in [(two, (to_sink, to_other)), (none, (to_sink,)), (one, (to_sink,)), (chain, (to_other,)),
+                          (two, (to_sink, to_other)), (one, (to_sink,))]:
+        reload(server, config)
+        send(*lists)
+    sink.wait(TRACES, len(to_sink) * SPANS)
+    other.wait(TRACES, len(to_other) * SPANS)
+    assert names(sink) == expected(to_sink) and names(other) == expected(to_other)
+    log = server.log()
+    assert "connector/forward" in log and log.count("grpc listening on") == 1
+    account = settled(server, "traces")
+    assert account["received"] == account["sent"] == len(to_sink + to_other) * SPANS - 2 * 5 * SPANS
+    assert server.metrics()["otelcol_connector_consumed_items"]['connector="forward",otel_signal="traces"'] > 0
+    assert not server.stop()["traces"].get("held")
+
+
+def test_stop_delivers_what_a_batch_before_a_connector_holds(braid, sink):
+    config = connected(exporter("grpc", sink), {"forward": None}, {
+        "traces/in": (["otlp"], ["batch"], ["forward"]), "traces/one": (["forward"], ["batch"], ["otlp"])})
+    config["processors"]["batch"] = {"timeout": "1h", "send_batch_size": 100000}
+    server = braid(config)
+    clients.grpc(server.grpc, TRACES, request(1)).expect_ok()
+    account = server.stop()["traces"]
+    assert account["sent"] == SPANS and names(sink) == expected([1])
+
+
+def run(*args, config, tmp_path, code=0):
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    done = subprocess.run([BINARY, *args, "--config", str(path)], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_a_cycle_is_an_error_of_the_configuration(tmp_path):
+    lists = {"traces/in": (["otlp", "forward/2"], ["batch"], ["forward"]), "traces/one": (["forward"], ["otlp", "forward/2"])}
+    config = connected({"otlp": {"endpoint": "localhost:1"}}, {"forward": None, "forward/2": None}, lists)
+    done = run("validate", config=config, tmp_path=tmp_path, code=1)
+    assert ('cycle detected: connector "forward/2" (traces to traces) -> processor "batch" in pipeline "traces/in" -> '
+            'connector "forward" (traces to traces) -> connector "forward/2" (traces to traces)') in done.stderr
+
+
+def test_the_effective_configuration_has_the_connectors(tmp_path):
+    config = connected({"otlp": {"endpoint": "localhost:1"}}, {"forward": None}, FORWARD)
+    shown = run("print-config", "--defaults", config=config, tmp_path=tmp_path).stdout
+    assert "connectors:\n  forward: {}\n" in shown
+    path = tmp_path / "again.yaml"
+    path.write_text(shown)
+    subprocess.run([BINARY, "validate", "--config", path], check=True, timeout=DEADLINE_S)
