@@ -149,8 +149,6 @@ static const struct br_foreign rows[] = {
     LACKS(CONNECTOR, "grafanacloud", NULL, "computes metrics from spans", METRICS_OF),
     LACKS(CONNECTOR, "roundrobin", "round_robin", "distributes requests over pipelines",
           "Braid can run one pipeline on several cores: set service::workers."),
-    LACKS(CONNECTOR, "routing", NULL, "chooses a pipeline by attributes",
-          "Give each destination a pipeline with a filter for its data."),
     LACKS(CONNECTOR, "servicegraph", "service_graph", "computes metrics of calls between services",
           METRICS_OF),
     LACKS(CONNECTOR, "signaltometrics", "signal_to_metrics", "computes metrics from spans",

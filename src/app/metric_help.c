@@ -133,6 +133,9 @@ static const struct row rows[] = {
     {"braid_resource_gave_up",
      "Number of times that a regular expression exceeded its time limit. `delete` "
      "and `hash` then apply, and `extract` finds nothing."},
+    {"braid_routing_gave_up",
+     "Number of times that matching a pattern took too long. The condition then counts as not "
+     "true."},
     {"braid_server_connections", "Open connections of a server, by worker."},
     {"braid_server_connections_closed", "Connections that a server closed, by reason."},
     {"braid_server_reads_paused", "Times that reading from a connection was paused because "

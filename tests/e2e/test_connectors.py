@@ -110,6 +110,50 @@ def test_stop_delivers_what_a_batch_before_a_connector_holds(braid, sink):
     assert account["sent"] == SPANS and names(sink) == expected([1])
 
 
+def spans_of(sink):
+    return {span.name for call in sink.of(TRACES) for resource in call.message.resource_spans
+            for scope in resource.scope_spans for span in scope.spans}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_routing(braid, sink, new_sink, workers):
+    """By the client's metadata, by an attribute of the resource, and by the name of a span; the rest to the default."""
+    sinks = {"tenant": sink, "shop": new_sink(), "last": new_sink(), "rest": new_sink()}
+    exporters = {key: value for name, each in sinks.items() for key, value in exporter("grpc", each, f"/{name}").items()}
+    table = [
+        {"context": "request", "condition": 'request["X-Tenant"] == "acme"', "pipelines": ["traces/tenant"]},
+        {"condition": 'attributes["service.name"] == "shop"', "pipelines": ["traces/shop", "profiles/shop"]},
+        {"context": "span", "condition": r'IsMatch(name, "\\.2$")', "pipelines": ["traces/last"]}]
+    config = connected(exporters, {"routing": {"table": table, "default_pipelines": ["traces/rest", "profiles/rest"]}}, {
+        "traces/in": (["otlp"], ["routing"]), "profiles/in": (["otlp"], ["routing"]),
+        "profiles/shop": (["routing"], ["otlp/shop"]), "profiles/rest": (["routing"], ["otlp/rest"]),
+        **{f"traces/{name}": (["routing"], ["otlp/" + name]) for name in sinks}}, workers=workers)
+    config["receivers"]["otlp"]["protocols"]["grpc"]["include_metadata"] = True
+    server = braid(config)
+
+    def send(number, service, metadata=()):
+        made = otlp.traces.ExportTraceServiceRequest.FromString(request(number))
+        for each in made.resource_spans:
+            del each.resource.attributes[:]
+            each.resource.attributes.append(otlp.attribute("service.name", service))
+        clients.grpc(server.grpc, TRACES, made.SerializeToString(), metadata=metadata).expect_ok()
+    send(1, "shop", [("x-tenant", "acme")])
+    send(2, "shop", [("x-tenant", "other")])
+    send(3, "cart")
+    clients.grpc(server.grpc, PROFILES, otlp.profile_request(4, service="shop").SerializeToString()).expect_ok()
+    clients.grpc(server.grpc, PROFILES, otlp.profile_request(3, service="cart").SerializeToString()).expect_ok()
+    sinks["tenant"].wait(TRACES, SPANS)
+    sinks["shop"].wait(TRACES, SPANS)
+    sinks["last"].wait(TRACES, 1)
+    sinks["rest"].wait(TRACES, 2)
+    sinks["shop"].wait(PROFILES, 4)
+    sinks["rest"].wait(PROFILES, 3)
+    assert spans_of(sinks["tenant"]) == {"1.0", "1.1", "1.2"} and spans_of(sinks["shop"]) == {"2.0", "2.1", "2.2"}
+    assert spans_of(sinks["last"]) == {"3.2"} and spans_of(sinks["rest"]) == {"3.0", "3.1"}
+    account = settled(server, "traces")
+    assert account["received"] == account["sent"] == 3 * SPANS
+
+
 def run(*args, config, tmp_path, code=0):
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(config))
