@@ -143,9 +143,6 @@ static const struct br_foreign rows[] = {
     LACKS(CONNECTOR, "count", NULL, "computes metrics of the number of records", METRICS_OF),
     LACKS(CONNECTOR, "datadog", NULL, "computes Datadog's statistics of spans", METRICS_OF),
     LACKS(CONNECTOR, "exceptions", NULL, "derives metrics and logs from exceptions", METRICS_OF),
-    LACKS(CONNECTOR, "failover", NULL, "sends data to a second pipeline when the first one fails",
-          "In Braid, each exporter of a pipeline receives all data, and queues it while its "
-          "backend is unavailable."),
     LACKS(CONNECTOR, "grafanacloud", NULL, "computes metrics from spans", METRICS_OF),
     LACKS(CONNECTOR, "roundrobin", "round_robin", "distributes requests over pipelines",
           "Braid can run one pipeline on several cores: set service::workers."),

@@ -165,7 +165,7 @@ static bool division_copy_pending(struct division *division)
 }
 
 /* Makes a part a child of the whole item. A part with a copy of pending records keeps these. */
-static void division_adopt(struct br_item *whole, struct part *part)
+static void division_take_in(struct br_item *whole, struct part *part)
 {
     struct br_pending own = part->item->pending, rest = whole->pending;
     if (part->copy)
@@ -201,7 +201,7 @@ static void division_send(struct division *division)
     bool ok = division_init_hold(division);
     for (size_t i = 0; i < division->count; i++) {
         struct part *part = &division->parts[i];
-        division_adopt(whole, part);
+        division_take_in(whole, part);
         ok = ok && br_hold_add(&division->hold, part->item, part) == 0;
         if (!ok)
             division_on_part(&division->hold, part->item, part, &outcome, "out_of_memory");

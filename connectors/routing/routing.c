@@ -185,10 +185,9 @@ static int routing_check(void *config, const struct br_yaml *node, const char *p
                                "needs at least one row, such as {condition: "
                                "'attributes[\"env\"] == \"prod\"', pipelines: [traces/prod]}");
     for (size_t i = 0; i < settings->table.count && rc != BR_ENOMEM; i++) {
-        bool seq = table && table->type == BR_YAML_SEQ;
+        const struct br_yaml *row = table && table->type == BR_YAML_SEQ ? table->items[i] : table;
         char *at = br_arena_printf(arena, "%s::table[%zu]", path, i);
-        int one = at ? routing_check_row(&rows[i], seq ? table->items[i] : table, at, arena, errs)
-                     : BR_ENOMEM;
+        int one = at ? routing_check_row(&rows[i], row, at, arena, errs) : BR_ENOMEM;
         rc = one ? one : rc;
     }
     return rc ? rc : routing_make_routes(settings, arena);

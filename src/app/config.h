@@ -129,6 +129,7 @@ struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
  * - a memory_limiter after other processors
  * - an endpoint whose scheme contradicts its `tls`
  * - an exporter that sends to a receiver of the same pipeline
+ * - an exporter after a failover connector whose queue hides failures
  * - a receiver without include_metadata, if a later component uses client metadata
  * - a processor that merges requests of several clients, and whose metadata_keys lack a key that a
  * later component uses */

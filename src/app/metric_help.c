@@ -45,6 +45,8 @@ static const struct row rows[] = {
     {"braid_exporter_sent", "Records that the destination accepted."},
     {"braid_exporter_stored", "Records written to the exporter's durable queue, or left in it at "
                               "the shutdown."},
+    {"braid_failover_switches",
+     "Number of times that the connector changed its current level, by signal."},
     {"braid_fanout_dropped",
      "Records dropped for a slow destination after another one accepted them."},
     {"braid_fanout_held", "Records queued for a slow destination after another one accepted them."},

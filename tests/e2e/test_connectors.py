@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connectors: pipelines that send their data to other pipelines."""
 
+import copy
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import otlp
 from braid import BINARY, DEADLINE_S, exporter, pipelines, until
 from numbered import SPANS, expected, names, request
 from otlp import PROFILES, TRACES
+from sink import BUSY, Reply
 
 
 def connected(exporters, connectors, lists, *, workers=1):
@@ -152,6 +154,40 @@ def test_routing(braid, sink, new_sink, workers):
     assert spans_of(sinks["last"]) == {"3.2"} and spans_of(sinks["rest"]) == {"3.0", "3.1"}
     account = settled(server, "traces")
     assert account["received"] == account["sent"] == 3 * SPANS
+
+
+def test_failover(braid, sink, new_sink):
+    """The second backend is used when the first one is down. A reload of other components keeps the current level."""
+    other = new_sink()
+    direct = {"sending_queue": {"enabled": False}, "retry_on_failure": {"enabled": False}}
+    exporters = {**exporter("grpc", sink, "/first", **direct), **exporter("grpc", other, "/second", **direct)}
+    failover = {"priority_levels": [["traces/first"], ["traces/second"]]}
+    config = connected(exporters, {"failover": failover}, {
+        "traces/in": (["otlp"], ["failover"]), "traces/first": (["failover"], ["otlp/first"]),
+        "traces/second": (["failover"], ["otlp/second"])})
+    server = braid(config)
+    clients.grpc(server.grpc, TRACES, request(1)).expect_ok()
+    assert names(sink) == expected([1])
+    sink.reply = Reply(BUSY.grpc, BUSY.http, "down")
+    for number in (2, 3):
+        clients.grpc(server.grpc, TRACES, request(number)).expect_ok()
+    assert names(other) == expected([2, 3])
+    sink.reply = Reply()
+    changed = copy.deepcopy(config)
+    changed["service"]["pipelines"]["traces/in"]["processors"] = ["batch"]
+    reload(server, changed)
+    clients.grpc(server.grpc, TRACES, request(4)).expect_ok()
+    other.wait(TRACES, 3 * SPANS)
+    assert names(sink) == expected([1])
+    changed["connectors"]["failover"]["retry_interval"] = "5m"  # a changed connector begins with the first level
+    reload(server, changed)
+    clients.grpc(server.grpc, TRACES, request(5)).expect_ok()
+    sink.wait(TRACES, 2 * SPANS)
+    account = settled(server, "traces")
+    assert account["received"] == account["sent"] == 5 * SPANS
+    assert server.metrics()["braid_failover_switches"]['connector="failover",otel_signal="traces"'] == 1
+    first = server.metrics()["braid_exporter_rejected"]['exporter="otlp/first",signal="traces"']
+    assert first == SPANS  # the level was tried once
 
 
 def run(*args, config, tmp_path, code=0):

@@ -5,6 +5,8 @@
  * the others /b; an item has its first half in the resource service-0, the rest in service-1
  * (items.h).
  */
+#include <fcntl.h>
+
 #include "base/mem.h"
 #include "tests/support/fault.h"
 #include "tests/support/pipelines_bed.h"
@@ -338,6 +340,7 @@ static void wrong_settings_are_rejected(void **state)
 
 SUITE(routing)
 {
+    br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_go_to_the_first_row_that_matches),
         cmocka_unit_test(other_spans_go_to_the_default_pipelines),

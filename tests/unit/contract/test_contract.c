@@ -40,6 +40,7 @@ static const struct {
     {BR_PROCESSOR, "profile_limits", "{max_samples: 2, max_label_values: 1}"},
     {BR_PROCESSOR, "redaction", "{blocked_values: [a], function_names: {words: [b]}}"},
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
+    {BR_CONNECTOR, "failover", "priority_levels: [[traces/out, profiles/out]]"},
     {BR_CONNECTOR, "routing",
      "{table: [{condition: 'attributes[\"a\"] == 1', pipelines: [traces/out, profiles/out]}], "
      "default_pipelines: [traces/out, profiles/out]}"},
