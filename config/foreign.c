@@ -150,7 +150,6 @@ static const struct br_foreign rows[] = {
           METRICS_OF),
     LACKS(CONNECTOR, "signaltometrics", "signal_to_metrics", "computes metrics from spans",
           METRICS_OF),
-    LACKS(CONNECTOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
     LACKS(CONNECTOR, "sum", NULL, "computes sums of attributes as metrics", METRICS_OF),
     /* Extensions. */
     LACKS(EXTENSION, "asapclient", "asap_client", "signs requests", BY_HEADERS),

@@ -395,13 +395,29 @@ static bool adapt_disconnect(struct br_adapter *adapter, const struct br_yaml *p
     bool changed = false;
     for (size_t i = 0; i < adapter->n_units; i++) {
         struct br_adapt_unit *unit = &adapter->units[i];
-        if (!unit->connected || unit->lacking || adapt_is_connected(adapter, pipelines, unit))
+        bool observes = unit->component && unit->component->observes;
+        if (!unit->connected || observes || unit->lacking ||
+            adapt_is_connected(adapter, pipelines, unit))
             continue;
         unit->lacking = adapter->adapt->split ? "the Collector keeps it, with its pipelines"
                                               : "the pipelines at one of its ends are left out";
         changed = true;
     }
     return changed;
+}
+
+/* Warns of connectors whose metrics went to a pipeline of metrics, which is removed. */
+static void adapt_warn_observers(struct br_adapter *adapter)
+{
+    for (size_t i = 0; i < adapter->n_units; i++) {
+        const struct br_adapt_unit *unit = &adapter->units[i];
+        char path[192];
+        if (unit->connected && unit->used && unit->component && unit->component->observes)
+            br_errs_warn(adapter->adapt->errs, unit->key,
+                         br_path_join(path, br_kind_section(BR_CONNECTOR), unit->id),
+                         "Braid has no pipelines of metrics: the metrics are at the endpoint of "
+                         "service::telemetry::metrics, from which Prometheus can scrape them");
+    }
 }
 
 /* --- Sections -------------------------------------------------------------------------------- */
@@ -955,5 +971,7 @@ int br_config_adapt(const struct br_adapt *adapt, struct br_yaml *tree)
         rc = BR_EINVAL;
     if (rc == 0 && adapt->split && !adapter.no_memory)
         br_adapt_plan_end(&adapter);
+    if (rc == 0)
+        adapt_warn_observers(&adapter);
     return adapter.no_memory ? br_errs_no_memory(adapt->errs) : rc;
 }

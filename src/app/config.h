@@ -27,6 +27,7 @@ struct br_instance {
 struct br_pipeline {
     const char *id; /* signal and name as in the file, for example "traces/edge" */
     enum br_signal signal;
+    /* connectors that only read data (br_component.observes) are the last ones of `processors` */
     struct br_instance **receivers, **processors, **exporters;
     size_t n_receivers, n_processors, n_exporters;
 };

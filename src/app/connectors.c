@@ -54,6 +54,12 @@ static void connectors_check_ends(const struct br_config *config,
             received |= BR_SIGNAL_BIT(p->signal);
     }
     (void)br_path_join(path, br_kind_section(BR_CONNECTOR), connector->id);
+    if (connector->component->observes) {
+        if (received)
+            br_errs_add(errs, connector->node, path,
+                        "sends no data in Braid; remove it from the receivers of pipelines");
+        return;
+    }
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
         const char *signal = br_signal_name(s);
         if (exported & ~received & BR_SIGNAL_BIT(s))

@@ -144,7 +144,7 @@ static struct graph_place *graph_place(struct br_graph *graph, struct br_graph *
                                        const struct br_pipeline *pipeline, unsigned depth)
 {
     const struct br_component *component = instance->component;
-    bool own = component->kind == BR_PROCESSOR && !component->shared;
+    bool own = (component->kind == BR_PROCESSOR && !component->shared) || component->observes;
     struct graph_position at = {.instance = instance,
                                 .pipeline = own ? pipeline : NULL,
                                 .turn = component->shared ? graph_turn_in(graph, instance, pipeline)

@@ -65,7 +65,9 @@ static bool graph_pipeline_lists(const struct br_pipeline *p, const struct br_in
         return graph_lists(p->exporters, p->n_exporters, instance->id);
     case BR_CONNECTOR:
         return graph_lists(p->receivers, p->n_receivers, instance->id) ||
-               graph_lists(p->exporters, p->n_exporters, instance->id);
+               graph_lists(p->exporters, p->n_exporters, instance->id) ||
+               (instance->component->observes &&
+                graph_lists(p->processors, p->n_processors, instance->id));
     default:
         return false;
     }

@@ -182,10 +182,10 @@ static int graph_wire(struct br_graph *graph, struct br_graph *old, size_t index
                       struct br_err *err)
 {
     const struct br_pipeline *p = &graph->config->pipelines[index];
-    struct br_consumer *next;
+    struct br_consumer *next = NULL;
     if (p->n_exporters == 1) {
         next = &br_graph_find(graph, p->exporters[0], NULL)->door->input;
-    } else {
+    } else if (p->n_exporters) {
         graph->spreads[index] = graph_fan_out(graph, old, p);
         if (!graph->spreads[index])
             return br_graph_no_memory(err);

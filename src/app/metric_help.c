@@ -144,6 +144,9 @@ static const struct row rows[] = {
                                   "incomplete requests used too much memory."},
     {"braid_shed_requests",
      "Requests and scrapes that were dropped or rejected because CPU time or memory was short."},
+    {"braid_span_metrics_uncounted",
+     "Spans that were not counted, because their resource has no service.name or memory was "
+     "short."},
     {"braid_storage_corrupt", "Damaged places in the storage that were skipped."},
     {"braid_storage_dropped_records",
      "Spans and samples dropped because the storage had reached max_size (overflow: drop_oldest)."},

@@ -78,6 +78,10 @@ struct br_component {
     size_t state_size; /* size in bytes of the node's private state, which is zeroed */
     bool every_worker; /* the extension has a node on each worker; other extensions have one node */
     bool shared;       /* the processor has one node for all its pipelines (join) */
+    /* The connector reads the data of the pipelines that list it as an exporter, and is not a
+     * receiver of others. It has one node for each pipeline, after the processors and before the
+     * other exporters. If there are no others, node->next is NULL. */
+    bool observes;
     /* the component is an exporter, with sending_queue and retry_on_failure in front of it */
     bool exporter_wrapped;
     /* exporter_wrapped: the exporter itself retries the requests that it makes from an item, as

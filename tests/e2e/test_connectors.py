@@ -3,9 +3,12 @@
 
 import copy
 import json
+import re
 import signal
 import subprocess
+import urllib.request
 
+import prometheus_client.parser
 import pytest
 
 import clients
@@ -188,6 +191,130 @@ def test_failover(braid, sink, new_sink):
     assert server.metrics()["braid_failover_switches"]['connector="failover",otel_signal="traces"'] == 1
     first = server.metrics()["braid_exporter_rejected"]['exporter="otlp/first",signal="traces"']
     assert first == SPANS  # the level was tried once
+
+
+def timed(service, name, durations_ms, *, kind=2, status=0, attributes=(), state=""):
+    """Returns a trace request with one span of each duration."""
+    made = otlp.traces.ExportTraceServiceRequest()
+    resource = made.resource_spans.add()
+    if service is not None:
+        resource.resource.attributes.append(otlp.attribute("service.name", service))
+    resource.resource.attributes.append(otlp.attribute("host.name", "h1"))
+    spans = resource.scope_spans.add().spans
+    for index, duration in enumerate(durations_ms):
+        span = spans.add(trace_id=bytes(15) + b"\x01", span_id=bytes(6) + bytes([1, index]), name=name, kind=kind,
+                         trace_state=state, start_time_unix_nano=10**18, end_time_unix_nano=10**18 + int(duration * 1e6))
+        span.status.code = status
+        for key, value in attributes:
+            span.attributes.append(otlp.attribute(key, value))
+    return made.SerializeToString()
+
+
+def series(server, name):
+    """Returns the series of a metric: sorted labels without `connector` -> value."""
+    found = {}
+    for labels, value in server.metrics().get(name, {}).items():
+        pairs = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))
+        pairs.pop("connector")
+        found[tuple(sorted(pairs.items()))] = value
+    return found
+
+
+def labels(**pairs):
+    return tuple(sorted(pairs.items()))
+
+
+GET = {"service_name": "shop", "span_name": "GET /", "span_kind": "SPAN_KIND_SERVER", "status_code": "STATUS_CODE_UNSET"}
+MS = "traces_span_metrics_duration_milliseconds"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_span_metrics(braid, sink, workers):
+    """The names and labels are those with which the Collector's Prometheus exporter prints the metrics of its connector."""
+    config = connected(exporter("grpc", sink), {"spanmetrics": {"dimensions": [{"name": "http.route"}, {"name": "host.name"},
+                                                                              {"name": "tier", "default": "none"}]}},
+                       {"traces": (["otlp"], ["batch"], ["spanmetrics", "otlp"])}, workers=workers)
+    server = braid(config)
+    for _ in range(2):
+        clients.grpc(server.grpc, TRACES, timed("shop", "GET /", [1, 2, 5000, 20000])).expect_ok()
+    error = timed("shop", "GET /", [3], kind=3, status=2, attributes=[("http.route", "/a\"b"), ("tier", 7)])
+    clients.grpc(server.grpc, TRACES, error).expect_ok()
+    clients.grpc(server.grpc, TRACES, timed(None, "GET /", [1])).expect_ok()  # not counted, as in the Collector
+    sink.wait(TRACES, 10)
+    until(lambda: sum(series(server, "traces_span_metrics_calls").values()) == 9)
+    get = {**GET, "host_name": "h1", "tier": "none"}
+    failed = {**get, "span_kind": "SPAN_KIND_CLIENT", "status_code": "STATUS_CODE_ERROR", "http_route": '/a\\"b', "tier": "7"}
+    assert series(server, "traces_span_metrics_calls") == {labels(**get): 8, labels(**failed): 1, labels(otel_metric_overflow="true"): 0}
+    assert series(server, MS + "_count")[labels(**get)] == 8
+    assert series(server, MS + "_sum")[labels(**get)] == 2 * (1 + 2 + 5000 + 20000)
+    buckets = {dict(key)["le"]: value for key, value in series(server, MS + "_bucket").items()
+               if dict(key).get("span_kind") == "SPAN_KIND_SERVER"}
+    assert buckets == {"2": 4, "4": 4, "6": 4, "8": 4, "10": 4, "50": 4, "100": 4, "200": 4, "400": 4, "800": 4, "1000": 4,
+                       "1400": 4, "2000": 4, "5000": 6, "10000": 6, "15000": 6, "+Inf": 8}
+    assert server.metrics()["braid_span_metrics_uncounted"]['connector="spanmetrics"'] == 1
+    account = settled(server, "traces")
+    assert account["received"] == account["sent"] == 10
+    with urllib.request.urlopen(f"http://{server.address('metrics', node=None)}/metrics", timeout=DEADLINE_S) as answer:
+        text = answer.read().decode()
+    assert "# TYPE traces_span_metrics_calls_total counter\n" in text
+    assert len(list(prometheus_client.parser.text_string_to_metric_families(text))) > 10
+
+
+def test_span_metrics_only_and_limited(braid):
+    """A pipeline can end in the connector. Above the limit, spans are counted in one series."""
+    settings = {"aggregation_cardinality_limit": 3, "namespace": "", "exclude_dimensions": ["span.kind"],
+                "histogram": {"unit": "s", "explicit": {"buckets": ["100ms", "1s"]}}}
+    server = braid(connected({"nop": None}, {"span_metrics": settings}, {
+        "traces": (["otlp"], ["span_metrics"]), "profiles": (["otlp"], ["nop"])}))
+    for number in range(10):
+        clients.grpc(server.grpc, TRACES, timed("shop", f"span {number}", [50, 500, 5000])).expect_ok()
+    found = series(server, "calls")
+    assert found.pop(labels(otel_metric_overflow="true")) == 7 * 3
+    assert found == {labels(service_name="shop", span_name=f"span {number}", status_code="STATUS_CODE_UNSET"): 3
+                     for number in range(3)}
+    buckets = {dict(key)["le"]: value for key, value in series(server, "duration_seconds_bucket").items()
+               if "otel_metric_overflow" in dict(key)}
+    assert buckets == {"0.1": 7, "1": 14, "+Inf": 21}
+    account = settled(server, "traces")
+    assert account["received"] == account["dropped"] == 30
+    assert server.metrics()["braid_ledger_dropped"]['signal="traces",reason="aggregated"'] == 30
+
+
+def test_span_metrics_count_what_is_accepted(braid, sink):
+    """A refused request is not counted, because the client sends it again. A sampled span stands for several."""
+    direct = {"sending_queue": {"enabled": False}, "retry_on_failure": {"enabled": False}}
+    server = braid(connected(exporter("grpc", sink, **direct), {"span_metrics": {"histogram": {"disable": True}}},
+                             {"traces": (["otlp"], ["otlp", "span_metrics"])}))
+    sink.reply = Reply(BUSY.grpc, BUSY.http, "down")
+    assert not clients.grpc(server.grpc, TRACES, timed("shop", "GET /", [1])).ok
+    sink.reply = Reply()
+    clients.grpc(server.grpc, TRACES, timed("shop", "GET /", [1])).expect_ok()
+    clients.grpc(server.grpc, TRACES, timed("shop", "GET /", [1], state="ot=th:c")).expect_ok()  # a probability of 1/4
+    assert series(server, "traces_span_metrics_calls")[labels(**GET)] == 1 + 4
+    assert MS + "_count" not in server.metrics()
+
+
+@pytest.mark.parametrize("settings, error", [
+    ({"dimensions": [{"default": "x"}]}, 'connectors::span_metrics::dimensions[0]: needs a "name"'),
+    ({"dimensions": [{"name": "span.name"}]}, 'another label has the name "span_name"'),
+    ({"dimensions": [{"name": "a.b"}, {"name": "a_b"}]}, 'dimensions[1]::name: another label has the name "a_b"'),
+    ({"dimensions": [{"glob": "a.*"}]}, '"glob": Braid supports only single attributes; use "name"'),
+    ({"histogram": {"explicit": {"buckets": ["1s", "x"]}}}, 'buckets: must be a list of durations, got "x"'),
+    ({"histogram": {"explicit": {"buckets": ["1s", "1000ms"]}}}, "buckets: must be in ascending order"),
+    ({"histogram": {"exponential": {"max_size": 10}}}, "Braid supports only explicit buckets"),
+    ({"events": {"enabled": True}}, "Braid does not count span events"),
+    ({"aggregation_cardinality_limit": -1}, "aggregation_cardinality_limit"),
+])
+def test_wrong_settings_of_span_metrics(tmp_path, settings, error):
+    config = connected({"nop": None}, {"span_metrics": settings}, {"traces": (["otlp"], ["span_metrics"])})
+    assert error in run("validate", config=config, tmp_path=tmp_path, code=1).stderr
+
+
+def test_span_metrics_is_not_a_receiver(tmp_path):
+    config = connected({"nop": None}, {"span_metrics": None}, {
+        "traces": (["otlp"], ["span_metrics"]), "traces/2": (["span_metrics"], ["nop"])})
+    done = run("validate", config=config, tmp_path=tmp_path, code=1)
+    assert "connectors::span_metrics: sends no data in Braid; remove it from the receivers of pipelines" in done.stderr
 
 
 def run(*args, config, tmp_path, code=0):

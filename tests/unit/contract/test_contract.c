@@ -216,10 +216,10 @@ static void connect_pipelines(struct bed *b)
                                  .receivers = b->receivers,
                                  .n_receivers = 1,
                                  .processors = b->processors,
-                                 .n_processors = kind == BR_PROCESSOR,
+                                 .n_processors = kind == BR_PROCESSOR || b->component->observes,
                                  .exporters = b->exporters,
                                  .n_exporters = 1};
-        if (kind == BR_CONNECTOR)
+        if (kind == BR_CONNECTOR && !b->component->observes)
             connect_second(b, s);
     }
     b->config.pipelines = b->pipelines;
