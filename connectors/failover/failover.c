@@ -206,11 +206,11 @@ static void failover_on_attempt(struct br_item *attempt, void *arg)
     struct br_node *node = delivery->node;
     const struct br_outcome *outcome = &attempt->outcome;
     enum br_signal signal = attempt->signal;
-    struct state *state = node ? node->state : NULL;
-    if (!state || node->ending) {
+    if (!node || node->ending) {
         failover_end(delivery, outcome);
         return;
     }
+    const struct state *state = node->state;
     size_t current = state->current[signal].level;
     if (outcome->verdict == BR_DONE && delivery->probe && delivery->level < current)
         failover_go_up(node, signal, delivery->level);

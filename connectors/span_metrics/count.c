@@ -172,9 +172,7 @@ static size_t count_make_key(struct counting *counting, const struct span *span,
         uint16_t len = value.data ? (uint16_t)value.len : SPAN_METRICS_ABSENT;
         memcpy(p, &len, sizeof len);
         p += sizeof len;
-        if (value.len)
-            memcpy(p, value.data, value.len);
-        p += value.len;
+        p = br_put_bytes(p, value.data, value.data ? value.len : 0);
     }
     return (size_t)(p - key);
 }

@@ -94,12 +94,12 @@ static bool series_make(const struct span_metrics_table *table, int family, cons
         br_label(&labels, "otel_metric_overflow", "true");
     bool made = !labels.failed;
     if (made && family == SPAN_METRICS_CALLS)
-        ret->calls = br_metric(metrics, BR_TOTAL, config->names[family], labels.data);
+        ret->calls = br_metric_try(metrics, BR_TOTAL, config->names[family], labels.data);
     else if (made)
         ret->durations = br_histogram(metrics, config->names[family], labels.data, config->bounds,
                                       config->n_bounds);
     br_str_release(&labels);
-    return made && (ret->calls || ret->durations->counts);
+    return made && (ret->calls || (ret->durations && ret->durations->counts));
 }
 
 static struct span_metrics_series *series_get(struct span_metrics_table *table, int family,

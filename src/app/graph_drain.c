@@ -69,7 +69,7 @@ static bool graph_outputs_drained(struct br_graph *graph, struct graph_wiring *w
 {
     const struct graph_output *output;
     bool drained = true;
-    for (int s = 0; s < BR_SIGNALS; s++)
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
         for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
             drained = graph_fanout_drained(graph, output->spread) && drained;
     return drained;
@@ -229,7 +229,7 @@ static void graph_close_fanout(struct graph_spread *spread, unsigned depth)
 static void graph_close_outputs(struct graph_wiring *wiring, unsigned depth)
 {
     const struct graph_output *output;
-    for (int s = 0; s < BR_SIGNALS; s++)
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
         for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
             graph_close_fanout(output->spread, depth);
 }

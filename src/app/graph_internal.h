@@ -123,8 +123,8 @@ struct br_graph {
 
 /* Returns output `index` of a wiring for a signal: 0 is the output to all pipelines, and the routes
  * follow. Returns NULL after the last one. */
-static inline struct graph_output *br_graph_output(struct graph_wiring *wiring, int signal,
-                                                   size_t index)
+static inline struct graph_output *br_graph_output(struct graph_wiring *wiring,
+                                                   enum br_signal signal, size_t index)
 {
     if (index == 0)
         return &wiring->all[signal];

@@ -84,11 +84,18 @@ size_t br_metrics_room(const struct br_metrics *metrics)
     return BR_METRICS_MAX - br_map_count(metrics->map);
 }
 
+double *br_metric_try(struct br_metrics *metrics, enum br_metric_type type, const char *name,
+                      const char *labels)
+{
+    struct metric *metric = metrics_make(metrics, type, name, labels, NULL, 0);
+    return metric ? &metric->value : NULL;
+}
+
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels)
 {
-    struct metric *metric = metrics_make(metrics, type, name, labels, NULL, 0);
-    return metric ? &metric->value : &metrics->lost;
+    double *value = br_metric_try(metrics, type, name, labels);
+    return value ? value : &metrics->lost;
 }
 
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,

@@ -62,6 +62,10 @@ void br_metrics_free(struct br_metrics *metrics);
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
+/* Returns the value of a metric as br_metric does, or NULL if the metric cannot be created. */
+double *br_metric_try(struct br_metrics *metrics, enum br_metric_type type, const char *name,
+                      const char *labels);
+
 /* Returns the number of metrics that can still be created. */
 size_t br_metrics_room(const struct br_metrics *metrics);
 

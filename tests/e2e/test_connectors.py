@@ -159,6 +159,32 @@ def test_routing(braid, sink, new_sink, workers):
     assert account["received"] == account["sent"] == 3 * SPANS
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_reload_keeps_routes(braid, sink, new_sink, workers):
+    """A routing connector does not change, but the pipelines of its routes do, one of which has two pipelines."""
+    other = new_sink()
+    exporters = {**exporter("grpc", sink), **exporter("grpc", other, "/other")}
+    settings = {"table": [{"context": "span", "condition": r'IsMatch(name, "\\.2$")', "pipelines": ["traces/one", "traces/two"]}],
+                "default_pipelines": ["traces/one"]}
+    server = braid(connected(exporters, {"routing": settings}, {
+        "traces/in": (["otlp"], ["routing"]), "traces/one": (["routing"], ["otlp"]), "traces/two": (["routing"], ["otlp/other"])},
+        workers=workers))
+    for number in range(6):
+        clients.grpc(server.grpc, TRACES, request(number)).expect_ok()
+        processors = (["batch"],) if number % 2 == 0 else ()
+        exporters["otlp/other"]["timeout"] = f"{20 + number}s"
+        reload(server, connected(exporters, {"routing": settings}, {
+            "traces/in": (["otlp"], *processors, ["routing"]), "traces/one": (["routing"], *processors, ["otlp"]),
+            "traces/two": (["routing"], ["otlp/other"])}, workers=workers))
+    clients.grpc(server.grpc, TRACES, request(6)).expect_ok()
+    sink.wait(TRACES, 7 * SPANS)
+    other.wait(TRACES, 7)
+    assert names(sink) == expected(range(7)) and spans_of(other) == {f"{number}.2" for number in range(7)}
+    assert "connector/routing" not in "".join(re.findall(r"changed: .*", server.log()))
+    account = settled(server, "traces")
+    assert account["received"] == account["sent"] == 7 * SPANS
+
+
 def test_failover(braid, sink, new_sink):
     """The second backend is used when the first one is down. A reload of other components keeps the current level."""
     other = new_sink()
