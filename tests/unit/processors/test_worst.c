@@ -620,7 +620,7 @@ static struct wire make_shape(size_t i, size_t size)
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
-    br_profile_limits_processor, br_debug_exporter;
+    br_profile_limits_processor, br_debug_exporter, br_tail_sampling_processor;
 
 static const struct worst_reader readers[] = {
     {"join", &br_join_processor,
@@ -662,6 +662,10 @@ static const struct worst_reader readers[] = {
      "delete}, {key: k, pattern: '^(?P<first>[^ ]+)', action: extract}]}"},
     {"resource", &br_resource_processor,
      "{match_time: 1h, attributes: [{key: service.name, action: hash}]}"},
+    {"tail sampling", &br_tail_sampling_processor,
+     "{decision_wait: 0s, policies: [{name: a, type: cpu_time}]}"},
+    {"tail sampling, held", &br_tail_sampling_processor,
+     "{decision_wait: 1s, policies: [{name: a, type: profiled}]}"},
     {"profile_limits", &br_profile_limits_processor,
      "{max_stack_depth: 100, max_label_values: 10, max_samples: 0}"},
     {"profile_limits, split", &br_profile_limits_processor, "{max_samples: 1}"},
