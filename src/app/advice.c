@@ -12,7 +12,7 @@
 
 /* --- Client metadata -------------------------------------------------------------------------- */
 
-#define BLOCK_PATHS_MAX 65536u /* bytes of the paths of an exporter's settings */
+#define BLOCK_PATHS_MAX 65536u /* limit in bytes for the paths of an exporter's settings */
 
 static const struct br_strings no_keys;
 
@@ -46,7 +46,7 @@ static const struct br_strings *advice_keys_of(const struct br_config *config,
 {
     const struct br_component *component = instance->component;
     if (!component || !instance->config)
-        return &no_keys; /* --skip-unsupported has removed the component */
+        return &no_keys; /* a Collector component that changes no data uses no metadata */
     const struct br_strings *keys =
         component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
     if (!keys || !keys->count)
@@ -55,8 +55,8 @@ static const struct br_strings *advice_keys_of(const struct br_config *config,
                                                           : keys;
 }
 
-/* Returns one of the headers of clients that an instance uses, or NULL if it uses none. Attributes
- * of authenticated clients are always kept. */
+/* Returns a client header that an instance uses, or NULL if there is none. Attributes of
+ * authenticated clients are not considered, because receivers always keep these attributes. */
 static const char *advice_key_of(const struct br_config *config, const struct br_instance *instance)
 {
     const struct br_strings *keys = advice_keys_of(config, instance);
@@ -66,7 +66,8 @@ static const char *advice_key_of(const struct br_config *config, const struct br
     return NULL;
 }
 
-/* Returns the first processor or exporter of a pipeline that uses metadata, or NULL. */
+/* Returns the first processor or exporter in a pipeline that uses client headers, or NULL if there
+ * is none. */
 static const struct br_instance *advice_reader_of(const struct br_config *config,
                                                   const struct br_pipeline *pipeline)
 {
@@ -124,8 +125,8 @@ static const char *advice_lost_key(const struct br_config *config,
     return NULL;
 }
 
-/* Returns the first component after `gatherer` in a pipeline that uses a metadata key that
- * `gatherer` does not keep, or NULL. */
+/* Searches the components after `gatherer` in a pipeline. Returns the first component that uses a
+ * metadata key which `gatherer` does not keep, or NULL. */
 static const struct br_instance *advice_loser_of(const struct br_config *config,
                                                  const struct br_pipeline *pipeline,
                                                  const struct br_instance *gatherer)
@@ -142,8 +143,8 @@ static const struct br_instance *advice_loser_of(const struct br_config *config,
     return NULL;
 }
 
-/* Warns of a processor that merges requests and loses metadata: a merged request keeps only the
- * metadata that all its clients have in common. */
+/* Warns if `gatherer`, a processor that merges requests, loses metadata that a later component
+ * uses. A merged request keeps only the metadata that all its clients have in common. */
 static void advice_gatherer(const struct br_config *config, const struct br_instance *gatherer,
                             struct br_errs *errs)
 {
@@ -162,9 +163,9 @@ static void advice_gatherer(const struct br_config *config, const struct br_inst
 }
 
 /* Warns of each receiver without include_metadata if a later processor or exporter uses client
- * metadata: as in the Collector, that component will find none. Also warns of each processor
- * that merges requests of several clients if its metadata_keys lack a key that a later component
- * uses. */
+ * metadata. As in the Collector, the later component then receives no metadata. Also warns of each
+ * processor that merges requests of several clients if a later component uses a key that the
+ * processor's metadata_keys do not contain. */
 static void advice_metadata(const struct br_config *config, struct br_errs *errs)
 {
     for (size_t i = 0; i < config->n_instances; i++) {
@@ -187,8 +188,8 @@ static bool advice_is(const struct br_instance *instance, const char *name)
     return instance->component && strcmp(instance->component->name, name) == 0;
 }
 
-/* Warns if a memory_limiter is not the first processor of a pipeline. `pipeline` lists the
- * processors in the same order as the tree. */
+/* Warns if a memory_limiter is not the first processor of a pipeline. A processor has the same
+ * index in the pipeline and in the pipeline's list in the tree. */
 static void advice_limiter(const struct br_config *config, size_t index, struct br_errs *errs)
 {
     const struct br_pipeline *pipeline = &config->pipelines[index];
@@ -225,8 +226,8 @@ static bool advice_is_loopback(const struct br_yaml *node)
            advice_starts(node, "[::1]:");
 }
 
-/* Warns if `tls` contradicts the scheme of an endpoint. Only gRPC endpoints may lack a scheme;
- * without a scheme, they use TLS by default. */
+/* Warns if `tls` contradicts the scheme of an endpoint. Also warns of a gRPC endpoint on loopback
+ * with neither a scheme nor `tls`, because such an endpoint uses TLS by default. */
 static void advice_endpoint(const struct br_instance *instance, const struct br_yaml *endpoint,
                             struct br_errs *errs)
 {
@@ -246,8 +247,8 @@ static void advice_endpoint(const struct br_instance *instance, const struct br_
                      "plaintext; write https:// for TLS");
     else if (grpc && advice_is_loopback(endpoint) && (!tls || tls->type == BR_YAML_NULL))
         br_errs_warn(errs, endpoint, path,
-                     "TLS is on, as the endpoint has no scheme; for a plaintext server write "
-                     "\"tls: {insecure: true}\"");
+                     "TLS is enabled, because the endpoint has no scheme; for a plaintext server "
+                     "write \"tls: {insecure: true}\"");
 }
 
 /* --- Exporters that send to their own receiver ------------------------------------------------ */
@@ -262,7 +263,7 @@ static bool advice_split_endpoint(const char *endpoint, char host[256], unsigned
     return br_endpoint_parse(address, host, ret_port);
 }
 
-/* Returns true if a connection to `to` reaches a server that listens on `on`. */
+/* Returns true if a connection to the host `to` reaches a server that listens on the host `on`. */
 static bool advice_host_reaches(const char *to, const char *on)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "::1", "[::1]"};
@@ -341,7 +342,34 @@ static const char *advice_answers_early(const struct br_instance *processor)
     return NULL;
 }
 
-/* Warns of processors that answer requests before a durable queue has stored them. */
+/* Warns of a processor that answers requests before the durable queue of `exporter` has stored
+ * them. `key` is the key of its setting that advice_answers_early returned. */
+static void advice_warn_early(const struct br_instance *processor,
+                              const struct br_instance *exporter, const char *key,
+                              struct br_errs *errs)
+{
+    char path[192];
+    (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
+    if (advice_is(processor, "join"))
+        br_errs_warn(errs, processor->node, path,
+                     "%s holds requests and answers them before %s has stored them; if the "
+                     "process is killed, these requests are lost; to prevent this, set %s to 0s",
+                     processor->id, exporter->id, key);
+    else if (advice_is(processor, "tail_sampling"))
+        br_errs_warn(errs, processor->node, path,
+                     "%s holds requests and answers them before %s has stored them; if the "
+                     "process is killed, these requests are lost; to lose fewer, shorten `%s`",
+                     processor->id, exporter->id, key);
+    else
+        br_errs_warn(errs, processor->node, path,
+                     "%s answers requests before %s has stored them; if the process is killed, "
+                     "these requests are lost; use sending_queue::batch of the exporter "
+                     "instead, or change `%s`",
+                     processor->id, exporter->id, key);
+}
+
+/* Warns of each processor that answers requests before the durable queue of `exporter` has stored
+ * them. */
 static void advice_durable(const struct br_pipeline *pipeline, const struct br_instance *exporter,
                            struct br_errs *errs)
 {
@@ -350,22 +378,8 @@ static void advice_durable(const struct br_pipeline *pipeline, const struct br_i
     for (size_t i = 0; i < pipeline->n_processors; i++) {
         const struct br_instance *processor = pipeline->processors[i];
         const char *key = advice_answers_early(processor);
-        char path[192];
-        if (!key)
-            continue;
-        (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
-        bool holds = advice_is(processor, "join"), samples = advice_is(processor, "tail_sampling");
-        const char *before_key = ": use sending_queue::batch of the exporter, or change `";
-        const char *after_key = "`";
-        if (holds || samples) {
-            before_key = holds ? ": set " : ": shorten ";
-            after_key = holds ? " to 0s if that must not happen" : " to lose fewer";
-        }
-        br_errs_warn(errs, processor->node, path,
-                     "%s answers requests %sbefore %s has stored them; a killed process loses "
-                     "these%s%s%s",
-                     processor->id, holds || samples ? "while it holds them, " : "", exporter->id,
-                     before_key, key, after_key);
+        if (key)
+            advice_warn_early(processor, exporter, key, errs);
     }
 }
 

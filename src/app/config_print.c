@@ -8,17 +8,17 @@
 #include "config/option.h"
 #include "config/parts.h"
 
-#define SIMPLE_KEY_MAX                                                                             \
-    120 /* characters; longer keys have the form "? key" (YAML's limit: 1024)                      \
-         */
+/* longest key, in bytes, that is printed without "? " (YAML's limit: 1024) */
+#define SIMPLE_KEY_MAX 120
 
-/* The source that describes the printed node and determines which values are secret. */
+/* Determines which values below a printed node are secret. */
 enum view {
     VIEW_ROOT,
     VIEW_SECTION, /* a section: a map of component ids */
     VIEW_TABLE,   /* a map, or a list of maps, that an option table describes */
     VIEW_HEADERS,
-    VIEW_GUESS, /* no table describes the node; its name decides whether the value is secret */
+    /* no table describes the node; a value is secret if the name of its key suggests a secret */
+    VIEW_GUESS,
     VIEW_HIDE,
 };
 
@@ -125,8 +125,8 @@ static struct scope config_print_scope_of_child(const struct printer *printer, s
     return (struct scope){.view = VIEW_HIDE};
 }
 
-/* Returns the scope of a list item. In the list form of headers, names are printed and values
- * are hidden. */
+/* Returns the scope of a list item. If headers are written as a list, their names are printed and
+ * their values are hidden. */
 static struct scope config_print_scope_of_item(struct scope scope)
 {
     static const struct br_option pair[] = {
@@ -139,7 +139,7 @@ static struct scope config_print_scope_of_item(struct scope scope)
     return scope;
 }
 
-/* Returns true if the text can be printed without quotes, as a value and as a key. */
+/* Returns true if the text can be printed without quotes, both as a value and as a key. */
 static bool config_print_plain_safe(const char *text, size_t len)
 {
     if (!isalnum((unsigned char)text[0]) && !strchr("/_.", text[0]))
@@ -200,8 +200,9 @@ static void print_plain(struct br_str *out, const char *text, bool dollars)
         br_str_puts(out, *text == '$' && dollars ? "$$" : (char[]){*text, '\0'});
 }
 
-/* Appends a scalar. Quotes distinguish text from numbers and booleans. A value from ${...} was
- * read without that distinction and is printed unquoted. */
+/* Appends a scalar. A text that looks like a number or a boolean is quoted if it is quoted in the
+ * file. If the text comes from ${...}, it is printed without quotes, because quotes around ${...}
+ * have no effect when a file is read. */
 static void print_text(struct br_str *out, const struct br_yaml *node, bool dollars)
 {
     enum br_yaml_look look = br_yaml_look(node->text);
@@ -273,8 +274,8 @@ static void print_child(const struct printer *printer, const struct br_yaml *par
     } else {
         br_str_putc(printer->out, '-');
     }
-    /* ${...} may have expanded to a map although the option is a text. A map that has to be
-     * hidden is printed as a hidden text. */
+    /* The value of a secret option may be a map that comes from ${...}, although the option is a
+     * text. The whole map is then printed as [REDACTED]. */
     bool hidden = child->brought && !printer->raw && inner.view == VIEW_HIDE;
     if (hidden) {
         br_str_puts(printer->out, " \"[REDACTED]\"\n");
@@ -326,7 +327,8 @@ int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *
 
 /* --- Effective settings ---------------------------------------------------------------------- */
 
-/* Appends a key and its value to a map. Returns BR_ENOMEM if an argument is NULL. */
+/* Appends a key and its value to a map. Returns BR_ENOMEM if an argument is NULL because its
+ * allocation failed. */
 static int config_print_add(struct br_arena *arena, struct br_yaml *map, const char *key,
                             struct br_yaml *value)
 {

@@ -9,7 +9,7 @@
 #include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
 
-/* a queue that may hold this number of records or more is logged at start */
+/* smallest capacity of a queue, in records, that is logged at start */
 #define QUEUE_ITEMS_LARGE 1000000u
 
 static void graph_node_consume(struct br_consumer *self, struct br_item *item)
@@ -55,15 +55,16 @@ static unsigned graph_turn_in(const struct br_graph *graph, const struct br_inst
     unsigned turn = 0;
     for (size_t i = 0; i < config->n_pipelines && &config->pipelines[i] != pipeline; i++)
         for (size_t k = 0; k < config->pipelines[i].n_processors; k++)
-            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a processor has one. */
+            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): set if n_processors > 0. */
             turn += config->pipelines[i].signal == pipeline->signal &&
                     config->pipelines[i].processors[k] == instance;
     return turn;
 }
 
-/* Returns a node of a shared processor. The first traces pipeline and the first profiles
- * pipeline that list the processor share one node. The second pipelines of both signals share
- * another node, and so on. Data shared by all nodes belongs to the host (core/shared.h). */
+/* Returns the place of a shared processor for the pipelines with the index `turn`, or NULL. The
+ * first traces pipeline and the first profiles pipeline that list the processor share one node. The
+ * second pipelines of both signals share another node, and so on. The host owns the data that all
+ * nodes of the processor share (core/shared.h). */
 static struct graph_place *graph_find_shared(struct br_graph *graph,
                                              const struct br_instance *instance, unsigned turn)
 {
@@ -76,7 +77,8 @@ static struct graph_place *graph_find_shared(struct br_graph *graph,
     return NULL;
 }
 
-/* Returns the place of `old` with the same identity as a new place, or NULL. */
+/* Returns the place in `old` that has the same component, id, pipeline and turn as the position
+ * `at`, or NULL. */
 static struct graph_place *graph_find_old(struct br_graph *old, const struct graph_position *at)
 {
     if (!old)
@@ -112,8 +114,9 @@ static struct graph_place *graph_new_place(struct br_graph *graph, const struct 
     return place;
 }
 
-/* Moves a place with the same settings from the old graph, or makes a new one, which takes over the
- * door of its predecessor when the reload succeeds. Returns NULL without memory. */
+/* Moves a place from the old graph if its settings are the same; otherwise creates a new place.
+ * When the reload succeeds, a new place takes over the door of the place that it replaces. Returns
+ * NULL if memory runs out. */
 static struct graph_place *graph_add_place(struct br_graph *graph, struct br_graph *old,
                                            const struct graph_position *at)
 {
@@ -138,7 +141,8 @@ static struct graph_place *graph_add_place(struct br_graph *graph, struct br_gra
     return place->door ? place : NULL;
 }
 
-/* Returns the place of an instance in a pipeline, adding the place if it is new. */
+/* Returns the place of an instance in a pipeline. Adds the place if the graph does not have it yet.
+ * Returns NULL if memory runs out. */
 static struct graph_place *graph_place(struct br_graph *graph, struct br_graph *old,
                                        const struct br_instance *instance,
                                        const struct br_pipeline *pipeline, unsigned depth)
@@ -195,8 +199,8 @@ struct graph_place *br_graph_processor(struct br_graph *graph, const struct br_p
                : br_graph_find(graph, instance, pipeline);
 }
 
-/* Increases the depth of processors until each is deeper than its predecessors in all its
- * pipelines. Nodes are drained and destroyed by depth. */
+/* Increases the depth of processors until each processor is deeper than all processors before it in
+ * its pipelines. Nodes are drained and destroyed in the order of their depth. */
 static int graph_order(struct br_graph *graph, struct br_err *err)
 {
     const struct br_config *config = graph->config;
@@ -243,8 +247,8 @@ static bool graph_is_durable(const struct br_queue_config *queue)
     return queue->enabled && queue->storage;
 }
 
-/* Returns an exporter's queue in memory. Behind a durable queue, the queue in memory has no
- * limit for requests, and reports the result of each request back. */
+/* Creates the in-memory queue of an exporter. Behind a durable queue, the in-memory queue has no
+ * size limit and reports the result of each request to the durable queue. */
 static struct br_queue *graph_queue(struct graph_place *place, const struct br_queue_config *queue)
 {
     struct br_consumer *next = place->retry ? br_retry_input(place->retry) : &place->node.input;
@@ -271,7 +275,7 @@ int br_graph_create_place(struct graph_place *place, struct br_err *err)
     node->state = br_calloc(1, component->state_size);
     if (!place->log_name || !node->state) {
         br_free(node->state);
-        node->state = NULL; /* the component has not created its state, so it must not destroy it */
+        node->state = NULL; /* component->create has not run, so component->destroy must not run */
         return br_graph_no_memory(err);
     }
     if (component->kind == BR_EXPORTER) {
@@ -390,8 +394,8 @@ static void graph_note_queue(const struct br_pipeline *pipeline, const struct gr
         return;
     br_info(&exporter->node.log,
             "sending_queue may hold %llu requests, and the batch processor of %s makes requests of "
-            "%llu %s: up to %llu %s, limited only by memory; set sizer to items or bytes to limit "
-            "these",
+            "%llu %s, so the queue may hold up to %llu %s; to limit this number, set sizer to "
+            "items or bytes",
             (unsigned long long)n, pipeline->id, (unsigned long long)items,
             br_signal_records(pipeline->signal), (unsigned long long)(n * items),
             br_signal_records(pipeline->signal));

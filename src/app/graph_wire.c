@@ -6,7 +6,7 @@
 #include "app/graph_internal.h"
 #include "base/mem.h"
 
-#define BLOCK_PATHS_MAX 65536u   /* bytes of the paths of an exporter's settings */
+#define BLOCK_PATHS_MAX 65536u   /* limit in bytes for the paths of an exporter's settings */
 #define METADATA_KEYS_MAX 10000u /* largest number of metadata keys of a receiver */
 
 /* Returns true if BR_DONE from this exporter means that the backend has accepted the records. */
@@ -30,7 +30,7 @@ void br_graph_spread_free(struct graph_spread *spread)
     br_free(spread);
 }
 
-/* Returns a new fan-out, or NULL without memory. */
+/* Returns a new fan-out, or NULL if memory runs out. */
 static struct graph_spread *graph_spread_new(struct br_graph *graph, unsigned depth,
                                              const struct br_fanout_end *ends, size_t count)
 {
@@ -75,8 +75,8 @@ static bool graph_spread_matches(const struct graph_spread *spread, const struct
     return true;
 }
 
-/* Returns `before` if it has these destinations, otherwise a new fan-out. Returns NULL without
- * memory. */
+/* Returns the fan-out `before` if its configuration and its destinations are the same. Otherwise,
+ * returns a new fan-out, or NULL if memory runs out. */
 static struct graph_spread *graph_spread_get(struct br_graph *graph, struct graph_spread *before,
                                              unsigned depth, const struct br_fanout_end *ends,
                                              size_t count)
@@ -122,7 +122,7 @@ static struct graph_spread *graph_fan_out(struct br_graph *graph, struct br_grap
 
 /* --- Pipelines -------------------------------------------------------------------------------- */
 
-/* Connects the nodes of one pipeline, from the last to the first. */
+/* Plans the connections of the nodes in one pipeline, from the last node to the first. */
 static int graph_wire(struct br_graph *graph, struct br_graph *old, size_t index,
                       struct br_err *err)
 {
@@ -200,7 +200,7 @@ static int graph_need_metadata_of(struct graph_place *at, const struct br_instan
     return batch ? graph_need_all_metadata(at, &batch->partition.metadata_keys) : 0;
 }
 
-/* Records the metadata keys, times and spans that processors and exporters after a receiver
+/* Records which metadata keys, times and spans the processors and exporters after a receiver
  * need. */
 static int graph_note_needs(struct graph_place *at, const struct br_pipeline *pipeline)
 {
@@ -222,7 +222,7 @@ static int graph_note_needs(struct graph_place *at, const struct br_pipeline *pi
     return rc;
 }
 
-/* Returns the pipeline as a destination of its receivers. */
+/* Returns a pipeline as a fan-out destination for its receivers. */
 static struct br_fanout_end graph_head_of(struct br_graph *graph, size_t index)
 {
     const struct br_pipeline *p = &graph->config->pipelines[index];

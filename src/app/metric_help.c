@@ -19,8 +19,8 @@ static const struct row rows[] = {
      "`exclude` "
      "then do not match, `extract` finds nothing, and `delete` and `hash` apply."},
     {"braid_auth_rejected",
-     "Requests that were rejected by authentication, by listener and reason: missing or invalid "
-     "credentials, or limited because of earlier failures."},
+     "Requests that authentication rejected, by listener and reason: missing or invalid "
+     "credentials, or too many earlier failures."},
     {"braid_config_last_reload_success_timestamp_seconds",
      "Unix time of the last successful reload of the configuration, or of the start."},
     {"braid_config_last_reload_successful", "1 if the last reload of the configuration succeeded, "

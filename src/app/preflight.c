@@ -17,7 +17,7 @@
 #include "net/hosts.h"
 #include "net/server.h"
 
-#define PLACES_MAX 10000 /* largest number of servers of a configuration */
+#define PLACES_MAX 10000 /* largest number of servers in a configuration */
 #define POOL_BYTES (1u << 20)
 
 struct preflight {
@@ -89,8 +89,8 @@ static const struct br_client_ops preflight_client_ops = {
 
 /* --- Ports in use ---------------------------------------------------------------------------- */
 
-/* Finds the endpoint of the protocol `what` ("grpc") in an option table, if the settings have
- * that protocol. Appends the path of the endpoint's key to `path`. */
+/* Searches the protocols in the settings for the endpoint of `what`, for example "grpc". If the
+ * endpoint exists, appends the path of its key to `path` and returns true. */
 static bool preflight_find_key(const struct br_option *table, const char *settings,
                                const char *what, struct br_str *path)
 {
@@ -122,8 +122,8 @@ static bool preflight_find_key(const struct br_option *table, const char *settin
     return false;
 }
 
-/* Returns the component of a server named "receiver/otlp/edge grpc", or NULL for the metrics
- * server. */
+/* Returns the component to which a server belongs, or NULL for the metrics server. The name of a
+ * server begins with the kind and the id of the component: "receiver/otlp/edge grpc". */
 static const struct br_instance *preflight_owner(const struct br_config *config, const char *name)
 {
     for (size_t i = 0; i < config->n_instances; i++) {
@@ -139,7 +139,8 @@ static const struct br_instance *preflight_owner(const struct br_config *config,
     return NULL;
 }
 
-/* Returns the node at a path, or the deepest existing node on the way to it. */
+/* Returns the node at a path. If the node does not exist, returns the last node on the path that
+ * exists. */
 static const struct br_yaml *preflight_node(const struct br_yaml *tree, const char *path)
 {
     const struct br_yaml *node = tree;
@@ -159,8 +160,8 @@ static const struct br_yaml *preflight_node(const struct br_yaml *tree, const ch
 
 #define METRICS "service::telemetry::metrics"
 
-/* Appends an argument of --set that selects another port. The keys of the argument are separated
- * by dots unless an id contains a dot. */
+/* Appends an argument for --set that selects another port. The keys in the argument are separated
+ * by dots, or by "::" if an id contains a dot. */
 static void preflight_put_set(const char *path, const char *endpoint, struct br_str *out)
 {
     enum { SHIFT = 10000 };

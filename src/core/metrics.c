@@ -22,9 +22,10 @@ struct metric {
 
 struct br_metrics {
     struct br_map *map; /* map from "name\0labels" to struct metric */
-    /* value that all metrics beyond the first BR_METRICS_MAX share; it is not in any scrape */
+    /* value that is shared by all metrics above the maximum BR_METRICS_MAX and is not part of any
+     * scrape */
     double lost;
-    /* histogram that all histograms beyond the first BR_METRICS_MAX metrics share */
+    /* histogram that is shared by all histograms above the maximum BR_METRICS_MAX */
     struct br_histogram lost_figures;
 };
 
@@ -153,7 +154,7 @@ static int metrics_by_name(const void *left, const void *right)
     return names ? names : strcmp(one->labels, other->labels);
 }
 
-/* Prints the value with the fewest digits that identify it. */
+/* Prints a value with the smallest number of digits that represents it exactly. */
 static void metrics_print_fraction(double value, struct br_str *out)
 {
     char text[40];
@@ -269,8 +270,8 @@ void br_metrics_print_target(const char *labels, enum br_metrics_format format, 
                   family, text ? "gauge" : "info", labels);
 }
 
-/* Returns the value of a ledger's metric. If memory for its labels is short, returns a value
- * that is not in any scrape. */
+/* Returns the value of a ledger's metric. If memory for the labels is short, returns a value that
+ * is not part of any scrape. */
 static double *metrics_entry(struct br_ledger *ledger, enum br_metric_type type, const char *name,
                              enum br_signal signal, const char *reason)
 {

@@ -12,8 +12,9 @@
 #include "otlp/edit/edit.h"
 #include "otlp/json/json.h"
 
-/* Maximum number of bytes of a body that the worker reads at once, in one or two milliseconds.
- * The maximum is lower for JSON, which is converted to protobuf first. */
+/* Maximum size in bytes of a body that the worker reads itself. Larger bodies are read in a thread.
+ * A body of the maximum size takes one or two milliseconds. The maximum is lower for JSON, which is
+ * converted to protobuf first. */
 #define READ_NOW (1u << 20)
 #define JSON_NOW (512u << 10)
 
@@ -81,8 +82,8 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     reading->item = br_item_new(reading->host, reading->signal);
     if (!reading->item)
         return BR_ENOMEM;
-    /* Counts samples by type for the receiver. If memory is short, samples are counted without a
-     * type. */
+    /* Counts the item's samples by type for the receiver's metrics. If memory is short, the
+     * receiver counts the samples without a type. */
     struct br_sample_types *types = NULL;
     if (reading->signal == BR_PROFILES)
         types = br_arena_calloc(&reading->item->arena, 1, sizeof *types);
@@ -96,9 +97,9 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     return rc;
 }
 
-/* Walks the request. Only the items that are forwarded get a list of their spans: the pieces, or
- * the whole item if it is not cut. Lists for the whole item and for its pieces would take too
- * much memory. */
+/* Walks the request. Only forwarded items get a list of their spans. If the item is cut, these are
+ * the pieces; otherwise the item itself. Lists for the whole item and for its pieces would together
+ * take too much memory. */
 static int ingest_otlp_walk(struct br_reading *reading)
 {
     const struct br_otlp_handler *handler = reading->arg;
@@ -118,7 +119,8 @@ static int ingest_otlp_walk(struct br_reading *reading)
     }
     if (rc == 0 && spans && (large || cuts) && br_list_empty(&reading->pieces))
         rc = ingest_otlp_walk_whole(reading, &options);
-    /* here, BR_ETOOBIG means that the nesting is too deep, not that the request is too large */
+    /* br_walk returns BR_ETOOBIG if messages are nested too deeply, but callers report this code as
+     * "request too large" */
     return rc == BR_ETOOBIG ? BR_EINVAL : rc;
 }
 
@@ -130,8 +132,8 @@ int br_otlp_read(struct br_reading *reading)
     return rc ? rc : ingest_otlp_walk(reading);
 }
 
-/* Logs a request that has bytes but no records, once per client address. Most likely the client
- * uses another version of OTLP, or sends another signal. */
+/* Logs a request that is not empty but contains no records, once per client address. Most likely,
+ * the client uses another version of OTLP or sends another signal. */
 static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct br_upload *upload,
                                    const struct br_reading *reading)
 {
@@ -193,7 +195,7 @@ static const struct {
 } methods[] = {
     {"/opentelemetry.proto.collector.trace.v1.TraceService/Export", BR_TRACES},
     {"/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", BR_PROFILES},
-    /* Fluent Bit's exporter still uses this old path, but with the current field numbers. */
+    /* Fluent Bit still sends profiles to this old path, but with the current field numbers. */
     {"/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export", BR_PROFILES},
 };
 
@@ -237,8 +239,8 @@ bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listen
     return true;
 }
 
-/* Sets the format from the content type, ignoring the type's parameters. Returns false for a
- * content type that is not supported. */
+/* Determines the format from the content type without its parameters. Returns false if the content
+ * type is not supported. */
 static bool ingest_otlp_read_type(const struct br_request *request, bool more,
                                   enum br_upload_format *ret)
 {
