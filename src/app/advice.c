@@ -342,32 +342,6 @@ static const char *advice_answers_early(const struct br_instance *processor)
     return NULL;
 }
 
-/* Warns of a processor that answers requests before the durable queue of `exporter` has stored
- * them. `key` is the key of its setting that advice_answers_early returned. */
-static void advice_warn_early(const struct br_instance *processor,
-                              const struct br_instance *exporter, const char *key,
-                              struct br_errs *errs)
-{
-    char path[192];
-    (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
-    if (advice_is(processor, "join"))
-        br_errs_warn(errs, processor->node, path,
-                     "%s holds requests and answers them before %s has stored them; if the "
-                     "process is killed, these requests are lost; to prevent this, set %s to 0s",
-                     processor->id, exporter->id, key);
-    else if (advice_is(processor, "tail_sampling"))
-        br_errs_warn(errs, processor->node, path,
-                     "%s holds requests and answers them before %s has stored them; if the "
-                     "process is killed, these requests are lost; to lose fewer, shorten `%s`",
-                     processor->id, exporter->id, key);
-    else
-        br_errs_warn(errs, processor->node, path,
-                     "%s answers requests before %s has stored them; if the process is killed, "
-                     "these requests are lost; use sending_queue::batch of the exporter "
-                     "instead, or change `%s`",
-                     processor->id, exporter->id, key);
-}
-
 /* Warns of each processor that answers requests before the durable queue of `exporter` has stored
  * them. */
 static void advice_durable(const struct br_pipeline *pipeline, const struct br_instance *exporter,
@@ -378,8 +352,24 @@ static void advice_durable(const struct br_pipeline *pipeline, const struct br_i
     for (size_t i = 0; i < pipeline->n_processors; i++) {
         const struct br_instance *processor = pipeline->processors[i];
         const char *key = advice_answers_early(processor);
-        if (key)
-            advice_warn_early(processor, exporter, key, errs);
+        char path[192];
+        if (!key)
+            continue;
+        (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
+        bool joins = advice_is(processor, "join"), samples = advice_is(processor, "tail_sampling");
+        const char *what =
+            joins || samples ? "holds requests and answers them" : "answers requests";
+        const char *before_key = "use sending_queue::batch of the exporter instead, or change `";
+        const char *after_key = "`";
+        if (joins || samples) {
+            before_key = joins ? "to prevent this, set " : "to lose fewer, shorten ";
+            after_key = joins ? " to 0s" : "";
+        }
+        br_errs_warn(
+            errs, processor->node, path,
+            "%s %s before %s has stored them; if the process is killed, these requests are "
+            "lost; %s%s%s",
+            processor->id, what, exporter->id, before_key, key, after_key);
     }
 }
 

@@ -69,8 +69,8 @@ struct br_component {
     bool every_worker;
     /* processors: in each worker, all pipelines that contain the processor share one node (join) */
     bool shared;
-    /* shared: set of BR_SIGNAL_BIT, the signals that the processor handles without the other
-     * signal; the loader warns if the processor is only in pipelines of another signal */
+    /* shared: set of BR_SIGNAL_BIT, signals that the processor handles without the other signal;
+     * the loader warns if the processor is only in pipelines of another signal */
     unsigned handles_alone;
     /* the component is an exporter, with sending_queue and retry_on_failure in front of it */
     bool exporter_wrapped;

@@ -175,5 +175,5 @@ def test_a_durable_queue_does_not_keep_held_requests(tmp_path):
             "processors": {"tail_sampling": {"policies": [ERRORS]}},
             "service": {"telemetry": {"metrics": {"level": "none"}}, "extensions": ["file_storage"],
                         "pipelines": {"traces": {"receivers": ["otlp"], "processors": ["tail_sampling"], "exporters": ["otlp"]}}}}
-    assert warnings(tmp_path, made) == ["tail_sampling holds requests and answers them before otlp has stored them; if the "
-                                        "process is killed, these requests are lost; to lose fewer, shorten `decision_wait`"]
+    assert warnings(tmp_path, made) == ["tail_sampling holds requests and answers them before otlp has stored them; if the process "
+                                        "is killed, these requests are lost; to lose fewer, shorten decision_wait"]
