@@ -83,9 +83,9 @@ struct br_conditions {
     struct br_additions *additions; /* new entries of the dictionary */
     uint32_t part;                  /* index of the part of the item that the resource belongs to */
     const uint8_t *scope_at;        /* address of the scope that the values were read from */
-    /* Numbers of groups, scopes and resources begun so far in all items. The current number
-     * identifies values that were read from the current group, scope or resource. */
-    uint64_t n_groups, n_scopes, n_resources;
+    /* Numbers of spans, groups, scopes and resources begun so far in all items. The current number
+     * identifies values that were read from the current span, group, scope or resource. */
+    uint64_t n_spans, n_groups, n_scopes, n_resources;
     uint64_t work_left; /* bytes that functions may still process for the item */
     /* the evaluation of the current condition or statement has failed; the reason is in `why` */
     bool failed;

@@ -67,11 +67,11 @@ struct br_expression {
     struct br_any literal;
     pcre2_code *pattern; /* CALL: the compiled argument of the kind PATTERN */
     unsigned mode;       /* CALL: index of the argument of the kind MODE in its list */
-    /* PATH in a group, a scope or a resource: the value that was read last, and the number of the
-     * group, scope or resource that the value was read from */
+    /* PATH in a span, a group, a scope or a resource: the value that was read last, and the number
+     * of the span, group, scope or resource that the value was read from */
     struct br_any known;
     uint64_t known_in;
-    /* IsMatch on such a path: the result for the group, scope or resource number `known_in` */
+    /* IsMatch on such a path: the result for the span, group, scope or resource `known_in` */
     bool matched;
 };
 
@@ -189,8 +189,8 @@ void br_conditions_begin_group(struct br_conditions *conditions);
 
 /* --- Messages and paths (message.c) ----------------------------------------------------------- */
 
-/* Returns the number of the group, scope or resource to which a path belongs, or 0 if the path
- * belongs to the record or must be read each time. */
+/* Returns the number of the span, group, scope or resource to which a path belongs, or 0 if the
+ * path must be read each time. */
 uint64_t br_path_place(const struct br_conditions *conditions,
                        const struct br_expression *expression);
 
