@@ -28,7 +28,8 @@
 
 #define BR_CONDITION_NO_EVENTS "events of spans are not dropped here; only whole spans are"
 
-/* The context of a path that does not begin with the name of a context. */
+/* The context of a path that does not begin with the name of a context, such as `name` instead of
+ * `span.name`. */
 enum br_condition_context {
     BR_CONDITION_SPAN,
     BR_CONDITION_PROFILE,
@@ -59,13 +60,14 @@ struct br_conditions {
     /* attributes of the current span or sample, resource, scope and profile, read when needed */
     struct br_attributes own, resource, scope, profile;
     bool own_read, resource_read, scope_read, profile_read;
-    uint32_t part;           /* index of the part of the item that `resource` belongs to */
+    /* index in the item of the ResourceSpans or ResourceProfiles that `resource` was read from */
+    uint32_t part;
     const uint8_t *scope_at; /* address of the scope that `scope` was read from */
-    /* Numbers of groups, scopes and resources begun so far in all items. The current number
-     * identifies values that were read from the current group, scope or resource. */
+    /* Numbers of groups (otlp/groups.h), scopes and resources begun so far in all items. A cached
+     * value is still valid if the number at which it was read equals the current number. */
     uint64_t n_groups, n_scopes, n_resources;
     const struct br_visit *visit;
-    char hex[2][65]; /* hex texts of ids, one for each side of a comparison */
+    char hex[2][65]; /* trace or span ids in hex, one for each operand of a comparison */
     unsigned n_hex;
     int rc;
 };
@@ -83,15 +85,15 @@ int br_conditions_add(struct br_conditions *conditions, const char *text, enum b
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
 void br_conditions_release(struct br_conditions *conditions);
 
-/* Begins an item. In profiles, references to strings in attributes are first replaced by the
- * strings (br_item_inline_references). Returns 0, BR_EINVAL (the item has not been checked by a
- * walk) or BR_ENOMEM. */
+/* Begins the evaluation for an item. In profiles, references to strings in attributes are first
+ * replaced by the strings (br_item_inline_references). Returns 0, BR_EINVAL (the item was not
+ * validated by br_walk) or BR_ENOMEM. */
 int br_conditions_begin(struct br_conditions *conditions, struct br_item *item);
 void br_conditions_end(struct br_conditions *conditions);
 
-/* Evaluates the conditions for the span or sample that br_item_rewrite visits, in the order of
- * its visits. Returns 1 if at least one condition is true, otherwise 0. On failure returns
- * BR_EFULL (too many attributes) or BR_ENOMEM. */
+/* Evaluates the conditions for the span or sample that br_item_rewrite is visiting. Must be called
+ * in the order of the visits. Returns 1 if at least one condition is true, otherwise 0. On failure
+ * returns BR_EFULL (too many attributes) or BR_ENOMEM. */
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);
 
 /* --- For condition*.c only -------------------------------------------------------------------- */
@@ -125,14 +127,14 @@ enum br_condition_field {
     CONDITION_PERIOD,
 };
 
-/* One side of a comparison. The literal nil has the type EMPTY. */
+/* One operand of a comparison. The literal nil has the type EMPTY. */
 struct br_condition_operand {
     enum br_condition_field field;
     const char *key; /* key of an attribute or of a member of trace_state */
     size_t key_len;
     struct br_any literal;
-    /* for an operand that belongs to a group, a scope or a resource: the value that was read
-     * last */
+    /* for an operand that belongs to a group (otlp/groups.h), a scope or a resource: the value that
+     * was read last */
     struct br_any known;
     uint64_t known_in; /* number of the group, scope or resource that `known` was read from */
 };

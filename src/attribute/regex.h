@@ -27,10 +27,11 @@ struct br_regex_time {
     bool spent;
 };
 
-/* Begins a time limit for an item: `match_ns` (an option) plus an allowance per byte of `item`
- * that is many times the usual cost. A piece of a request gets only its share of `match_ns`
- * (br_item_share), at least 1/256. A query has no item (`item` is NULL) and gets exactly
- * `match_ns`. Once the time is used up, every match returns BR_EFULL. */
+/* Begins a time limit for an item: `match_ns` (an option) plus an allowance per byte of `item` that
+ * is many times the usual cost. If a request was divided into several items, each item gets a share
+ * of `match_ns` in proportion to its records (br_item_share), but at least 1/256. A query has no
+ * item (`item` is NULL) and gets exactly `match_ns`. Once the time is used up, every match returns
+ * BR_EFULL. */
 void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns,
                          const struct br_item *item);
 

@@ -84,11 +84,11 @@ bool br_memory_is_over(struct br_memory *memory);
  * memory. A request that needs more must not be retried. */
 size_t br_memory_largest(const struct br_memory *memory);
 
-/* Makes room after a large allocation was refused to work that holds `own` bytes. Frees the
- * memory that the allocator keeps, asks all workers to free their unused buffers
- * (br_memory_trims), and measures the overhead. If no other request uses memory, the bytes that are
- * still counted, apart from `own`, are treated as never freed: br_memory_largest subtracts them.
- * Takes milliseconds. */
+/* Makes room after a large allocation was refused. `own` is the number of bytes that the refused
+ * work already holds. Frees the memory that the allocator keeps, asks all workers to free their
+ * unused buffers (br_memory_trims), and measures the overhead. If no other request uses memory, the
+ * bytes that are still counted, apart from `own`, are treated as never freed: br_memory_largest
+ * subtracts them. Takes milliseconds. */
 void br_memory_settle(struct br_memory *memory, size_t own);
 
 /* Returns how often the workers were asked to free their unused buffers. */
