@@ -21,7 +21,8 @@
 
 struct br_stream;
 
-#define BR_KEPT_MAX 64 /* largest number of kept sockets; further ones are closed */
+/* largest number of sockets that br_net_keep_sockets keeps open; further sockets are closed */
+#define BR_KEPT_MAX 64
 
 struct br_net {
     struct br_list listeners;
@@ -162,14 +163,14 @@ struct br_stream {
     bool sends_slowly;
     /* number of consecutive reads of less than SMALL_READ bytes in the middle of a request */
     unsigned n_small_reads;
-    /* number of bytes that unfinished requests of this stream buffer, as far as they are included
-     * in loop->held */
+    /* the part of loop->held that belongs to this stream: number of bytes that its unfinished
+     * requests buffer */
     size_t held;
     uint8_t first[24];
     unsigned n_first;
-    /* Error texts, indexed by br_guess, for the detected protocols that end the stream. If the text
-     * is NULL, the protocol is accepted. A client uses the entry BR_GUESS_NOTHING if the server
-     * closes before it has sent a byte. */
+    /* Error texts, indexed by enum br_guess. If the entry for the protocol of the peer is a text,
+     * the stream ends with this error; if the entry is NULL, the protocol is accepted. A client
+     * uses the entry BR_GUESS_NOTHING if the server closes before it has sent a byte. */
     const char *const *complaints;
     enum br_guess guess;
     /* the stream belongs to a server: loop->mark applies to the stream, and the stream is
@@ -188,7 +189,8 @@ struct br_stream {
     enum br_ending reason; /* why the stream ends: the first reason passed to br_stream_note */
     char why[160];         /* text that describes `reason` */
     struct br_progress writing;
-    /* times by uv_now; `resumed_ms` is when the stream was last removed from loop->paused */
+    /* times in milliseconds by uv_now; `resumed_ms` is the time when the stream was last removed
+     * from loop->paused */
     uint64_t opened_ms, read_ms, half_closed_ms, resumed_ms;
 };
 

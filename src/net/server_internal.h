@@ -45,14 +45,15 @@ struct br_listener {
     char name[160];
     char endpoint[300];  /* the endpoint as configured */
     unsigned generation; /* br_host.generation when the listener was opened */
-    bool passed;         /* the socket lives on (br_net_take_passed, br_net_keep_sockets) */
+    /* the socket stays open when the listener closes (br_net_take_passed, br_net_keep_sockets) */
+    bool passed;
     /* path of a unix socket, which is unlinked when the listener closes; "" for TCP */
     char path[108];
     bool open;
     const struct br_log *log;
     /* timer that resumes accepting after a shortage of descriptors or memory */
     struct br_timer again;
-    /* limits how often the warning about a failed accept is logged */
+    /* limits the rate at which failures to accept a connection are logged */
     struct br_log_limit log_limit;
     /* the servers, indexed by worker; set before threads start */
     struct br_net_server *targets[BR_WORKERS_MAX];

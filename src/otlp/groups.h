@@ -17,12 +17,12 @@ struct br_groups {
     /* The current group: a ScopeSpans or a Profile. */
     uint32_t part;        /* index in the item of the part that contains the group */
     uint32_t n_records;   /* number of spans or samples in the group */
-    const uint8_t *scope; /* the group's InstrumentationScope; NULL: none */
+    const uint8_t *scope; /* the group's InstrumentationScope; NULL: the group has no scope */
     const uint8_t *body;  /* body of the ScopeSpans or the Profile */
     uint32_t scope_len, body_len;
     /* Position of the walk in the item. */
-    /* number of groups up to and including the current one; number of records before the current
-     * one */
+    /* number of groups up to and including the current group; number of records before the current
+     * group */
     uint32_t n_groups, n_before;
     uint32_t next_part;
     const uint8_t *p, *end;             /* start and end of the rest of the current part */

@@ -49,8 +49,8 @@ struct br_entry {
 
 struct br_lazy_strings;
 
-/* An index of an item's dictionary parts: for each entry of each table, the position and length
- * of its bytes. Borrows the item's bytes. */
+/* An index of the dictionary of an item: for each entry of each table, the position and length of
+ * its bytes. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
     uint32_t count[BR_TABLES];
@@ -58,9 +58,9 @@ struct br_dictionary_view {
     struct br_lazy_strings *lazy;
 };
 
-/* Indexes all dictionary parts of `item`, which are treated as one dictionary. The index is
- * allocated in `arena`. Returns 0, BR_EFULL if the index does not fit into the arena, or
- * BR_ENOMEM. */
+/* Indexes the dictionary of `item`. If the request has several ProfilesDictionary fields, they are
+ * treated as one dictionary. The index is allocated in `arena`. Returns 0, BR_EFULL if the index
+ * does not fit into the arena, or BR_ENOMEM. */
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 

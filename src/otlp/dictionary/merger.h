@@ -62,14 +62,15 @@ struct br_source {
     bool lists_used;
 };
 
-/* Loads the dictionary of `item`; several dictionary parts are treated as one dictionary. Returns
- * 0, BR_EINVAL, BR_EFULL or BR_ENOMEM. On failure nothing is loaded. */
+/* Loads the dictionary of `item`. If the request has several ProfilesDictionary fields, they are
+ * treated as one dictionary. Returns 0, BR_EINVAL, BR_EFULL or BR_ENOMEM. On failure nothing is
+ * loaded. */
 int br_source_load(struct br_source *source, const struct br_item *item);
 
 /* Discards the merged indices, after the merged dictionary was emptied or truncated. */
 void br_source_reset_maps(struct br_source *source);
 
-/* Lists an entry as used. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Adds an entry to the list `source->used`. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_source_note_used(struct br_source *source, enum br_table table, uint32_t index);
 
 /* Discards the merged indices of the listed entries, like br_source_reset_maps. The time depends

@@ -47,8 +47,8 @@ struct br_routing {
     void *arg; /* argument of both functions */
 };
 
-/* Receives and takes the group of records of one bucket. Returns 0 to continue, or an error code to
- * stop. */
+/* Receives the group of records of one bucket, and takes ownership of it. Returns 0 to continue, or
+ * an error code to stop. */
 typedef int br_group_fn(struct br_item *group, uint32_t bucket, void *arg);
 
 /* Divides `item`, which br_walk has accepted, into one group for each bucket that has records.

@@ -63,10 +63,10 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  * Notes: the intermediate form between JSON and protobuf.
  *
  * In protobuf the length of a message precedes it and its fields are in the order of their numbers;
- * in JSON the fields come in any order. The first pass reads the text and writes notes in the order
- * of the text. The second pass reads the notes from end to start and writes the message from end to
- * start. Each length is thus known when it is written, and no written byte is moved. Both passes
- * take linear time at any nesting depth.
+ * in JSON the fields may be in any order. The first pass reads the text and writes notes in the
+ * order of the text. The second pass reads the notes from end to start and writes the message from
+ * end to start. Each length is thus known when it is written, and no written byte is moved. Both
+ * passes take linear time at any nesting depth.
  *
  * A note ends with its length, because it is read from its end. A number in a note is a varint with
  * its bytes reversed.
@@ -87,8 +87,8 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  */
 
 #define BR_JSON_NOTE_SHORT 4u
-/* added to the index of a field in a member's note if earlier members with this field do not
- * count */
+/* added to the index of a field in a member's note if the field is absent from the message, even if
+ * earlier members have set it */
 #define BR_JSON_NOTE_ABSENT 128u
 
 struct br_json_notes {

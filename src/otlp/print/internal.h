@@ -123,8 +123,8 @@ void br_print_pair(struct br_printer *printer, struct br_entry key, struct br_va
 /* Appends each attribute that is field `number` of a message to a line, as ` key=value`. */
 void br_print_pairs(struct br_printer *printer, struct br_entry message, uint32_t number);
 
-/* Prints a heading and below it the attributes that are field `number` of a message. Prints
- * nothing if the message has none. */
+/* Prints a heading and below it the attributes that are field `number` of a message. Prints nothing
+ * if the message has no attributes. */
 void br_print_attributes(struct br_printer *printer, const char *heading, const char *indent,
                          struct br_entry message, uint32_t number);
 
