@@ -52,7 +52,7 @@ struct br_jfr_context {
 };
 
 struct br_jfr_string {
-    const uint8_t *text; /* text of the string; NULL: the recording lacks the string */
+    const uint8_t *text; /* text of the string; NULL: the recording does not contain the string */
     uint32_t len;
     /* index of the string in the builder, if the text is used as a key; 0: the text has not been
      * used as a key yet */
@@ -78,7 +78,8 @@ struct br_jfr_labels {
                         total */
     struct br_jfr_context *contexts;
     uint32_t n_contexts, contexts_cap;
-    struct br_jfr_string *strings; /* strings[0] stands for a string that the recording lacks */
+    /* strings[0] stands for all strings that the recording does not contain */
+    struct br_jfr_string *strings;
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
@@ -175,7 +176,7 @@ struct br_jfr_thread {
 
 struct br_jfr_table {
     uint32_t count;
-    /* first and last block of the samples, if they are not folded */
+    /* first and last block of packed samples; NULL if the samples are folded */
     struct br_jfr_block *first, *last;
     uint64_t time_ns; /* time of the sample added last, in ns since 1970 */
     struct br_jfr_folded *folded;
@@ -265,7 +266,8 @@ struct br_jfr_symbol {
 /* State of resolving the stacks of one recording. */
 struct br_jfr_stacks {
     struct br_build *build;
-    /* Line numbers above 2^31 become 0 (unknown), because the JVM writes -1 for an unknown line. */
+    /* true: line numbers above 2^31 become 0 (unknown), because the JVM writes -1 for an unknown
+     * line */
     bool lines_signed;
     /* index of the builder's mapping that all locations share; 0: the mapping has not been added
      * yet */

@@ -241,7 +241,8 @@ struct br_jfr_chunk {
     uint32_t size;
     bool packed;
     uint32_t pools_at, metadata_at;
-    /* offset of a checkpoint in the second half of the chunk; 0: no such checkpoint was found */
+    /* offset of a checkpoint in the second half of the chunk, from which a second scan may start
+     * (struct br_jfr_events); 0: no such checkpoint was found */
     uint32_t middle;
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
@@ -321,7 +322,7 @@ struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_j
                                      uint64_t id, uint64_t values[BR_JFR_N_SLOTS]);
 
 /* Returns the pool entry to which the string at `at` refers. Returns NULL if the string is not a
- * reference or the pool does not contain it. */
+ * reference, or if the pool does not contain the entry. */
 struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *chunk, uint64_t at);
 
 /* Appends the string at `at`, or the pooled string to which it refers, as UTF-8. Appends nothing
@@ -345,7 +346,8 @@ struct br_jfr_events {
     /* The first scan has arrived at `middle`, and the events in `found` are returned now. */
     bool joined;
     uint32_t n_found, n_returned;
-    /* offsets of the events that the second scan recorded, whose types may be wanted */
+    /* offsets of the events that the second scan recorded; the other events certainly have types
+     * that are not wanted */
     uint32_t found[BR_JFR_AHEAD];
 };
 

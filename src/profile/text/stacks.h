@@ -37,11 +37,10 @@ struct br_stacks {
     /* maximum number of frames that the stacks added later may contain in total; the stack of a
      * node has a frame for the node and for each ancestor */
     size_t path_left;
-    /* number of nodes that were copied from the previous part and do not count for the size of
-     * this part */
+    /* profiles that are read in parts (struct br_profile_parts): number of nodes that were copied
+     * from the previous part and do not count for the size of this part */
     uint32_t n_kept;
-    /* number of bytes of OTLP that were copied from the previous part and do not count for the size
-     * of this part */
+    /* likewise, number of bytes of OTLP that were copied from the previous part */
     size_t bytes_kept;
     /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM; after an error, nothing more is added */
     int rc;
