@@ -188,8 +188,8 @@ struct br_span_filter {
     uint64_t max_duration_ns; /* longest duration in nanoseconds; 0: unlimited */
     bool roots;               /* selects only spans without a parent */
     bool failed;              /* selects only spans whose status is ERROR */
-    /* attributes that a block's Bloom filter is searched for, so that blocks without them are
-     * skipped; the caller must still compare the attributes of each span */
+    /* attributes that the Bloom filter of a block must contain; other blocks are skipped. The
+     * caller must still compare the attributes of each span */
     const struct br_span_needle *needles;
     size_t n_needles;
     enum br_span_order order;
@@ -273,7 +273,7 @@ struct br_stored_series {
     /* hash of the labels that all samples of a profile share; the hash identifies the process;
      * 0: unknown */
     uint64_t source;
-    /* value that one sample stands for, according to the profile's period; 0: unknown */
+    /* value that one sample represents, according to the profile's period; 0: unknown */
     uint64_t per_sample;
 };
 
