@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists components of the Collector that are not in Braid's registry: those that Braid has under
- * another name, those that change no data and can be left out, and those that Braid lacks. Names
- * and aliases are those of versions 0.155 to 0.165 of the Collector and of its contrib
- * distribution.
+ * Lists components of the Collector that are not in Braid's registry. Such a component has another
+ * name in Braid, or changes no data and can be left out, or has no equivalent in Braid. Names and
+ * aliases are those of versions 0.155 to 0.165 of the Collector and of its contrib distribution.
  */
 #pragma once
 
@@ -30,8 +29,8 @@ struct br_foreign {
     const char *advice;
 };
 
-/* Returns advice, in one sentence, for a key such as `auth` that the Collector supports in the
- * section at `path` but Braid does not support. Returns NULL for any other key. */
+/* Returns advice, in one sentence, for a key, such as `auth`, that the Collector supports in the
+ * section at `path` and Braid does not support. Returns NULL for any other key. */
 const char *br_foreign_key(const char *path, const char *key);
 
 /* Returns true for a processor that only adds attributes, batches requests or produces metrics.

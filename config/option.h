@@ -76,12 +76,12 @@ enum br_option_kind {
 struct br_option {
     const char *name;
     const char *alias; /* another spelling of the name, or NULL */
-    /* path, relative to this table, of the current key of which this row is an older spelling, for
-     * example "keepalive::idle_timeout"; NULL: this row is not an older spelling. The older
-     * spelling is accepted with a warning and sets the field of the current key, whose row must
-     * come first. */
+    /* path, relative to this table, of the key that has replaced this key, for example
+     * "keepalive::idle_timeout"; NULL: this key has not been replaced. A replaced key is accepted
+     * with a warning. It sets the field of the new key, whose row must come first. */
     const char *now;
-    /* BOOL rows with `now`: the older key has the opposite meaning, so its value is inverted */
+    /* BOOL rows with `now`: this key has the opposite meaning of the new key, so its value is
+     * inverted */
     bool negated;
     enum br_option_kind kind;
     size_t offset;
@@ -205,11 +205,11 @@ struct br_option {
         .name = NULL                                                                               \
     }
 
-/* Reads the MAP `node` into `out`, the struct that the table describes. If `node` is NULL or a
- * NULL node, all fields are set to their defaults. The fields of `out` need not be initialised.
- * `path` is the path of `node` in the config, with which the path of every error begins. The
- * error for an unknown key names the most similar known key. Returns 0, or BR_EINVAL or
- * BR_ENOMEM with errors added to `errs`; `out` may then be partly filled. */
+/* Reads the MAP `node` into `out`, the struct that the table describes. If `node` is NULL or a NULL
+ * node, all fields are set to their defaults. The fields of `out` need not be initialised. `path`
+ * is the path of `node` in the config; the path of each error begins with it. The error for an
+ * unknown key names the most similar known key. Returns 0, or BR_EINVAL or BR_ENOMEM with errors
+ * added to `errs`; `out` may then be partly filled. */
 int br_options_read(const struct br_option *table, const struct br_yaml *node, const char *path,
                     void *out, struct br_arena *arena, struct br_errs *errs);
 

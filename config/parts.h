@@ -63,8 +63,9 @@ void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files
 int br_file_read(const char *path, struct br_arena *arena, const char **ret, size_t *ret_len,
                  const char **ret_why);
 
-/* Returns the value of an environment variable: the result of `sources->getenv`, if this function
- * is set, otherwise from the process's environment. Returns NULL if the variable is not set. */
+/* Returns the value of an environment variable: the result of `sources->getenv` if this function
+ * is set, otherwise the value in the process's environment. Returns NULL if the variable is not
+ * set. */
 const char *br_sources_getenv(const struct br_config_sources *sources, const char *name);
 
 /* Expands every ${...} and $$ in the values below `*node`. Returns 0, or a negative code with

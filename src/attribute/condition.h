@@ -9,8 +9,8 @@
  * start_time_unix_nano, end_time_unix_nano, trace_state, trace_id.string, span_id.string,
  * parent_span_id.string, attributes["key"]. Paths for profiles are attributes["key"],
  * sample_type.type, sample_type.unit, duration_unix_nano, period, sample.attributes["key"]. Paths
- * for both are resource.attributes["key"], scope.name, scope.version, scope.attributes["key"] (also
- * as instrumentation_scope).
+ * for both are resource.attributes["key"], scope.name, scope.version, scope.attributes["key"];
+ * `scope` may also be written as instrumentation_scope.
  *
  * Values are compared as in the Collector (pkg/ottl/LANGUAGE.md, "Comparison Rules"). An absent
  * value is nil. Values of different types are not equal, and neither less nor greater. Whole
@@ -164,6 +164,6 @@ struct br_condition {
     pcre2_code *pattern;
     /* `first`: the first child; `next`: the next child of the same parent */
     struct br_condition *first, *next;
-    /* next node with a pattern, in the list of all such nodes of the whole condition */
+    /* next entry in the list of all nodes of the condition that have a pattern */
     struct br_condition *patterns;
 };

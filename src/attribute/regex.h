@@ -47,8 +47,8 @@ struct br_regex {
     struct br_regex_time *time;
 };
 
-/* Compiles a pattern, which the caller frees with pcre2_code_free before br_regex_release.
- * Returns 0 or BR_ENOMEM, or BR_EINVAL with the reason and the place in `why`. */
+/* Compiles a pattern, which the caller frees with pcre2_code_free before br_regex_release. Returns
+ * 0 or BR_ENOMEM, or BR_EINVAL with the reason and the position of the error in `why`. */
 int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **ret,
                      char why[BR_REGEX_WHY_SIZE]);
 

@@ -65,8 +65,8 @@ struct br_gate_config {
     /* Returns true for requests that need no credentials. NULL: all requests need credentials. */
     bool (*is_public)(struct br_handler *handler, const struct br_request *request);
     /* Returns the credentials of a request that has no header with credentials, for example the
-     * credentials with which the session of its cookie was started. Returns NULL if the request has
-     * no credentials. `credential` may be NULL. */
+     * credentials that belong to its session cookie. Returns NULL if the request has no
+     * credentials. `credential` may be NULL. */
     const char *(*credential)(struct br_handler *handler, const struct br_request *request);
 };
 

@@ -97,7 +97,8 @@ struct br_loop {
     unsigned n_busy;
     /* time, in milliseconds by uv_now, at which a stream in `busy` was last resumed */
     uint64_t busy_resumed_ms;
-    /* server streams that are not read because they buffer more than their share of `mark` */
+    /* server streams that are not read because they buffer more than their share of `mark`
+     * (br_loop_set_mark) */
     struct br_list paused;
     /* the only stream that is read although it buffers more than its share of `mark`, or NULL */
     struct br_stream *active;
@@ -114,8 +115,7 @@ struct br_loop {
     size_t mark;         /* upper limit for `held`, in bytes; see br_loop_set_mark */
     /* number of bytes that the unfinished requests of all server streams buffer */
     size_t held;
-    /* number of those bytes in `held` that belong to streams which buffer more than
-     * BR_HELD_SMALL */
+    /* number of bytes in `held` that belong to streams which buffer more than BR_HELD_SMALL */
     size_t held_large;
     unsigned n_large; /* number of streams that buffer more than BR_HELD_SMALL */
     double *n_pauses;

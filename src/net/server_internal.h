@@ -203,10 +203,11 @@ void br_server_put_last(struct br_net_server *server, struct br_stream *stream);
 /* Removes a stream from the eviction order. */
 void br_server_forget(struct br_net_server *server, struct br_stream *stream);
 
-/* Searches for an idle connection to evict in favor of a new one, among all connections of the
- * listener or those of the client's address. Returns true if the longest idle connection
- * belonged to this worker and was closed. Returns false if the new connection was handed over to
- * another worker, or was rejected because no connection is idle. */
+/* Searches for an idle connection to evict in favor of a new connection. Searches all connections
+ * of the listener or, if the limit per address was exceeded, the connections of the client's
+ * address. Returns true if the longest idle connection belonged to this worker and was closed.
+ * Returns false if the new connection was handed over to another worker, or was rejected because no
+ * connection is idle. */
 bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Rejects a new connection while the process is above its memory limit, unless the server has

@@ -22,10 +22,10 @@
  * A comparison of values of different types is false, also with `!=`; numbers and durations count
  * as one type. A regular expression must match the whole text.
  *
- * `!>>` and similar operators find spans of the right side that do not have the relation to any
- * span of the left side. `&>>` and similar operators find the spans of both sides that have the
- * relation. The spans of a trace that a query finds form one set. by() splits the set by value, and
- * coalesce() merges the resulting sets again.
+ * `!>>` and similar operators find spans of the right operand that do not have the relation to any
+ * span of the left operand. `&>>` and similar operators find the spans of both operands that have
+ * the relation. The spans of a trace that a query finds form one set. by() splits the set by value,
+ * and coalesce() merges the resulting sets again.
  *
  * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1. nestedSetParent is
  * the left number of the parent, and -1 for a root. Spans whose parent is missing have the number
@@ -198,7 +198,7 @@ struct br_traceql_spanset {
     /* for a structural relation: finds the spans in `right` that do not have the relation to
      * `left` */
     bool negated;
-    /* for a structural relation: finds the spans of both sides that have the relation */
+    /* for a structural relation: finds the spans in `left` and in `right` that have the relation */
     bool unites;
     const struct br_traceql_spanset *left, *right;
     const struct br_traceql_expr *expr;

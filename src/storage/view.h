@@ -101,7 +101,7 @@ int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view 
                              struct br_err *err);
 
 /* Returns true if a block of the partition can have this number: blocks are numbered consecutively,
- * and none is empty. If the number is not possible, the partition is damaged, and the function
+ * and no block is empty. If the number is not possible, the partition is damaged, and the function
  * returns false. After false is returned, `*rc` is an error code, or 0 if the query continues
  * without the partition. */
 bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,

@@ -124,11 +124,10 @@ uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_
 /* Adds a stack of locations. The stack is a packed list of varints that contains the caller's
  * numbers of the locations. One byte before the list and 16 bytes after it must be readable.
  * `index_of[number]` is the location's index + 1, or 0 if the number has no location. If `index_of`
- * is NULL, each number from 1 up to, but not including, n_numbers is the index itself, which is the
- * fastest form.
+ * is NULL, the numbers (1 to n_numbers - 1) are the indices themselves; this form is the fastest.
  *
- * Returns false and adds nothing if a number has no index or takes more than two bytes; the
- * caller then converts the numbers one by one. */
+ * Returns false and adds nothing if a number has no index or takes more than two bytes; the caller
+ * then converts the numbers one by one. */
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *index_of, uint32_t n_numbers, uint32_t *ret);
 

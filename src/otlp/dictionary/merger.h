@@ -321,8 +321,8 @@ struct br_outline {
     uint32_t count[BR_TABLES]; /* number of entries of each table */
 };
 
-/* Returns the outline of a part, which points into the part's bytes. Returns NULL if the part
- * has no outline. */
+/* Returns the outline of a dictionary part. The result points into the part's bytes. Returns NULL
+ * if the part has no outline. */
 static inline const struct br_outline *br_outline_of(const struct br_part *part)
 {
     return part->outline_at

@@ -6,7 +6,7 @@
  *
  * | record                                  | key by BR_ROUTE_TRACE              |
  * |-----------------------------------------|------------------------------------|
- * | span                                    | trace id; 16 zeros if it has none  |
+ * | span                                    | trace id; 16 zeros if it is absent |
  * | sample with a link to a valid trace id  | trace id of the link               |
  * | other sample                            | key of the resource                |
  *
@@ -44,7 +44,7 @@ struct br_routing {
     /* Returns the bucket of a key that is not a trace id. Called at most once for each resource.
      * `key` is valid only during the call. */
     uint32_t (*of_key)(void *arg, const uint8_t *key, size_t len);
-    void *arg; /* argument of both functions */
+    void *arg; /* argument of `of_trace` and `of_key` */
 };
 
 /* Receives the group of records of one bucket, and takes ownership of it. Returns 0 to continue, or
