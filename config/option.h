@@ -49,10 +49,10 @@ enum br_option_kind {
     BR_OPT_BOOL,   /* bool */
     BR_OPT_INT,    /* int64_t, within min..max */
     BR_OPT_DOUBLE, /* double, within min..max */
-    /* uint64_t nanoseconds; a duration in Go's syntax ("1h5m", "300ms", "1.5s", "0"), not
-     * negative */
+    /* the field is a uint64_t in nanoseconds; the value in the config is a duration in Go's syntax
+     * ("1h5m", "300ms", "1.5s", "0") that is not negative */
     BR_OPT_DURATION,
-    BR_OPT_STRING, /* const char *; the field is NULL if the key is absent and has no default */
+    BR_OPT_STRING, /* the field is a const char *; NULL if the key is absent and has no default */
     BR_OPT_SECRET, /* struct br_secret */
     BR_OPT_ENUM,   /* the field is an int, the index of the value in `choices` */
     /* the field is a struct br_strings; a scalar is read as a list of one string */

@@ -57,7 +57,8 @@ struct br_conditions {
     struct br_groups groups;
     struct br_arena arena;
     struct br_value_memo memo;
-    /* attributes of the current span or sample, resource, scope and profile, read when needed */
+    /* attributes of the current span or sample (`own`), resource, scope and profile; each list is
+     * read when a condition first needs it */
     struct br_attributes own, resource, scope, profile;
     bool own_read, resource_read, scope_read, profile_read;
     /* index in the item of the ResourceSpans or ResourceProfiles that `resource` was read from */

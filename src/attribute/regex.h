@@ -23,7 +23,9 @@
  * and loops over one character are not counted. */
 struct br_regex_time {
     uint64_t allowed_ns, used_ns;
-    bool exact; /* true: the time is measured with the clock of the thread's processor time */
+    /* true: the processor time of the thread is measured; false: the elapsed time is measured,
+     * which is cheaper and close enough while matches are fast */
+    bool exact;
     bool spent;
 };
 

@@ -65,7 +65,7 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
 /* Returns true if the message may be logged now: at most once per `every_ms` milliseconds.
- * `*ret_held` is the number of messages that were not logged since the last one that was logged.
+ * `*ret_held` is the number of messages that were suppressed since the last logged message.
  * `now_ms` is the time of the monotonic clock in milliseconds. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);

@@ -105,7 +105,7 @@ struct br_endpoint {
     bool unix_socket;
 };
 
-/* Sets the fields of `config` for the HTTP keep-alive settings in `keepalive`. */
+/* Sets the fields of `config` that depend on the HTTP keep-alive settings in `keepalive`. */
 void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
                                struct br_client_config *config);
 

@@ -31,7 +31,9 @@ struct br_net {
     _Atomic unsigned n_connections;
     /* number of connections above which idle connections are evicted; 0: no limit */
     unsigned connections_mark;
-    int first_passed, n_passed; /* sockets that the service manager has passed */
+    /* descriptor of the first listening socket that systemd has passed, and number of such
+     * sockets */
+    int first_passed, n_passed;
     /* br_net_keep_sockets: sockets of stopped servers, for the servers that replace them */
     _Atomic bool keeps_sockets;
     struct br_kept_socket {
@@ -100,7 +102,8 @@ struct br_loop {
     /* server streams that are not read because they buffer more than their share of `mark`
      * (br_loop_set_mark) */
     struct br_list paused;
-    /* the only stream that is read although it buffers more than its share of `mark`, or NULL */
+    /* the one stream that is read although it buffers more than its share of `mark`
+     * (br_loop_set_mark); NULL: there is no such stream */
     struct br_stream *active;
     /* server streams that are readable and will be read in a later iteration */
     struct br_list unread;
@@ -109,10 +112,12 @@ struct br_loop {
     unsigned n_slow_senders;
     size_t read_bytes; /* number of bytes that server streams have read in this iteration */
     struct br_timer rotation;
-    /* number of ticks of loop->rotation since `active` became the active stream */
+    /* number of times that the timer `rotation` has expired since `active` became the active
+     * stream */
     unsigned active_ticks;
-    size_t active_bytes; /* number of bytes that `active` has read since the last tick */
-    size_t mark;         /* upper limit for `held`, in bytes; see br_loop_set_mark */
+    /* number of bytes that `active` has read since the timer `rotation` last expired */
+    size_t active_bytes;
+    size_t mark; /* upper limit for `held`, in bytes; see br_loop_set_mark */
     /* number of bytes that the unfinished requests of all server streams buffer */
     size_t held;
     /* number of bytes in `held` that belong to streams which buffer more than BR_HELD_SMALL */
@@ -274,8 +279,8 @@ int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, 
  * pool for name resolution. */
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 
-/* Sets UV_THREADPOOL_SIZE to the number of threads that br_net_works_max implies, unless the
- * variable is set. Must be called before the first work item. */
+/* Sets the environment variable UV_THREADPOOL_SIZE to the number of threads that br_net_works_max
+ * implies, unless the user has set it. Must be called before the first work item. */
 void br_net_size_pool(unsigned n_workers);
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

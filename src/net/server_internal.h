@@ -103,7 +103,9 @@ struct br_net_server {
     struct br_loop *loop;
     struct br_listener *listener;
     struct br_server_config config;
-    struct br_handler *service; /* handler of requests: the gate, if there is one */
+    /* handler to which requests are passed first: the gate or, if the server has no gate, the
+     * handler given to br_net_serve */
+    struct br_handler *service;
     struct br_gate gate;
     struct br_tls_context *tls;
     /* periodic reload of the TLS files; NULL if the TLS files are never reloaded */
@@ -115,7 +117,7 @@ struct br_net_server {
     /* number of connections, including connections handed over to this worker and not yet
      * accepted */
     _Atomic unsigned load;
-    double *connections; /* value of the gauge of accepted connections */
+    double *connections; /* value of the metric `braid_server_connections` */
     double *closed[BR_ENDINGS];
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;

@@ -97,7 +97,7 @@ uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx);
 void br_tls_context_reload(struct br_tls_context *ctx, bool all);
 
 /* Returns true if a reload has failed since the last call, with the message in `err` (not NULL).
- * May be called in any thread. Each failed reload is returned only once. */
+ * May be called in any thread. Each failed reload is reported only once. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
 /* Makes a TLS connection. `server_name` is NULL on servers. On clients, `server_name` is the name

@@ -22,7 +22,7 @@
 /* An exemplar: a span counted in a series that the response shows as an example. */
 struct br_traceql_exemplar {
     uint8_t trace_id[16];
-    uint64_t span_id; /* span id in the form of br_stored_span */
+    uint64_t span_id; /* span id, in the byte order of br_stored_span.span_id */
     uint64_t start_ns;
     /* the span's value before conversion to seconds; 1 for rate() and count_over_time() */
     double value;

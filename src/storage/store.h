@@ -311,7 +311,7 @@ struct br_sample_filter {
     bool each; /* for br_store_samples: passes each sample to `fn` instead of sums */
 };
 
-/* The sum of samples of one series, type and span. */
+/* The sum of the samples of one series, span and time step. */
 struct br_stored_samples {
     const struct br_stored_series *series;
     uint8_t trace_id[16]; /* trace id of the samples; zeros: the samples have no trace id */

@@ -39,8 +39,8 @@ int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
 void br_store_tree_node(const struct br_store_tree *tree, uint32_t node, uint32_t *ret_parent,
                         uint32_t *ret_function);
 
-/* br_store_tree_name returns the name of a function that was read, and br_store_tree_file its
- * file. */
+/* br_store_tree_name returns the name of a function, and br_store_tree_file returns the file of a
+ * function. The function must have been read. */
 const char *br_store_tree_name(const struct br_store_tree *tree, uint32_t function);
 const char *br_store_tree_file(const struct br_store_tree *tree, uint32_t function);
 

@@ -15,8 +15,8 @@ struct br_store_view {
     /* connection to the partition; NULL: the connection is not open, or the partition cannot be
      * read */
     struct br_store_reader *reader;
-    /* number of calls of br_store_view_open without a br_store_view_close yet; at 0, the reader
-     * may be closed so that another can be opened */
+    /* number of calls of br_store_view_open that were not followed by br_store_view_close yet;
+     * while this number is 0, the reader may be closed so that another reader can be opened */
     unsigned uses;
     bool failed;
     /* why the partition cannot be read, if this was known when the query began; otherwise NULL */

@@ -13,7 +13,8 @@
 #include "base/str.h"
 #include "wire/request.h"
 
-/* number of bytes before each message: compressed flag and big-endian length */
+/* size, in bytes, of the prefix of each message: one byte for the compressed flag, four for the
+ * big-endian length */
 #define BR_GRPC_PREFIX 5
 
 /* Returns true for a gRPC request over HTTP/2. Returns false for gRPC-Web. */

@@ -30,7 +30,8 @@ struct br_printer {
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-#define BR_PRINT_FIELDS 17u /* only fields with lower numbers are read */
+/* limit for field numbers: fields with this number or a higher number are not read */
+#define BR_PRINT_FIELDS 17u
 
 /* For each field number below BR_PRINT_FIELDS, the last field with that number in a message. */
 struct br_print_fields {
@@ -50,7 +51,7 @@ uint64_t br_print_number(const struct br_print_fields *fields, uint32_t number);
 struct br_print_list {
     const uint8_t *p, *end;
     uint32_t number;
-    bool fixed; /* packed elements are fixed64, not varints */
+    bool fixed; /* true: the elements of a packed list are fixed64; false: they are varints */
     const uint8_t *packed, *packed_end;
 };
 

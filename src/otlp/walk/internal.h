@@ -23,12 +23,15 @@ struct br_walker {
     long resource, scope, item, inner;
     /* the current ResourceSpans or ResourceProfiles has more than one Resource field */
     bool several_resources;
-    struct br_buf *merged; /* buffer of the parts whose Resources were merged; NULL: none */
+    /* buffer with the bytes of the parts whose Resources were merged; NULL: no Resources were
+     * merged */
+    struct br_buf *merged;
     uint32_t n_dictionaries;
     uint32_t n_profiles;
     /* profiles: sample types found so far; NULL: counts by sample type are not requested */
     struct br_sample_pairs *pairs;
-    /* profiles: tag of the first string of the dictionary; NULL: none yet */
+    /* profiles: position of the tag of the dictionary's first string; NULL: no string was found
+     * yet */
     const uint8_t *strings;
     /* a ResourceProfiles was walked twice because its Resources were merged, so `pairs` has wrong
      * counts */
@@ -37,7 +40,8 @@ struct br_walker {
     uint64_t n_references; /* profiles: number of references from attributes to the string table */
     /* profiles: upper bound of the length, in bytes, of the longest string in the dictionary */
     uint64_t longest;
-    struct br_span *next_span, *end_span; /* traces: unused rest of the item's list of spans */
+    /* traces: first unused element, and end, of the array for the item's list of spans */
+    struct br_span *next_span, *end_span;
     /* traces: maximum number of spans in the item's list, which depends on the request's size */
     uint64_t most_spans;
     /* profiles: number of entries of each table, by its field number */

@@ -235,7 +235,9 @@ void br_jfr_table_release(struct br_jfr_table *table);
 /* Samples with equal stack, thread and tags. */
 struct br_jfr_group {
     struct br_jfr_key key;
-    uint32_t count, first; /* number of samples, and index of the first in `times` and `values` */
+    /* number of samples of the group, and index of the first of these samples in `times` and
+     * `values` */
+    uint32_t count, first;
 };
 
 /* Samples of a table that are not folded, sorted by group. Within a group, samples keep the

@@ -346,8 +346,7 @@ struct br_jfr_events {
     /* The first scan has arrived at `middle`, and the events in `found` are returned now. */
     bool joined;
     uint32_t n_found, n_returned;
-    /* offsets of the events that the second scan recorded; the other events certainly have types
-     * that are not wanted */
+    /* offsets of the events that the second scan has recorded, because their types may be wanted */
     uint32_t found[BR_JFR_AHEAD];
 };
 

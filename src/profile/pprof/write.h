@@ -29,10 +29,11 @@
 /* A finished pprof. The struct is valid until the callback returns; the callback may keep a
  * reference to `buf`. */
 struct br_pprof_out {
-    struct br_buf *buf;                    /* the encoded pprof, uncompressed */
-    struct br_entry resource;              /* encoded Resource message */
-    struct br_entry scope;                 /* encoded InstrumentationScope message */
-    bool from_pyroscope;                   /* the scope contains the value of `__name__` */
+    struct br_buf *buf;       /* the encoded pprof, uncompressed */
+    struct br_entry resource; /* encoded Resource message */
+    struct br_entry scope;    /* encoded InstrumentationScope message */
+    /* a Pyroscope client has sent the profile: the scope contains the value of `__name__` */
+    bool from_pyroscope;
     bool cumulative;                       /* the values are totals since the process began */
     const char *name;                      /* value of `__name__` */
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */

@@ -80,7 +80,8 @@ struct br_pprof_tables {
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
-    uint32_t n_ids[BR_TABLES]; /* number of IDs assigned in this pprof */
+    /* for each table: number of IDs that have been assigned in this pprof */
+    uint32_t n_ids[BR_TABLES];
     /* marks for the entries of the string, function, location and mapping tables */
     struct br_pprof_mark *marks[BR_TABLES];
     struct br_pprof_piece *stacks;
