@@ -28,9 +28,9 @@ struct br_attribute {
     bool attribute, edited, deleted;
 };
 
-/* A cache of the results of actions and conditions on long attribute values, by the address of the
- * value. Several lists may contain the same value. A memo is used for one item only, while the
- * item's bytes do not move. The caller zeroes the memo and then sets `arena`. */
+/* A cache of the results of actions and conditions on long attribute values. The key is the address
+ * of the value, because several lists may contain the same value. A memo is used for one item only,
+ * while the item's bytes do not move. The caller zeroes the memo and then sets `arena`. */
 #define BR_VALUE_MEMO_MAX (1u << 20) /* maximum number of results; further results are not kept */
 struct br_value_memo {
     struct br_arena *arena;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A matcher selects spans or samples by the Collector's `include` and `exclude`, strictly or by
- * regular expressions, with equivalents for profiles.
+ * regular expressions. For profiles, there are options that correspond to those for spans.
  *
  * Every criterion that is set must match. A list of texts matches if one of the texts matches. A
  * list of attributes, resources or libraries matches if all its elements match. A criterion that

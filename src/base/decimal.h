@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses decimal numbers in texts that need no terminator. The only characters of a number are
- * ASCII digits. Leading zeros are allowed. On failure, results are unchanged.
+ * Parses decimal numbers in texts that need no terminator. A number consists of ASCII digits only.
+ * Leading zeros are allowed. On failure, results are unchanged.
  */
 #pragma once
 

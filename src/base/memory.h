@@ -39,8 +39,9 @@ struct br_memory {
 };
 
 /* Returns in `*ret` the bytes that the process may use: the machine's memory (MemTotal), or the
- * lowest limit of its control groups (v1 or v2) if it is lower. `root` is put before /proc and
- * /sys in tests, and is otherwise "". Returns false if none of the files can be read. */
+ * lowest limit of the process's control groups (v1 or v2) if that limit is lower. `root` is put
+ * before /proc and /sys in tests, and is otherwise "". Returns false if none of the files can be
+ * read. */
 bool br_memory_total(const char *root, uint64_t *ret);
 
 /* Returns the resident set in bytes (proc(5), statm), or 0 if it cannot be read. */

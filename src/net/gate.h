@@ -5,10 +5,11 @@
  * Only allowed requests are passed on.
  *
  * A request without valid credentials gets 401 with WWW-Authenticate, or UNAUTHENTICATED over gRPC.
- * Failures are counted by client address (br_failures). An address above the limit gets 429 with
- * Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Valid tokens, and passwords that were valid
- * before, are still accepted from an address above the limit, because several clients may share the
- * address. Other passwords from an address above the limit are rejected without being hashed.
+ * Failures are counted by client address (br_failures). A request from an address above the limit
+ * gets 429 with Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Valid tokens, and passwords that
+ * were valid before, are still accepted from an address above the limit, because several clients
+ * may share the address. Other passwords from an address above the limit are rejected without being
+ * hashed.
  */
 #pragma once
 

@@ -91,8 +91,7 @@ void br_loop_step(struct br_loop *loop);
 bool br_loop_post(struct br_loop *loop, struct br_message *message);
 
 /* Posts a message even if the mailbox contains BR_MAILBOX_MAX messages. Used only for replies to
- * posted messages, and for messages that cannot be numerous, because the process has only one
- * message of the kind at a time. */
+ * posted messages, and for kinds of messages that exist at most once in the process. */
 void br_loop_command(struct br_loop *loop, struct br_message *message);
 
 /* Runs the messages in the mailbox of a loop that has stopped. Messages own sockets and memory and

@@ -261,7 +261,7 @@ void br_net_work_cancel(struct br_host *host, struct br_work *work);
 void br_net_work_wait(struct br_host *host, struct br_work *work);
 
 /*
- * Makes libuv allocate memory by br_malloc. Must be called before the first loop is made. See
+ * Makes libuv allocate memory with br_malloc. Must be called before the first loop is made. See
  * watchers.c, which also handles the growth of libuv's table of descriptors.
  */
 void br_watchers_init(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A server listens at one endpoint, speaks HTTP/1.1 and HTTP/2 (prior knowledge, or ALPN over TLS)
- * and passes requests to a handler. Every worker has one server of the same name. The first worker
+ * and passes requests to a handler. Each worker has a server with the same name. The first worker
  * owns the listening socket and hands each new connection to the worker with the fewest
  * connections.
  */

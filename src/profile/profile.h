@@ -74,7 +74,7 @@ struct br_sample_type {
     bool cumulative, sampled;
 };
 
-/* Samples and references that were left out of a profile while the rest of it was read. */
+/* Samples and references that were left out of a profile while the rest of the profile was read. */
 struct br_profile_lost {
     uint32_t count;      /* number of samples left out */
     struct br_err first; /* error of the first sample left out */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Implements the embedded store, which keeps the spans and samples of the last hours in a
- * directory. Each partition, a range of arrival times, has its own SQLite database. A partition
- * that is full or old is sealed; the oldest partition is deleted when the directory exceeds its
- * limits.
+ * directory. Each partition contains the data that arrived during a certain time, in its own SQLite
+ * database. A partition that is full or old is sealed; the oldest partition is deleted when the
+ * directory exceeds its limits.
  *
  * One thread writes at a time. Any number of threads read, each with its own br_store_query.
  * Readers and the writer never wait for each other (SQLite's WAL).

@@ -29,8 +29,8 @@ struct br_store_node_set {
 };
 
 /* Reads the paths from the root to the nodes of a set into view->reader->tree. Adds the nodes on
- * the paths, except the root, to the set of nodes. Sets `*ret` to true if all paths were read.
- * Returns 0, BR_ENOMEM, or a code of br_store_view_failed. */
+ * the paths, except the root, to `set`. Sets `*ret` to true if all paths were read. Returns 0,
+ * BR_ENOMEM, or a code of br_store_view_failed. */
 int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
                        const struct br_store_node_set *set, bool *ret, struct br_err *err);
 

@@ -88,7 +88,7 @@ struct br_conn_ops {
     bool (*ping)(struct br_conn *conn);
 };
 
-/* An error of the client because of which a server closes the connection. */
+/* The kind of client error that makes a server close the connection. */
 enum br_conn_fault {
     BR_FAULT_NONE,
     BR_FAULT_PROTOCOL,

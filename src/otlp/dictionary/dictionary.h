@@ -75,7 +75,7 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 int br_dictionary_index_lazy(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
-/* Returns string `index`, or an empty one if the index does not exist. */
+/* Returns string `index`, or an empty string if the index does not exist. */
 struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint32_t index);
 
 /* --- Merging -------------------------------------------------------------------------------- */
@@ -112,9 +112,9 @@ size_t br_merge_size(const struct br_merge *merge);
  * pool. */
 size_t br_merge_memory(const struct br_merge *merge);
 
-/* Writes the merged request as parts of `into`, an empty item with no records to report. Empties
- * the merger, which keeps its memory for the next batch. Returns 0 or BR_ENOMEM; after BR_ENOMEM
- * nothing has changed. */
+/* Writes the merged request as parts of `into`, an empty item with no records to report to the
+ * ledger. Empties the merger, which keeps its memory for the next batch. Returns 0 or BR_ENOMEM;
+ * after BR_ENOMEM nothing has changed. */
 int br_merge_take(struct br_merge *merge, struct br_item *into);
 
 /* --- Splitting ------------------------------------------------------------------------------ */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adds fields to the innermost messages of a part: attributes to spans (ResourceSpans > ScopeSpans
- * > Span), attributes and links to samples (ResourceProfiles > ScopeProfiles > Profile > Sample).
+ * Adds fields to the innermost messages of a ResourceSpans or ResourceProfiles: attributes to spans
+ * (ResourceSpans > ScopeSpans > Span), attributes and links to samples (ResourceProfiles >
+ * ScopeProfiles > Profile > Sample).
  *
  * The additions are appended to the bytes of the message. Protobuf allows this: repeated fields
  * grow, and the last value of a scalar field counts. Only the additions and the length prefixes of

@@ -65,8 +65,8 @@ static inline struct br_print_list br_print_list_of(struct br_entry message, uin
 /* Reads the next number of the list. Returns false at the end of the list. */
 bool br_print_list_next(struct br_print_list *list, uint64_t *ret);
 
-/* Calls `fn` for each field `number` of a message until the output is full. Returns the number
- * of calls. */
+/* Calls `fn` for each field of a message that has the number `number`, until the output is full.
+ * Returns the number of calls. */
 typedef void br_print_fn(struct br_printer *printer, unsigned index, struct br_entry message);
 unsigned br_print_each(struct br_printer *printer, struct br_entry message, uint32_t number,
                        br_print_fn *fn);

@@ -25,7 +25,7 @@
  * - The number of samples in a profiler.WallClockSample applies only to that event.
  * - IDs of stack traces are valid only within their chunk.
  * - Durations are in the ticks of the chunk header.
- * - Profiles of time have a period, so that readers can recompute the number of samples.
+ * - Profiles that measure time have a period, so that readers can recompute the number of samples.
  */
 #pragma once
 
@@ -59,7 +59,7 @@ struct br_jfr_string {
     uint32_t key;
 };
 
-/* A label: a key with a value. Many contexts of labels may share one pair. */
+/* A label: a key with a value. Many contexts (sets of labels) may contain the same pair. */
 struct br_jfr_pair {
     uint32_t attribute; /* index of the attribute in the builder */
     enum br_jfr_means {

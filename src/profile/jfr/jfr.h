@@ -8,7 +8,7 @@
  * the last checkpoint. A checkpoint holds constant pools (stack traces, methods, symbols ...) and
  * points to the previous checkpoint. The layout of an event or a pool entry is known only from the
  * metadata. To find one field, a reader therefore has to parse all preceding fields. To find the
- * next pool, it has to parse all entries of a pool.
+ * next pool, a reader has to parse all entries of the current pool.
  *
  * The reader assigns a slot (enum br_jfr_slot) to every field it needs, and slot 0 to all others.
  * One loop (br_jfr_value) reads values of any type. Constant pools are indexed, but their entries
