@@ -112,7 +112,8 @@ struct br_net_server {
     struct br_tls_reload *tls_reload;
     /* streams of all connections, ordered by their last request, least recent first */
     struct br_list streams;
-    /* `since_ns` of the first stream; UINT64_MAX if there is no stream or no connection limit */
+    /* br_peer.since_ns of the first stream in `streams`; UINT64_MAX if there is no stream or no
+     * connection limit */
     _Atomic uint64_t oldest_ns;
     /* number of connections, including connections handed over to this worker and not yet
      * accepted */

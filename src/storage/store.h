@@ -51,9 +51,9 @@ struct br_store_config {
  * br_store_open is called. Returns NULL if memory runs out. */
 struct br_store *br_store_get(struct br_host *host, const char *id);
 
-/* Writes the default directory of a store: $XDG_DATA_HOME/braid or ~/.local/share/braid (XDG
- * Base Directory Specification). Returns false if neither XDG_DATA_HOME nor HOME is set, or if
- * the path does not fit in `size` bytes. */
+/* Writes the path of a store's default directory: $XDG_DATA_HOME/braid or ~/.local/share/braid (XDG
+ * Base Directory Specification). Returns false if neither XDG_DATA_HOME nor HOME is set, or if the
+ * path does not fit in `size` bytes. */
 bool br_store_default_directory(char *ret, size_t size);
 
 /* Releases a reference to the store. Closes the store if this was the last reference. Accepts

@@ -30,7 +30,8 @@ struct br_store_view {
 #define BR_STORE_BODIES 4 /* number of block bodies that a query caches */
 
 struct br_store_body {
-    struct br_store_view *view; /* view whose block is cached; NULL: the entry is empty */
+    /* view of the partition that contains the cached block; NULL: the entry is empty */
+    struct br_store_view *view;
     int64_t block;
     /* counter value at the last use of the entry; the entry with the smallest value is evicted */
     uint64_t used;

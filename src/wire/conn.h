@@ -143,9 +143,9 @@ struct br_conn_limits {
     uint32_t max_concurrent_streams;
     uint32_t stream_window;     /* receive window of a stream, in bytes; default: 4 MiB */
     uint32_t connection_window; /* receive window of a connection, in bytes; default: 16 MiB */
-    /* HTTP/2: minimum interval, in milliseconds, between a client's PINGs (gRPC A8). The
-     * connection is closed with ENHANCE_YOUR_CALM after three shorter intervals between two
-     * responses. 0: no minimum; only floods of PINGs are detected. */
+    /* HTTP/2: minimum interval, in milliseconds, between a client's PINGs (gRPC A8). If three
+     * intervals are shorter while the server sends no response, the connection is closed with
+     * ENHANCE_YOUR_CALM. 0: no minimum; only floods of PINGs are detected. */
     uint64_t ping_min_ms;
     /* true: `ping_min_ms` also applies while no request is in progress; false: while no request is
      * in progress, the minimum is two hours */

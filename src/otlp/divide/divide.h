@@ -38,8 +38,9 @@ struct br_routing {
     enum br_route route;
     uint32_t max_buckets; /* number of buckets; bucket numbers are less than this */
     size_t max_bytes;     /* maximum total size of all groups in bytes; 0: no limit */
-    /* Returns the bucket of a trace id. For traces, called once for each run of spans with the same
-     * trace id. For profiles, called at most once for each link of the dictionary. */
+    /* Returns the bucket of a trace id. For traces, called once for each sequence of consecutive
+     * spans with the same trace id. For profiles, called at most once for each link of the
+     * dictionary. */
     uint32_t (*of_trace)(void *arg, const uint8_t trace_id[16]);
     /* Returns the bucket of a key that is not a trace id. Called at most once for each resource.
      * `key` is valid only during the call. */

@@ -83,8 +83,8 @@ struct br_jfr_labels {
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
-    /* `context_of` maps IDs of the snapshot to the index, plus 1, of the context, and `string_of`
-     * maps IDs to the index of the string */
+    /* `context_of` maps the ID of a context in the snapshot to the index of the context, plus 1;
+     * `string_of` maps the ID of a string to the index of the string */
     struct br_jfr_ids context_of, string_of;
     /* maps `key << 32 | string` to the index, plus 1, in `pairs` */
     struct br_jfr_ids pair_of;

@@ -254,7 +254,8 @@ struct br_jfr_chunk {
     struct br_jfr_ids class_of_id; /* maps class IDs to the index in `classes` + 1 */
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
-    /* index in `classes` for each enum br_jfr_type, or BR_JFR_NO_CLASS */
+    /* for each enum br_jfr_type: index in `classes`; BR_JFR_NO_CLASS: the metadata does not define
+     * the type */
     uint32_t class_of[BR_JFR_N_TYPES];
     /* class ID for each type of event; valid unless class_of of that type is BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT];

@@ -320,8 +320,8 @@ bool br_pprof_profile_same_attributes(const struct br_pprof_profile *profile,
 bool br_pprof_profile_is_cpu(const struct br_pprof_profile *profile,
                              const struct br_pprof_tables *tables);
 
-/* Reads the attributes of a scope, except `scope->has_cpu`, and sorts its Profiles (at most
- * BR_PPROF_TYPES_MAX) into their original order. */
+/* Sets all fields of `scope` except has_cpu from the attributes of the InstrumentationScope `body`.
+ * Sorts the Profiles of the scope (at most BR_PPROF_TYPES_MAX) into their original order. */
 void br_pprof_scope_read(struct br_pprof_scope *scope, struct br_entry body,
                          struct br_pprof_profile *profiles, uint32_t count);
 
