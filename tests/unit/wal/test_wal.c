@@ -344,6 +344,35 @@ static void queues_are_independent(void **state)
     bed_end(&bed);
 }
 
+/* The disk is full and has room for nothing but the file `reserve`. When all records are delivered,
+ * the old segment is deleted. */
+static void a_full_disk_has_room_when_all_records_are_done(void **state)
+{
+    (void)state;
+    struct bed bed;
+    char path[400];
+    bed_begin(&bed, BR_WAL_ALWAYS);
+    (void)snprintf(path, sizeof path, "%s/00000001.wal", bed.directory);
+    assert_int_equal(bed_append(&bed, "one", true), 0);
+    assert_int_equal(bed_append(&bed, "two", true), 0);
+    br_wal_done(bed.queue, 1, 1, 3, 8);
+    for (int i = 0; i < 2; i++) {
+        disk.first = disk.n_calls + 1;
+        disk.count = 1;
+        disk.error = ENOSPC;
+        assert_int_equal(bed_append(&bed, "three", true), BR_EFULL);
+        disk.first = 0;
+        assert_int_equal(access(path, F_OK), i ? -1 : 0);
+        br_wal_done(bed.queue, 2, 1, 3, 8);
+    }
+    assert_int_equal(bed_append(&bed, "four", true), 0);
+    assert_int_equal(br_wal_stats(bed.wal).n_segments, 1);
+    bed_restart(&bed);
+    bed_expect(&bed, "four");
+    bed_expect_none(&bed);
+    bed_end(&bed);
+}
+
 /* --- Marks that are not in a segment --------------------------------------------------------- */
 
 static void marks_survive_the_process(void **state)
@@ -1106,6 +1135,7 @@ SUITE(wal)
         cmocka_unit_test(held_records_are_read_only_after_a_restart),
         cmocka_unit_test(done_records_do_not_come_back),
         cmocka_unit_test(queues_are_independent),
+        cmocka_unit_test(a_full_disk_has_room_when_all_records_are_done),
         cmocka_unit_test(marks_survive_the_process),
         cmocka_unit_test(records_delivered_while_being_written_do_not_come_back),
         cmocka_unit_test(any_number_of_marks_can_be_set),
