@@ -47,12 +47,13 @@ struct br_message {
     /* the message in its current form, without the changes in `list` */
     const uint8_t *body;
     size_t len;
-    uint32_t field;  /* number of the field that contains the attributes */
-    bool dictionary; /* the attributes are indices of entries of the dictionary */
+    uint32_t field; /* number of the field that contains the attributes */
+    /* the attributes are stored as indices of the attribute table of the dictionary */
+    bool dictionary;
     struct br_attributes list;
     bool read;              /* `list` contains the attributes of this message */
     bool changed;           /* `body` was replaced */
-    struct br_arena *arena; /* memory of the changes */
+    struct br_arena *arena; /* memory for the changes */
 };
 
 /* A list of conditions for one signal, and the state of their evaluation. The list is true if at
@@ -61,13 +62,13 @@ struct br_message {
 struct br_conditions {
     struct br_condition **items;
     uint32_t count, cap;
-    struct br_pattern *patterns; /* all compiled patterns */
+    struct br_pattern *patterns; /* all compiled regular expressions of the list */
     struct br_regex regex;
     /* number of times that matching a pattern took too long and counted as no match; the caller
      * resets this number */
     unsigned n_gave_up;
-    /* Set by the user of statements: values change during the evaluation, and a match that takes
-     * too long ends it with BR_EFULL. */
+    /* Set by callers that run statements: values may change during the evaluation, and a match that
+     * takes too long ends the evaluation with BR_EFULL. */
     bool edits;
     /* The current item, and data that is valid until br_conditions_end. */
     struct br_item *item;
