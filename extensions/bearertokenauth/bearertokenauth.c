@@ -43,7 +43,7 @@ struct state {
 
 static const struct br_option retry_options[] = {
     BR_BOOL(struct retry, enabled, false,
-            "start even if the file does not exist, and read it as soon as it does"),
+            "start even if the file does not exist, and read the file when it appears"),
     BR_IGNORED("initial_interval", "the file is tried every second"),
     BR_IGNORED("randomization_factor", "the file is tried every second"),
     BR_IGNORED("multiplier", "the file is tried every second"),
