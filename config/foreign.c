@@ -43,7 +43,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "faro", NULL, "receives spans from Grafana's Faro SDK", SEND_OTLP),
     LACKS(RECEIVER, "googlecloudpubsub", "google_cloud_pubsub", "reads requests from Pub/Sub",
           SEND_OTLP),
-    LACKS(RECEIVER, "jaeger", NULL, "receives spans from Jaeger's clients and agents", SEND_OTLP),
     LACKS(RECEIVER, "opencensus", NULL, "receives spans from OpenCensus' agents", SEND_OTLP),
     LACKS(RECEIVER, "otelarrow", "otel_arrow", "receives OTLP and OTel Arrow", SEND_OTLP),
     LACKS(RECEIVER, "otlpjsonfile", "otlp_json_file", "reads OTLP as JSON from files", SEND_OTLP),
@@ -52,7 +51,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "sapm", NULL, "receives spans from SignalFx' agents", SEND_OTLP),
     LACKS(RECEIVER, "skywalking", NULL, "receives spans from SkyWalking's agents", SEND_OTLP),
     LACKS(RECEIVER, "solace", NULL, "receives spans from Solace's broker", SEND_OTLP),
-    LACKS(RECEIVER, "zipkin", NULL, "receives spans from Zipkin's clients", SEND_OTLP),
     /* Common receivers of metrics and logs, which Braid does not receive. */
     LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
     LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),
@@ -74,8 +72,6 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "deltatocumulative", "delta_to_cumulative", "changes metrics only", NULL),
     LACKS(PROCESSOR, "geoip", "geo_ip", "adds the geographic location of IP addresses",
           "The backend, or a Collector in front of Braid, can add the location."),
-    LACKS(PROCESSOR, "groupbyattrs", "group_by_attrs", "moves attributes of spans to resources",
-          "Traces have the same meaning without it."),
     LACKS(PROCESSOR, "groupbytrace", "group_by_trace",
           "gathers the spans of a trace in one request",
           "No component of Braid needs a whole trace in one request."),
@@ -89,23 +85,11 @@ static const struct br_foreign rows[] = {
           "Use sending_queue and retry_on_failure of the exporters."),
     LACKS(PROCESSOR, "remotetap", "remote_tap", "copies requests to a WebSocket",
           "The debug exporter can print requests."),
-    LACKS(PROCESSOR, "resourcedetection", "resource_detection",
-          "adds attributes of the host, the cloud or the container to resources",
-          "Set these attributes in OTEL_RESOURCE_ATTRIBUTES of the clients, or with the resource "
-          "processor."),
     LACKS(PROCESSOR, "routing", NULL, "chooses exporters by attributes", BY_COLLECTOR),
     LACKS(PROCESSOR, "schema", NULL, "translates between versions of semantic conventions",
           "A Collector in front of Braid can translate the data."),
     LACKS(PROCESSOR, "servicegraph", "service_graph", "computes metrics from spans", METRICS_OF),
-    LACKS(PROCESSOR, "span", NULL, "renames spans and extracts attributes from their names",
-          "Let the clients set the names, or keep a Collector in front of Braid."),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
-    LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
-          "Without it, all traces pass. The probabilistic_sampler processor can keep a percentage "
-          "of them, and a Collector behind Braid can still choose by content."),
-    LACKS(PROCESSOR, "transform", NULL, "changes spans with OTTL statements",
-          "The processors attributes, resource, redaction and filter can do the usual changes, and "
-          "a Collector in front of Braid the others."),
     /* Exporters. */
     LACKS(EXPORTER, "awss3", "aws_s3", "stores requests in S3", BY_COLLECTOR),
     LACKS(EXPORTER, "awsxray", NULL, "sends spans to X-Ray", BY_COLLECTOR),

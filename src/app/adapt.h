@@ -13,7 +13,7 @@
  * forward data that the original configuration drops, hides or changes, or would accept clients
  * that the original rejects. Examples of parts whose removal is an error:
  *
- * - the processors tail_sampling, filter, redaction and transform, and settings of these processors
+ * - a processor that drops, hides or changes data, such as filter, and settings of such a processor
  * - `auth` or `tls` of a receiver
  * - `auth` of an exporter, if Braid does not have the authenticator
  *

@@ -332,6 +332,8 @@ static const char *advice_answers_early(const struct br_instance *processor)
     if (advice_is(processor, "queue_batch"))
         return advice_is_true(br_yaml_get(processor->node, "wait_for_result")) ? NULL
                                                                                : "wait_for_result";
+    if (advice_is(processor, "tail_sampling"))
+        return "decision_wait";
     for (size_t i = 0; advice_is(processor, "join") && i < 2; i++) {
         const struct br_yaml *hold = br_yaml_get(processor->node, holds[i]);
         if (hold && hold->type == BR_YAML_SCALAR && br_duration_parse(hold->text, &ns) && ns)
@@ -354,15 +356,20 @@ static void advice_durable(const struct br_pipeline *pipeline, const struct br_i
         if (!key)
             continue;
         (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
+        bool joins = advice_is(processor, "join"), samples = advice_is(processor, "tail_sampling");
+        const char *what =
+            joins || samples ? "holds requests and answers them" : "answers requests";
+        const char *before_key = "use sending_queue::batch of the exporter instead, or change `";
+        const char *after_key = "`";
+        if (joins || samples) {
+            before_key = joins ? "to prevent this, set " : "to lose fewer, shorten ";
+            after_key = joins ? " to 0s" : "";
+        }
         br_errs_warn(
             errs, processor->node, path,
-            advice_is(processor, "join")
-                ? "%s holds requests and answers them before %s has stored them; if the "
-                  "process is killed, these requests are lost; to prevent this, set %s to 0s"
-                : "%s answers requests before %s has stored them; if the process is killed, "
-                  "these requests are lost; use sending_queue::batch of the exporter "
-                  "instead, or change `%s`",
-            processor->id, exporter->id, key);
+            "%s %s before %s has stored them; if the process is killed, these requests are "
+            "lost; %s%s%s",
+            processor->id, what, exporter->id, before_key, key, after_key);
     }
 }
 

@@ -706,7 +706,7 @@ static const struct br_instance *loader_other_half(const struct br_config *confi
     return NULL;
 }
 
-/* Warns of each processor that needs both signals, such as join, but is only in pipelines of one
+/* Warns of each processor that needs another signal, such as join, but is only in pipelines of one
  * signal. */
 static void loader_warn_half(struct loader *loader)
 {
@@ -717,7 +717,7 @@ static void loader_warn_half(struct loader *loader)
             continue;
         unsigned signals = loader_signals_of(config, instance);
         unsigned missing = instance->component->signals & ~signals;
-        if (!signals || !missing)
+        if (!signals || !missing || !(signals & ~instance->component->handles_alone))
             continue;
         char path[192];
         const struct br_instance *half = loader_other_half(config, instance, missing);

@@ -13,6 +13,8 @@
 
 #define BR_ATTRIBUTES_MAX 65536
 
+struct br_additions;
+
 struct br_attribute {
     const uint8_t *raw; /* the bytes of this attribute or other part of the message, as received */
     size_t raw_len;
@@ -92,3 +94,9 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p)
 bool br_sample_attributes_add(struct br_attributes *attributes,
                               const struct br_dictionary_view *view, uint32_t field,
                               const uint8_t *body, size_t len);
+
+/* Adds a dictionary entry for an attribute that was changed or added, and returns its index. The
+ * unit of the attribute is kept if the value is a number. Uses `arena` for the entry. On failure,
+ * returns 0 and stores the error in additions->rc. */
+uint32_t br_attribute_add_entry(const struct br_attribute *attribute,
+                                struct br_additions *additions, struct br_arena *arena);

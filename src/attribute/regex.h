@@ -70,3 +70,10 @@ int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const
  * returns BR_EFULL (too many steps, or too much time) or BR_ENOMEM. */
 int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                    size_t len);
+
+/* Searches the text for the next match, which may be empty, from the offset `start`, which must be
+ * between two characters. The offsets of the match and its groups are in the match data
+ * (pcre2_get_ovector_pointer) until the next search. Returns 1 if it finds a match, or 0 if nothing
+ * matches. On failure returns BR_EFULL (too many steps, or too much time) or BR_ENOMEM. */
+int br_regex_search(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
+                    size_t len, size_t start);

@@ -17,6 +17,7 @@
 /* Returns true if both values have the same type and content. Lists are compared element by
  * element; the entries of maps may be in any order. A NaN is not equal to any value. */
 bool br_value_equal(struct br_value left, struct br_value right);
+bool br_any_equal(const struct br_any *left, const struct br_any *right);
 
 /* Makes a string value in the arena. Returns false if memory runs out. */
 bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret);

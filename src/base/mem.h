@@ -76,7 +76,7 @@ enum br_holder {
     BR_HOLDER_REQUESTS, /* bodies of requests, and their decompressed or converted form */
     BR_HOLDER_BATCHES,  /* payloads that wait in the processor `batch` */
     BR_HOLDER_QUEUES,   /* payloads that wait for an exporter */
-    /* payloads that wait in the processor `join` for their spans or samples */
+    /* payloads that wait in the processors `join` and `tail_sampling` */
     BR_HOLDER_HOLDS,
     BR_HOLDER_ITEMS,        /* data that describes payloads: lists of parts and spans, arenas */
     BR_HOLDER_DICTIONARIES, /* dictionaries for merging profiles */

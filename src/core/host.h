@@ -24,6 +24,9 @@ struct br_client;
 struct br_client_config;
 struct br_loop;
 struct br_reload;
+struct br_udp;
+struct br_udp_config;
+struct br_udp_packet;
 struct br_wake;
 
 /* A function that is called at the end of the loop iteration. The structure is a member of the
@@ -83,6 +86,10 @@ struct br_host_ops {
     void (*work_wait)(struct br_host *host, struct br_work *work);
     /* Creates a wake, as br_wake_new describes (net/wake.h). NULL: the host has no loop. */
     struct br_wake *(*wake)(struct br_host *host, void (*fn)(void *arg), void *arg);
+    /* Opens a socket for packets as br_udp_open does (net/udp.h). */
+    int (*receive)(struct br_host *host, const struct br_udp_config *config,
+                   void (*fn)(void *arg, const struct br_udp_packet *packet), void *arg,
+                   struct br_udp **ret, struct br_err *err);
 };
 
 struct br_host {

@@ -38,9 +38,7 @@ static int ingest_otlp_decode(struct br_reading *reading, struct br_buf **ret)
                           &reading->err);
 }
 
-/* Replaces invalid UTF-8 in a JSON text. Returns 0 if the text was changed. Returns BR_EINVAL if
- * the text is already valid or would become too large. Returns BR_ENOMEM if memory is short. */
-static int ingest_otlp_repair(struct br_reading *reading)
+int br_otlp_repair_text(struct br_reading *reading)
 {
     const struct br_buf *text = br_reading_bytes(reading);
     size_t len = text->len;
@@ -64,7 +62,7 @@ static int ingest_otlp_from_json(struct br_reading *reading)
         return BR_EAGAIN;
     int rc = ingest_otlp_decode(reading, &plain);
     if (rc == BR_EINVAL && handler->utf8 == BR_UTF8_REPAIR) {
-        int repaired = ingest_otlp_repair(reading);
+        int repaired = br_otlp_repair_text(reading);
         if (!repaired)
             rc = ingest_otlp_decode(reading, &plain);
         else if (repaired != BR_EINVAL)
@@ -97,12 +95,10 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     return rc;
 }
 
-/* Walks the request. Only forwarded items get a list of their spans. If the item is cut, these are
- * the pieces; otherwise the item itself. Lists for the whole item and for its pieces would together
- * take too much memory. */
-static int ingest_otlp_walk(struct br_reading *reading)
+int br_otlp_walk(struct br_reading *reading, const struct br_otlp_handler *handler)
 {
-    const struct br_otlp_handler *handler = reading->arg;
+    /* Only the items that are forwarded get a list of their spans: the pieces, or the whole item if
+     * it is not cut. Lists for the whole item and for its pieces would take too much memory. */
     struct br_walk_options options = {
         .max_depth = handler->max_depth, .utf8 = handler->utf8, .memo = &reading->bench->memo};
     bool spans = handler->node->spans_wanted,
@@ -129,7 +125,7 @@ int br_otlp_read(struct br_reading *reading)
     int rc = br_reading_unpack(reading);
     if (rc == 0 && reading->format == BR_UPLOAD_JSON)
         rc = ingest_otlp_from_json(reading);
-    return rc ? rc : ingest_otlp_walk(reading);
+    return rc ? rc : br_otlp_walk(reading, reading->arg);
 }
 
 /* Logs a request that is not empty but contains no records, once per client address. Most likely,
@@ -160,11 +156,16 @@ static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct
             item->signal == BR_TRACES ? "span" : "profile");
 }
 
+void br_otlp_count_repaired(struct br_otlp_handler *handler, const struct br_reading *reading)
+{
+    *handler->repaired += reading->n_repaired + (double)reading->repaired_json;
+}
+
 static void ingest_otlp_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
     struct br_otlp_handler *handler = upload->arg;
     ingest_otlp_note_empty(handler, upload, reading);
-    *handler->repaired += reading->n_repaired + (double)reading->repaired_json;
+    br_otlp_count_repaired(handler, reading);
     if (reading->n_corrected && *handler->corrected < 1)
         br_warn(&handler->node->log,
                 "profiles have times before 1971, either zero or not in nanoseconds: they are "

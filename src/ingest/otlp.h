@@ -33,6 +33,23 @@ void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node)
  * of which max_depth, utf8, whole and node are used. A br_read_fn. */
 int br_otlp_read(struct br_reading *reading);
 
+/* --- Functions for receivers that convert other formats to OTLP ------------------------------- */
+
+/* Makes reading->item from br_reading_bytes, which is an OTLP request, and cuts the item into
+ * pieces if it is large. max_depth, utf8, whole and node of the handler are used. Returns 0,
+ * BR_EAGAIN if the request is too large to be walked at once, or an error of br_walk. */
+int br_otlp_walk(struct br_reading *reading, const struct br_otlp_handler *handler);
+
+/* Replaces invalid UTF-8 in a JSON text, which is br_reading_bytes. Returns 0 if the text was
+ * changed. Returns BR_EINVAL if the text is already valid or would become too large. Returns
+ * BR_ENOMEM if memory is short. */
+int br_otlp_repair_text(struct br_reading *reading);
+
+/* Counts the strings that were repaired during a successful reading. */
+void br_otlp_count_repaired(struct br_otlp_handler *handler, const struct br_reading *reading);
+
+/* --- Requests --------------------------------------------------------------------------------- */
+
 /* Begins a gRPC call (br_grpc_is) or an HTTP request that arrived on the listener. If the path is
  * not an OTLP path, does nothing and returns false. Otherwise returns true, and the request has
  * been answered or will be answered. */

@@ -21,7 +21,8 @@
 
 struct br_stream;
 
-#define BR_KEPT_MAX 64 /* largest number of kept sockets; further ones are closed */
+#define BR_KEPT_MAX 64      /* largest number of kept sockets; further ones are closed */
+#define BR_KEPT_UDPS_MAX 16 /* the same for sockets that receive packets */
 
 struct br_net {
     struct br_list listeners;
@@ -38,6 +39,9 @@ struct br_net {
         char name[160], endpoint[300]; /* as in struct br_listener */
     } kept[BR_KEPT_MAX];
     unsigned n_kept;
+    struct br_list udps; /* list of struct net_udp: sockets for packets (udp.c) */
+    struct br_kept_socket kept_udps[BR_KEPT_UDPS_MAX];
+    unsigned n_kept_udps;
     pthread_mutex_t works_lock; /* protects `works` */
     pthread_cond_t works_ended;
     struct br_net_works works; /* numbers of work items in libuv's thread pool, by kind */
@@ -275,5 +279,12 @@ unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 /* Sets UV_THREADPOOL_SIZE to the number of threads that br_net_works_max implies, unless the
  * variable is set. Must be called before the first work item. */
 void br_net_size_pool(unsigned n_workers);
+struct sockaddr;
+/* Returns true if the socket is bound to the address, whose length is `len`. */
+bool br_net_is_bound(int fd, const struct sockaddr *addr, socklen_t len);
+
+/* Writes "host:port" of an address, or "unix". */
+void br_net_peer_name(const struct sockaddr_storage *addr, char *out, size_t size);
+
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

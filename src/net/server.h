@@ -72,6 +72,7 @@ struct br_server_place {
     char path[108];      /* path of a unix socket; "" for TCP */
     uint8_t address[16]; /* the IP address; an IPv4 address is in the first four bytes */
     bool v6, every_interface;
+    bool udp;      /* the address is for packets (br_udp_check) */
     bool taken;    /* another process already listens at this address */
     unsigned port; /* the port; 0 if any free port is used, and for unix sockets */
 };

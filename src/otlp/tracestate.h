@@ -42,6 +42,12 @@ struct br_tracestate {
  * the text is not a valid tracestate, or if th or rv is malformed. An empty tracestate is valid. */
 bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len);
 
+/* Finds the value of the member `key`. Checks the syntax of all keys and values, but not the
+ * content of the member `ot`. Returns false if there is no such member, if the tracestate is not
+ * valid, or if two members have the same key. `*ret_value` points into `text`. */
+bool br_tracestate_get(const void *text, size_t len, const char *key, const void **ret_value,
+                       size_t *ret_len);
+
 /* Sets the threshold (th) in the member `ot`. `threshold` is below BR_THRESHOLD_NEVER. */
 void br_tracestate_set_threshold(struct br_tracestate *tracestate, uint64_t threshold);
 

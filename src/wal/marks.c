@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file `marks`: the numbers of records that are done and whose marks are not in a segment yet.
- * It is mapped into memory, so that a mark survives the death of the process from the moment it is
- * set, without a system call for each record.
+ * The file `marks` contains the numbers of records that are done, or were delivered, and whose
+ * marks are not in a segment yet. The file is mapped into memory. A mark therefore survives a crash
+ * as soon as it is set, without a system call for each record.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,22 +15,24 @@
 #include "base/mem.h"
 #include "wal/internal.h"
 
-#define MARKS_MAX 8192u /* number of marks in the file; later ones wait for the next group */
+/* maximum number of marks in the file; further marks are only in memory until the next group */
+#define MARKS_MAX 8192u
 
-/* One mark; a number of 0 is an empty place. */
+/* A mark. Number 0 stands for an empty entry. */
 struct wal_saved_mark {
     uint64_t number;
     uint64_t name;  /* hash of the queue's name */
-    uint64_t check; /* checksum of the other fields; it is wrong if the mark is incomplete */
+    uint64_t check; /* checksum of the other fields, which detects an incomplete mark */
 };
 
-/* Places are used in a circle, from `begin` to `end`, which only increase. */
+/* A ring of marks. `begin` and `end` are positions that only increase; the entry of a position is
+ * the position modulo MARKS_MAX. */
 struct wal_marks {
-    struct wal_saved_mark *places; /* mapped: MARKS_MAX places */
+    struct wal_saved_mark *places; /* mapped file with MARKS_MAX entries */
     uint64_t begin, end;
 };
 
-/* constants of the format; any odd numbers would do */
+/* constants of the file format; their values are arbitrary odd numbers */
 static const uint64_t marks_secret[2] = {0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9};
 
 static uint64_t marks_check(uint64_t number, uint64_t name)
@@ -43,7 +45,8 @@ static uint64_t marks_name(const struct br_wal_queue *queue)
     return br_hash_keyed(marks_secret, queue->name, queue->name_len);
 }
 
-/* Reserves the blocks of the file, because a write to the mapping must not need new ones. */
+/* Allocates the blocks of the file in advance. A write to the mapping would crash the process if it
+ * needed a block and the disk were full. */
 static bool marks_reserve(int fd)
 {
     const size_t len = MARKS_MAX * sizeof(struct wal_saved_mark);
@@ -104,14 +107,15 @@ int br_wal_marks_recover(struct br_wal *wal)
         bool valid = mark->number && mark->check == marks_check(mark->number, mark->name);
         struct br_wal_queue *queue = valid ? marks_queue(wal, mark->name) : NULL;
         if (!queue) {
-            if (mark->number) /* an empty place is not written, so that its page stays clean */
+            /* empty entries are not written, so that their memory pages remain clean */
+            if (mark->number)
                 *mark = (struct wal_saved_mark){0};
             continue;
         }
         if (br_ranges_add(&queue->done, mark->number, mark->number) ||
             br_ranges_add(&queue->unwritten, mark->number, mark->number))
             return BR_ENOMEM;
-        /* the number must not be used again, even if the segments have lost its record */
+        /* The number must not be used again, even if no segment contains the record any more. */
         queue->next = mark->number >= queue->next ? mark->number + 1 : queue->next;
         marks->end = MARKS_MAX;
     }

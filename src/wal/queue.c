@@ -87,7 +87,7 @@ void br_wal_warn_unused(struct br_wal *wal)
         if (!queue->used && queue->n_unread)
             br_warn(&wal->config.log,
                     "%llu requests are stored for exporter %s, which is not in a pipeline or does "
-                    "not use this storage; they stay here until it does",
+                    "not use this storage; they remain stored until it does",
                     (unsigned long long)queue->n_unread, queue->name);
     }
     (void)pthread_mutex_unlock(&wal->lock);
@@ -131,7 +131,7 @@ void br_wal_done(struct br_wal_queue *queue, uint64_t number, unsigned signal, u
 
 void br_wal_mark_delivered(struct br_wal_queue *queue, uint64_t number)
 {
-    /* without memory the record is delivered again after a restart */
+    /* if memory is short, the record may be delivered again after a restart */
     (void)br_ranges_add(&queue->unwritten, number, number);
     br_wal_marks_add(queue, number);
 }

@@ -165,7 +165,7 @@ size_t br_wal_pad(uint64_t at, uint8_t out[WAL_PADDING_MAX])
 
 /* --- The current segment ---------------------------------------------------------------------- */
 
-/* Appends the frame with the state of a queue to `out`, and returns the address after it. */
+/* Writes the state frame of a queue to `out`. Returns the address after the frame. */
 static uint8_t *segment_put_state(const struct br_wal_queue *queue, uint8_t *out)
 {
     size_t ranges_len = queue->done.count * sizeof(struct br_range);
@@ -183,8 +183,9 @@ static uint8_t *segment_put_state(const struct br_wal_queue *queue, uint8_t *out
     return payload + frame.payload_len;
 }
 
-/* Returns the frames with the state of all queues, which br_free frees, or NULL without memory.
- * The state contains all marks, so none of them is unwritten afterwards. */
+/* Returns a buffer with the state frames of all queues, or NULL if memory is short. The caller
+ * frees the buffer with br_free. Also clears `unwritten` of each queue, because the state contains
+ * all numbers that are done. */
 static uint8_t *segment_states(struct br_wal *wal, size_t *ret_len)
 {
     size_t len = 0;
@@ -231,7 +232,7 @@ int br_wal_segment_begin(struct br_wal *wal)
     wal->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (wal->fd < 0)
         return errno;
-    /* a file system without direct writes refuses the flag */
+    /* open fails with this flag if the file system does not support direct writes */
     wal->direct_fd = wal->direct ? open(path, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW) : -1;
     int error = segment_fill(wal);
     (void)pthread_mutex_lock(&wal->lock);
@@ -258,7 +259,8 @@ void br_wal_segment_end(struct br_wal *wal, uint64_t end)
 {
     if (wal->fd < 0)
         return;
-    /* what follows `end` is read as damaged if this fails, and its records are done */
+    /* If ftruncate fails, recovery handles the bytes after `end` as damaged data. The records in
+     * these bytes are already done. */
     (void)ftruncate(wal->fd, (off_t)end);
     br_wal_close_segment(wal);
     (void)pthread_mutex_lock(&wal->lock);
@@ -340,7 +342,8 @@ int br_wal_scan_search(struct wal_scan *scan)
         int rc = skip < (size_t)n ? br_wal_scan(scan) : BR_EINVAL;
         if (rc != BR_EINVAL)
             return rc;
-        /* the magic number may lie across the end of `room` */
+        /* The magic number may begin in the last bytes of `room`, so the next read overlaps
+         * them. */
         size_t step = (size_t)n > MAGIC_LEN ? (size_t)n - (MAGIC_LEN - 1) : (size_t)n;
         at += skip < (size_t)n ? skip + 1 : step;
         if (n == 0)
@@ -389,7 +392,7 @@ void br_wal_quarantine(struct br_wal *wal, int fd, uint64_t segment, uint64_t at
     char text[128];
     int error = segment_copy_out(wal, fd, segment, at, end);
     if (error == EEXIST)
-        return; /* the same place was found before */
+        return; /* the same damage was already copied and counted */
     (void)pthread_mutex_lock(&wal->lock);
     wal->stats.n_corrupt++;
     (void)pthread_mutex_unlock(&wal->lock);

@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "profile/json_parts.h"
+#include "otlp/json/parts.h"
 #include "profile/profile.h"
 
 /* State shared by all tables of a file. */

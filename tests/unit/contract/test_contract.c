@@ -32,6 +32,8 @@ static const struct {
     enum br_kind kind;
     const char *name, *yaml;
 } settings[] = {
+    {BR_RECEIVER, "jaeger",
+     "protocols: {grpc: , thrift_http: , thrift_compact: , thrift_binary: }"},
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
     {BR_RECEIVER, "pprof", "{targets: [{endpoint: 'http://localhost:6060'}], http: }"},
     {BR_PROCESSOR, "attributes", "actions: [{key: a, value: x, action: upsert}]"},
@@ -40,6 +42,8 @@ static const struct {
     {BR_PROCESSOR, "profile_limits", "{max_samples: 2, max_label_values: 1}"},
     {BR_PROCESSOR, "redaction", "{blocked_values: [a], function_names: {words: [b]}}"},
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
+    {BR_PROCESSOR, "tail_sampling", "policies: [{name: all, type: always_sample}]"},
+    {BR_PROCESSOR, "span", "status: {code: Ok}"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
     {BR_EXPORTER, "file", "path: /dev/null"},
     {BR_EXPORTER, "load_balancing",
@@ -351,11 +355,52 @@ static void drive_otlp(struct bed *b, struct session *session)
     }
 }
 
+static void drive_spans(struct bed *b, struct session *session, const char *server,
+                        const char *path, const char *type, const void *data, size_t len)
+{
+    struct fake_request *r = fake_request_new(b->h, server, path);
+    assert_non_null(r);
+    fake_request_header(r, "content-type", type);
+    fake_request_send(r, data, len);
+    session->requests[session->n++] = r;
+}
+
+/* Sends one span to each listener. The last byte of the span's id is the number of the record. */
+static void drive_jaeger(struct bed *b, struct session *session)
+{
+    /* a PostSpansRequest, and a Batch */
+    static const char proto[] = "\x0a\x1e\x0a\x1c\x0a\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01"
+                                "\x12\x08\0\0\0\0\0\0\0";
+    static const char thrift[] = "\x0f\0\x02\x0c\0\0\0\x01\x0a\0\x01\0\0\0\0\0\0\0\x01"
+                                 "\x0a\0\x03\0\0\0\0\0\0\0";
+    struct wire w = {0};
+    wire_raw(&w, proto, sizeof proto - 1);
+    wire_byte(&w, (unsigned)++b->next[BR_TRACES]);
+    drive_spans(b, session, "grpc", "/jaeger.api_v2.CollectorService/PostSpans", "application/grpc",
+                w.data, w.len);
+    w.len = 0;
+    wire_raw(&w, thrift, sizeof thrift - 1);
+    wire_byte(&w, (unsigned)++b->next[BR_TRACES]);
+    wire_raw(&w, "\0", 2); /* the ends of the span and of the batch */
+    drive_spans(b, session, "thrift_http", "/api/traces", "application/x-thrift", w.data, w.len);
+    wire_free(&w);
+}
+
+static void drive_zipkin(struct bed *b, struct session *session)
+{
+    char json[64];
+    int len = snprintf(json, sizeof json, "[{\"traceId\":\"1\",\"id\":\"%x\"}]",
+                       (unsigned)++b->next[BR_TRACES]);
+    drive_spans(b, session, "http", "/api/v2/spans", "application/json", json, (size_t)len);
+}
+
 static const struct {
     const char *name;
     void (*drive)(struct bed *b, struct session *session);
 } drivers[] = {
+    {"jaeger", drive_jaeger},
     {"otlp", drive_otlp},
+    {"zipkin", drive_zipkin},
 };
 
 /* Sends the requests of the component's row in `drivers`, if there is one. */
@@ -372,7 +417,7 @@ static void end_requests(struct session *session)
     for (unsigned i = 0; i < session->n; i++) {
         const struct fake_reply *reply = fake_request_reply(session->requests[i]);
         session->n_answered += reply->came;
-        session->n_success += reply->came && reply->status == 200 && reply->grpc_status == 0;
+        session->n_success += reply->came && reply->status / 100 == 2 && reply->grpc_status == 0;
         fake_request_free(session->requests[i]);
     }
 }
