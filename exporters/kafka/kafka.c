@@ -74,7 +74,7 @@ static const struct br_option round_robin_options[] = {
 
 static const struct br_option partitioner_options[] = {
     BR_PRESENT(struct kafka_record_partitioner, sticky_key, struct kafka_sticky_key, sticky_options,
-               "choose the partition by a hash of the key; absent: by sarama_compat"),
+               "choose the partition by a hash of the key; absent: by the hash sarama_compat"),
     BR_PRESENT(struct kafka_record_partitioner, round_robin, struct kafka_round_robin,
                round_robin_options, "choose a random partition and ignore the key"),
     BR_VALUE(struct kafka_record_partitioner, least_backup, "not supported"),

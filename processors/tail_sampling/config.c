@@ -257,7 +257,7 @@ const struct br_option tail_options[] = {
            "largest number of traces that wait for a decision; further traces cause the decision "
            "about the trace that is due first"),
     BR_BOOL(struct tail_config, block_on_overflow, false,
-            "reject requests with further traces as retryable instead"),
+            "if num_traces traces wait, reject requests with further traces as retryable"),
     BR_INT(struct tail_config, hold_max_bytes, 64 << 20, 0, 1099511627776.0,
            "largest number of bytes of held requests, divided among the workers; further requests "
            "cause the decisions about the traces of the oldest request"),

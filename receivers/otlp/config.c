@@ -22,9 +22,9 @@ static const struct br_option http_options[] = {
 
 static const struct br_option protocol_options[] = {
     BR_PRESENT(struct otlp_protocols, grpc, struct br_grpc_config, grpc_options,
-               "server for gRPC; if absent, there is none"),
+               "server for gRPC; absent: no gRPC server"),
     BR_PRESENT(struct otlp_protocols, http, struct otlp_http, http_options,
-               "server for HTTP; if absent, there is none"),
+               "server for HTTP; absent: no HTTP server"),
     BR_OPT_END,
 };
 

@@ -146,6 +146,7 @@ static const struct row rows[] = {
                                   "incomplete requests used too much memory."},
     {"braid_shed_requests",
      "Requests and scrapes that were dropped or rejected because CPU time or memory was short."},
+    {"braid_storage_corrupt", "Damaged parts of the storage files that were skipped."},
     {"braid_span_gave_up",
      "Number of times that a regular expression exceeded its time limit on the name or a value of "
      "a span, and therefore did not match."},
@@ -160,7 +161,7 @@ static const struct row rows[] = {
      "1 if the last write or sync of the storage failed, and requests are therefore refused."},
     {"braid_storage_restored_requests",
      "Requests that were in the storage when the process started."},
-    {"braid_storage_segments", "Files of the storage."},
+    {"braid_storage_segments", "Files (log segments) of the storage."},
     {"braid_storage_size_bytes", "Size of all files of the storage in bytes."},
     {"braid_storage_syncs", "Syncs of the storage that succeeded."},
     {"braid_store_bytes", "Bytes of disk space in use by the store."},

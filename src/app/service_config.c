@@ -98,8 +98,9 @@ static const struct br_option reader_options[] = {
 static const struct br_option metrics_options[] = {
     BR_ENUM(struct metrics, level, "normal", levels,
             "`none` disables the metrics endpoint, `detailed` adds the sizes of requests"),
-    BR_STRING(struct metrics, address, NULL,
-              "`HOST:PORT` at which the metrics endpoint listens; older form of `readers`"),
+    BR_STRING(
+        struct metrics, address, NULL,
+        "`HOST:PORT` at which the metrics endpoint listens; older option, replaced by `readers`"),
     BR_LIST(struct metrics, readers, struct metric_reader, reader_options,
             "list of readers; the first one with `pull` configures the metrics endpoint"),
     BR_STRINGS(struct metrics, allowed_hosts, BR_HOSTS_HELP),

@@ -37,10 +37,10 @@ extern const struct br_option br_auth_client_options[];
 /* Option rows for a struct with a member `auth` of type struct br_auth_config *. */
 #define BR_AUTH_SERVER_ROW(type)                                                                   \
     BR_PRESENT(type, auth, struct br_auth_config, br_auth_server_options,                          \
-               "authentication of clients; absent: none")
+               "authentication of clients; absent: all clients are accepted")
 #define BR_AUTH_CLIENT_ROW(type)                                                                   \
     BR_PRESENT(type, auth, struct br_auth_config, br_auth_client_options,                          \
-               "credentials to add to requests; absent: none")
+               "credentials to add to requests; absent: no credentials are added")
 
 /* Returns the authenticator that a block names, or NULL for a NULL block. */
 static inline const char *br_auth_name(const struct br_auth_config *auth)

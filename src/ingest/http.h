@@ -37,9 +37,10 @@ struct br_connections {
 /* Option rows for a struct with a member `connections` of type struct br_connections. */
 #define BR_CONNECTION_ROWS(type)                                                                   \
     {BR_CONNECTION_ROW(type, max, "max_connections"), .kind = BR_OPT_INT, .max = 1e9,              \
-     .help = "largest number of connections; a new connection replaces the one that has been "     \
-             "idle for longest, and is closed if no connection is idle; 0: limited only by file "  \
-             "descriptors"},                                                                       \
+     .help =                                                                                       \
+         "largest number of connections; at the limit, the connection that has been idle for "     \
+         "longest is closed, or, if none is idle, the new connection; 0: limited only by file "    \
+         "descriptors"},                                                                           \
         {BR_CONNECTION_ROW(type, max_per_address, "max_connections_per_address"),                  \
          .kind = BR_OPT_INT, .max = 1e9,                                                           \
          .help = "largest number of connections from one IPv4 address or IPv6 /64 network; 0: "    \
@@ -92,7 +93,7 @@ extern const struct br_option br_cors_options[];
  * default endpoint. */
 #define BR_LISTEN_ROWS(type, listens)                                                              \
     BR_STRING(type, endpoint, listens, "host:port to listen on"),                                  \
-        BR_STRING(type, transport, "tcp", "tcp, or unix (endpoint is then a path)"),               \
+        BR_STRING(type, transport, "tcp", "tcp, or unix; with unix, endpoint is a path"),          \
         BR_PRESENT(type, tls, struct br_tls_config, br_tls_server_options,                         \
                    "TLS settings; if absent, connections are not encrypted")
 

@@ -717,9 +717,9 @@ void br_fanout_free(struct br_fanout *fanout)
 }
 
 const struct br_option br_fanout_options[] = {
-    BR_INT(
-        struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
-        "largest number of bytes that all workers together queue for a slow destination; 0: none"),
+    BR_INT(struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
+           "largest number of bytes that all workers together queue for a slow destination; "
+           "0: nothing is queued"),
     BR_DURATION(struct br_fanout_config, hold_time, "5m",
                 "longest time that a request is queued for a slow destination"),
     BR_OPT_END,
