@@ -34,7 +34,8 @@ class Balancing:
 
     def _gateway_config(self, host):
         return configured(host, otlp_exporter(self._backend.grpc, sending_queue=LATE),
-                          processors={"join": {"max_values": 1_000_000}})
+                          processors={"join": {"max_values": 1_000_000},
+                                      "batch": {"timeout": "50ms", "acknowledge": "late"}})
 
     def _balancer_config(self, n):
         queue = {"storage": "file_storage", "queue_size": 100_000} if self._durable else LATE

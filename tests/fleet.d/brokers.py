@@ -4,7 +4,6 @@
 The writers set `sending_queue::wait_for_result`: a client is answered when the brokers have the data.
 The readers commit an offset when the backend has the data, also of requests that the join holds."""
 
-import pathlib
 import re
 import subprocess
 import threading
@@ -16,6 +15,7 @@ import otlp
 import peers
 from braid import until
 from members import RETRY, Member, configured, otlp_exporter
+from network import Loopback
 from otlp import PROFILES, TRACES
 
 PARTITIONS = 4
@@ -86,7 +86,7 @@ class Group:
         self._folder, self._backend = folder, backend
         self._broker = Kafka(folder, network, jars) if jars else Mock()
         # The mock cluster cannot be reached from the namespaces of members.
-        self._network = network if jars else peers_on_loopback()
+        self._network = network if jars else Loopback()
         self.readers, self._stopped, self._watcher = [], threading.Event(), None
         self._writers = [Member(f"writer{n}", self._network.host(), self._writer_config, folder).start()
                          for n in range(2)]
@@ -114,8 +114,9 @@ class Group:
         return Member(name, self._network.host(), self._reader_config, self._folder).start()
 
     def _reader_config(self, host):
-        receiver = {"kafka": {"brokers": self._broker.brokers, "initial_offset": "earliest", "session_timeout": self._broker.session,
-                              "heartbeat_interval": "300ms", "autocommit": {"interval": "200ms"}}}
+        receiver = {"kafka": {"brokers": self._broker.brokers, "initial_offset": "earliest",
+                              "session_timeout": self._broker.session, "heartbeat_interval": "300ms",
+                              "autocommit": {"interval": "200ms"}}}
         processors = {"join": {"max_values": 1_000_000, "hold": "500ms", "profile_hold": "1s"},
                       "batch": {"timeout": "100ms"}}
         return configured(host, otlp_exporter(self._backend.grpc), receiver, processors=processors)
@@ -211,8 +212,3 @@ class Group:
         for each in self._writers + self.readers:
             each.close()
         self._broker.close()
-
-
-def peers_on_loopback():
-    import network
-    return network.Loopback()
