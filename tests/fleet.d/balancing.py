@@ -127,6 +127,10 @@ class Balancing:
     def watch(self, changes):
         """The list of gateways changes only by events."""
 
+    def end(self):
+        for each in self._balancers + self.gateways:
+            each.end()
+
     def close(self):
         for each in self._balancers + self.gateways:
             each.close()

@@ -205,6 +205,10 @@ class Group:
             come_back(lost)
         yield
 
+    def end(self):
+        for each in self._writers + self.readers:
+            each.end()
+
     def close(self):
         self._stopped.set()
         if self._watcher:

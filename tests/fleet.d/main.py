@@ -48,7 +48,9 @@ def measure(way, folder, network, args):
         load.wait(QUIET)
         rounds(made, changes, load, args.events or SCENARIOS, args.minutes)
         load.stop()
-        return Verdict(load, backend, changes)
+        verdict = Verdict(load, backend, changes)
+        made.end()
+        return verdict
     finally:
         made.close()
         backend.close()

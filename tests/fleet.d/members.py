@@ -49,6 +49,11 @@ class Member:
             return 0
         return sum(value for text, value in series.items() if all(label in text for label in labels))
 
+    def end(self):
+        """Ends a member that runs; its exit code must be 0 and its ledger closed."""
+        if self.alive:
+            self.server.stop()
+
     def close(self):
         if self.server and not self.server.killed:
             if self.frozen:
