@@ -23,6 +23,7 @@ NAMES = 900_000          # different span names; `join` distinguishes a million
 SPAN_IDS = 64            # spans of different traces have equal ids, so that a wrong join is possible
 SENDERS = 4
 PENDING = 40             # requests whose samples have not been sent yet
+GIVE_UP_S = 30           # after the end, spans that have not arrived by then are lost
 START_NS = 1_700_000_000_000_000_000
 CHANNEL = [*clients.LOCAL, ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
 
@@ -106,7 +107,7 @@ class Load:
         self.traces, self.repeated, self.failure = [], 0, None
         self._entrances, self._backend, self._after_arrival = entrances, backend, after_arrival
         self._chance, self._lock, self._stop = random.Random(seed), threading.Lock(), threading.Event()
-        self._pending, self._ties = [], itertools.count()
+        self._pending, self._ties, self._stopped_at = [], itertools.count(), 0.0
         self._threads = [threading.Thread(target=self._run, args=(n, ), daemon=True) for n in range(SENDERS)]
 
     def start(self):
@@ -115,7 +116,8 @@ class Load:
         return self
 
     def stop(self):
-        """Stops after the samples of all traces have been sent."""
+        """Stops after the samples of all traces whose spans arrive have been sent."""
+        self._stopped_at = time.monotonic()
         self._stop.set()
         for each in self._threads:
             each.join()
@@ -173,7 +175,8 @@ class Load:
                 heapq.heappop(self._pending)
                 if not self._after_arrival or self._backend.has_spans(group):
                     return True, group
-                heapq.heappush(self._pending, (due + 0.05, next(self._ties), group))
+                if not self._stop.is_set() or time.monotonic() < self._stopped_at + GIVE_UP_S:
+                    heapq.heappush(self._pending, (time.monotonic() + 0.05, next(self._ties), group))
             return len(self._pending) >= PENDING, None
 
     def _begin(self, channels):
@@ -193,6 +196,7 @@ class Load:
             heapq.heappush(self._pending, (now + wait_s, next(self._ties), group))
 
     def _send(self, channels, signal, body):
+        channels.append(channels.pop(0))  # the entrances take turns
         while not self._acknowledged(clients.grpc(None, signal, body, channel=channels[0]), signal):
             with self._lock:
                 self.repeated += 1
