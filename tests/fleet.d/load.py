@@ -20,7 +20,7 @@ from sink import Sink
 SPANS, SAMPLES = 2, 3    # of each trace
 TRACES_PER_REQUEST = 4   # a request of several traces is divided among the members
 NAMES = 900_000          # different span names; `join` distinguishes a million
-SPAN_IDS = 64            # spans of different traces have equal ids, so that a wrong join is possible
+SPAN_IDS = 16_384        # spans of different traces can have equal ids, so that a wrong join is possible
 SENDERS = 4
 PENDING = 40             # requests whose samples have not been sent yet
 GIVE_UP_S = 30           # after the end, spans that have not arrived by then are lost
