@@ -68,7 +68,7 @@ static int transform_run_resources(struct run *run)
 {
     int rc = 0;
     for (uint32_t i = 0; i < run->item->n_parts && !rc; i++) {
-        struct br_addition out;
+        struct br_addition out = {NULL, 0};
         if (run->item->parts[i].kind != BR_PART_RESOURCE)
             continue;
         br_conditions_begin_record(run->conditions);
@@ -85,7 +85,7 @@ static int transform_run_resources(struct run *run)
 /* Keeps the changed resource of the current part before the run moves to another part. */
 static int transform_run_keep_resource(struct run *run, uint32_t next)
 {
-    struct br_addition out;
+    struct br_addition out = {NULL, 0};
     if (!run->resources || run->part == next)
         return 0;
     int verdict =

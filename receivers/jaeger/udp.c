@@ -35,7 +35,6 @@ static void jaeger_udp_drop(struct jaeger_udp *udp, double *counter, unsigned co
 static void jaeger_udp_on_done(struct br_item *item, void *arg)
 {
     struct jaeger_packet *packet = arg;
-    br_item_answered(item);
     br_meter_count_outcome(&packet->udp->meter, item);
     jaeger_udp_end(packet);
 }
@@ -65,6 +64,7 @@ static void jaeger_udp_on_read(void *owner, struct br_reading *reading, int rc)
     packet->item = reading->item;
     reading->item = NULL;
     br_item_received(packet->item);
+    br_item_answered(packet->item); /* the sender of a packet does not expect an answer */
     packet->item->done = jaeger_udp_on_done;
     packet->item->done_arg = packet;
     if (br_shed_drops(node->host, BR_TRACES)) {

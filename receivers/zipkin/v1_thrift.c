@@ -131,7 +131,7 @@ static void zipkin_thrift_number(struct zipkin_text value, size_t size, enum br_
 {
     uint64_t number = 0;
     unsigned unused = (unsigned)(64 - 8 * size);
-    if (value.len < size)
+    if (!size || value.len < size)
         return;
     for (size_t i = 0; i < size; i++)
         number = number << 8 | (uint8_t)value.data[i];

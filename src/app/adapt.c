@@ -180,7 +180,7 @@ static void adapt_list(struct br_adapter *adapter, struct br_yaml *list, enum br
 const struct br_adapt_list br_adapt_lists[BR_ADAPT_LISTS] = {
     {"receivers", BR_RECEIVER}, {"processors", BR_PROCESSOR}, {"exporters", BR_EXPORTER}};
 
-static bool adapt_is_foreign_signal(const char *id)
+bool br_adapt_is_foreign_signal(const char *id)
 {
     size_t n = strcspn(id, "/");
     return br_bytes_are(id, n, "metrics") || br_bytes_are(id, n, "logs");
@@ -236,7 +236,7 @@ static void adapt_signals(struct br_adapter *adapter, struct br_yaml *pipelines)
     for (size_t i = 0; i < pipelines->count;) {
         const char *id =
             br_adapt_keep(adapter, br_id_trim(adapter->adapt->arena, pipelines->keys[i]->text));
-        if (!id || !adapt_is_foreign_signal(id)) {
+        if (!id || !br_adapt_is_foreign_signal(id)) {
             i++;
             continue;
         }
@@ -351,6 +351,74 @@ static void adapt_all_pipelines(struct br_adapter *adapter, struct br_yaml *pipe
             i++;
     if (adapter->adapt->split && !adapter->no_memory)
         br_adapt_split(adapter);
+}
+
+/* --- Connectors ------------------------------------------------------------------------------ */
+
+/* Returns true if a list of a pipeline names the connector. `list` is an index of
+ * br_adapt_lists. */
+static bool adapt_list_names(struct br_adapter *adapter, const struct br_yaml *pipeline,
+                             size_t list, const struct br_adapt_unit *connector)
+{
+    const struct br_yaml *items = br_yaml_get(pipeline, br_adapt_lists[list].key);
+    bool seq = items && items->type == BR_YAML_SEQ;
+    for (size_t i = 0; items && i < (seq ? items->count : 1); i++)
+        if (br_adapt_resolve(adapter, br_adapt_lists[list].kind, seq ? items->items[i] : items) ==
+            connector)
+            return true;
+    return false;
+}
+
+/* Returns true if pipelines name the connector as an exporter and as a receiver. */
+static bool adapt_is_connected(struct br_adapter *adapter, const struct br_yaml *pipelines,
+                               const struct br_adapt_unit *connector)
+{
+    bool exports = false, receives = false;
+    for (size_t i = 0; i < pipelines->count; i++) {
+        receives = receives || adapt_list_names(adapter, pipelines->items[i], 0, connector);
+        exports = exports || adapt_list_names(adapter, pipelines->items[i], 2, connector);
+    }
+    return exports && receives;
+}
+
+static void adapt_note_connected(struct br_adapter *adapter)
+{
+    const struct br_yaml *pipelines = br_adapt_pipelines(adapter);
+    for (size_t i = 0; pipelines && i < adapter->n_units; i++)
+        if (adapter->units[i].kind == BR_CONNECTOR)
+            adapter->units[i].connected =
+                adapt_is_connected(adapter, pipelines, &adapter->units[i]);
+}
+
+/* Removes each connector whose pipelines at one end were removed. Returns true if there is one. */
+static bool adapt_disconnect(struct br_adapter *adapter, const struct br_yaml *pipelines)
+{
+    bool changed = false;
+    for (size_t i = 0; i < adapter->n_units; i++) {
+        struct br_adapt_unit *unit = &adapter->units[i];
+        bool observes = unit->component && unit->component->observes;
+        if (!unit->connected || observes || unit->lacking ||
+            adapt_is_connected(adapter, pipelines, unit))
+            continue;
+        unit->lacking = adapter->adapt->split ? "the Collector keeps it, with its pipelines"
+                                              : "the pipelines at one of its ends are left out";
+        changed = true;
+    }
+    return changed;
+}
+
+/* Warns of connectors whose metrics went to a pipeline of metrics, which is removed. */
+static void adapt_warn_observers(struct br_adapter *adapter)
+{
+    for (size_t i = 0; i < adapter->n_units; i++) {
+        const struct br_adapt_unit *unit = &adapter->units[i];
+        char path[192];
+        if (unit->connected && unit->used && unit->component && unit->component->observes)
+            br_errs_warn(adapter->adapt->errs, unit->key,
+                         br_path_join(path, br_kind_section(BR_CONNECTOR), unit->id),
+                         "Braid has no pipelines of metrics: the metrics are at the endpoint of "
+                         "service::telemetry::metrics, from which Prometheus can scrape them");
+    }
 }
 
 /* --- Sections -------------------------------------------------------------------------------- */
@@ -506,10 +574,16 @@ static int adapt_components(struct br_adapter *adapter)
     struct br_yaml *pipelines = br_adapt_pipelines(adapter);
     if (!pipelines || pipelines->count == 0)
         return 0; /* the loader reports an error if there are no pipelines */
+    if (adapter->adapt->split)
+        br_adapt_split_connectors(adapter);
     adapt_signals(adapter, pipelines);
     adapt_all_pipelines(adapter, pipelines);
     adapt_mark_used(adapter, pipelines);
     if (adapt_auths(adapter)) {
+        adapt_all_pipelines(adapter, pipelines);
+        adapt_mark_used(adapter, pipelines);
+    }
+    while (adapt_disconnect(adapter, pipelines)) {
         adapt_all_pipelines(adapter, pipelines);
         adapt_mark_used(adapter, pipelines);
     }
@@ -900,6 +974,7 @@ int br_config_adapt(const struct br_adapt *adapt, struct br_yaml *tree)
 {
     struct br_adapter adapter = {.adapt = adapt, .tree = tree};
     adapt_collect(&adapter);
+    adapt_note_connected(&adapter);
     if (adapt->split && !adapter.no_memory)
         br_adapt_plan_all(&adapter);
     int rc = adapter.no_memory ? 0 : adapt_components(&adapter);
@@ -909,5 +984,7 @@ int br_config_adapt(const struct br_adapt *adapt, struct br_yaml *tree)
         rc = BR_EINVAL;
     if (rc == 0 && adapt->split && !adapter.no_memory)
         br_adapt_plan_end(&adapter);
+    if (rc == 0)
+        adapt_warn_observers(&adapter);
     return adapter.no_memory ? br_errs_no_memory(adapt->errs) : rc;
 }

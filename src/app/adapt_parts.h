@@ -27,6 +27,7 @@ struct br_adapt_unit {
     bool cut;       /* at least one setting of the component was removed */
     bool by_client; /* the exporter sends headers from client requests */
     bool collected; /* the receiver runs in the Collector and therefore not in Braid */
+    bool connected; /* the connector is used both as an exporter and as a receiver in the file */
 };
 
 /* A processor that was removed from a pipeline, and the key of that pipeline. */
@@ -85,6 +86,13 @@ struct br_adapt_unit *br_adapt_resolve(struct br_adapter *adapter, enum br_kind 
 /* Creates a plan (struct br_adapt_plan) for each traces and profiles pipeline. A plan contains the
  * current lists of the pipeline. */
 void br_adapt_plan_all(struct br_adapter *adapter);
+
+/* Returns true if a pipeline with this id is of a signal that Braid does not support. */
+bool br_adapt_is_foreign_signal(const char *id);
+
+/* Marks the connectors that the Collector has to run as lacking, because it runs the pipelines
+ * before or after them. */
+void br_adapt_split_connectors(struct br_adapter *adapter);
 
 /* Splits each remaining pipeline. The Collector keeps the receivers and exporters that Braid does
  * not have, and all processors up to and including the last one that Braid does not have. In

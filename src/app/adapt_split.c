@@ -146,6 +146,88 @@ static void split_collect(struct br_adapter *adapter)
     }
 }
 
+/* --- Connectors ------------------------------------------------------------------------------ */
+
+static bool split_leave_connector(struct br_adapt_unit *unit)
+{
+    if (!unit || unit->kind != BR_CONNECTOR || unit->lacking)
+        return false;
+    unit->lacking = "the Collector keeps it, because it is in a pipeline that the Collector runs";
+    return true;
+}
+
+/* Leaves the connectors of a pipeline of metrics or logs to the Collector. */
+static void split_leave_connectors_of(struct br_adapter *adapter, const struct br_yaml *pipeline)
+{
+    for (size_t k = 0; k < BR_ADAPT_LISTS; k++) {
+        const struct br_yaml *list = br_yaml_get(pipeline, br_adapt_lists[k].key);
+        bool seq = list && list->type == BR_YAML_SEQ;
+        for (size_t i = 0; list && i < (seq ? list->count : 1); i++)
+            (void)split_leave_connector(
+                br_adapt_resolve(adapter, br_adapt_lists[k].kind, seq ? list->items[i] : list));
+    }
+}
+
+/* Returns true if the Collector runs the receivers of the pipeline, or all of the pipeline. */
+static bool split_collects_receivers(struct br_adapter *adapter, const struct br_adapt_plan *plan)
+{
+    size_t n_lacking = 0;
+    for (size_t i = 0; i < plan->count[RECEIVERS]; i++)
+        if (split_lacks(adapter, plan, RECEIVERS, i))
+            return true;
+    for (size_t i = 0; i < plan->count[PROCESSORS]; i++) {
+        const struct br_adapt_unit *unit = split_unit(adapter, plan, PROCESSORS, i);
+        if (unit && (unit->lacking || split_reads_client(unit->node)))
+            return true;
+    }
+    for (size_t i = 0; i < plan->count[EXPORTERS]; i++)
+        n_lacking += split_lacks(adapter, plan, EXPORTERS, i);
+    return n_lacking == plan->count[EXPORTERS];
+}
+
+/* Returns true if an exporter of the pipeline sends headers from client requests, so that the
+ * Collector runs all of the pipeline. */
+static bool split_is_by_client(struct br_adapter *adapter, const struct br_adapt_plan *plan)
+{
+    for (size_t i = 0; i < plan->count[EXPORTERS]; i++) {
+        const struct br_adapt_unit *unit = split_unit(adapter, plan, EXPORTERS, i);
+        if (unit && unit->by_client)
+            return true;
+    }
+    return false;
+}
+
+/* Leaves the connectors at the ends of a pipeline that the Collector runs to the Collector. Returns
+ * true if there is one. */
+static bool split_leave_connectors(struct br_adapter *adapter, const struct br_adapt_plan *plan)
+{
+    bool by_client = split_is_by_client(adapter, plan), changed = false;
+    bool before = by_client || split_collects_receivers(adapter, plan);
+    for (size_t i = 0; before && i < plan->count[RECEIVERS]; i++)
+        changed = split_leave_connector(split_unit(adapter, plan, RECEIVERS, i)) || changed;
+    for (size_t i = 0; by_client && i < plan->count[EXPORTERS]; i++)
+        changed = split_leave_connector(split_unit(adapter, plan, EXPORTERS, i)) || changed;
+    return changed;
+}
+
+/* Repeats until nothing changes, because a connector that the Collector runs affects the other
+ * pipelines of the connector. */
+void br_adapt_split_connectors(struct br_adapter *adapter)
+{
+    const struct br_yaml *pipelines = br_adapt_pipelines(adapter);
+    for (size_t i = 0; pipelines && i < pipelines->count; i++) {
+        const char *id =
+            br_adapt_keep(adapter, br_id_trim(adapter->adapt->arena, pipelines->keys[i]->text));
+        if (id && br_adapt_is_foreign_signal(id))
+            split_leave_connectors_of(adapter, pipelines->items[i]);
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < adapter->n_plans; i++)
+            more = split_leave_connectors(adapter, &adapter->plans[i]) || more;
+    }
+}
+
 /* --- The links ------------------------------------------------------------------------------- */
 
 static bool split_is_taken(const struct br_adapter *adapter, size_t list, const char *ours,

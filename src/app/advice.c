@@ -373,6 +373,28 @@ static void advice_durable(const struct br_pipeline *pipeline, const struct br_i
     }
 }
 
+/* Warns of exporters after a failover connector that answer requests before these are delivered:
+ * the connector does not learn of failures. */
+static void advice_failover(const struct br_pipeline *pipeline, const struct br_instance *exporter,
+                            struct br_errs *errs)
+{
+    const struct br_exporter_config *common =
+        exporter->component && exporter->component->exporter_wrapped && exporter->config
+            ? (const void *)((const char *)exporter->config + exporter->component->common_at)
+            : NULL;
+    char path[192];
+    if (!common || !common->sending_queue.enabled || common->sending_queue.wait_for_result)
+        return;
+    for (size_t i = 0; i < pipeline->n_receivers; i++)
+        if (advice_is(pipeline->receivers[i], "failover"))
+            br_errs_warn(errs, exporter->node,
+                         br_path_join(path, br_kind_section(BR_EXPORTER), exporter->id),
+                         "answers requests when they are in its sending_queue, so that %s does not "
+                         "learn of failures; set sending_queue::enabled to false, unless this is "
+                         "the last level",
+                         pipeline->receivers[i]->id);
+}
+
 void br_advice(const struct br_config *config, struct br_errs *errs)
 {
     static const char *const keys[] = {"endpoint", "traces_endpoint", "profiles_endpoint"};
@@ -382,6 +404,8 @@ void br_advice(const struct br_config *config, struct br_errs *errs)
         advice_limiter(config, i, errs);
         for (size_t k = 0; k < pipeline->n_exporters; k++)
             advice_durable(pipeline, pipeline->exporters[k], errs);
+        for (size_t k = 0; k < pipeline->n_exporters; k++)
+            advice_failover(pipeline, pipeline->exporters[k], errs);
         for (size_t k = 0; k < pipeline->n_exporters; k++)
             for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
                 advice_loop(pipeline, pipeline->exporters[k], keys[n], errs);

@@ -5,6 +5,7 @@
 
 #include "app/adapt.h"
 #include "app/authenticators.h"
+#include "app/connectors.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -499,6 +500,28 @@ static void loader_pipeline_list(struct loader *loader, const struct br_yaml *ke
     loader_list(loader, list, path, kind, pipeline, ret, ret_n);
 }
 
+/* Moves the connectors that only read data from the exporters of a pipeline to the end of its
+ * processors. */
+static void loader_move_observers(struct loader *loader, struct br_pipeline *p)
+{
+    size_t n = p->n_processors + p->n_exporters, n_left = 0;
+    struct br_instance **chain =
+        loader_keep(loader, br_arena_calloc(loader->arena, n, sizeof *chain));
+    if (!chain)
+        return;
+    for (size_t i = 0; i < p->n_processors; i++)
+        chain[i] = p->processors[i];
+    for (size_t i = 0; i < p->n_exporters; i++) {
+        const struct br_component *component = p->exporters[i]->component;
+        if (component && component->observes)
+            chain[p->n_processors++] = p->exporters[i];
+        else
+            p->exporters[n_left++] = p->exporters[i];
+    }
+    p->processors = chain;
+    p->n_exporters = n_left;
+}
+
 static bool loader_parse_signal(struct loader *loader, const struct br_yaml *key, const char *type,
                                 enum br_signal *ret)
 {
@@ -560,6 +583,7 @@ static void loader_pipeline(struct loader *loader, const struct br_yaml *key,
                              &p->n_processors, rc != 0);
         loader_pipeline_list(loader, key, lists.exporters, BR_EXPORTER, p, &p->exporters,
                              &p->n_exporters, rc != 0);
+        loader_move_observers(loader, p);
     }
 }
 
@@ -651,7 +675,10 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
     loader->config->fanout = service.fanout;
     loader_list(loader, service.extensions, "service::extensions", BR_EXTENSION, NULL,
                 &loader->config->extensions, &loader->config->n_extensions);
+    size_t before = loader->errs->n_errors;
     loader_pipelines(loader, node, service.pipelines);
+    if (loader->errs->n_errors == before)
+        loader_note(loader, br_connectors_check(loader->config, loader->arena, loader->errs));
     loader_check_references(loader);
     loader_check_storages(loader);
     loader_note(loader, br_authenticators_check(loader->config, loader->arena, loader->errs));

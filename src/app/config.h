@@ -27,6 +27,7 @@ struct br_instance {
 struct br_pipeline {
     const char *id; /* signal and name as in the file, for example "traces/edge" */
     enum br_signal signal;
+    /* connectors that only read data (br_component.observes) are the last ones of `processors` */
     struct br_instance **receivers, **processors, **exporters;
     size_t n_receivers, n_processors, n_exporters;
 };
@@ -129,6 +130,7 @@ struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
  * - a memory_limiter after other processors
  * - an endpoint whose scheme contradicts its `tls`
  * - an exporter that sends to a receiver of the same pipeline
+ * - an exporter after a failover connector whose queue hides failures
  * - a receiver without include_metadata, if a later component uses client metadata
  * - a processor that merges requests of several clients, if its metadata_keys do not contain a key
  *   that a later component uses

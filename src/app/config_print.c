@@ -336,17 +336,24 @@ static int config_print_add(struct br_arena *arena, struct br_yaml *map, const c
     return map && name && value ? br_yaml_append(arena, map, name, value) : BR_ENOMEM;
 }
 
-static struct br_yaml *config_print_ids(struct br_arena *arena,
-                                        struct br_instance *const *instances, size_t count)
+/* Appends the ids of instances to a list, which may be NULL. Returns 0 or BR_ENOMEM. */
+static int config_print_append_ids(struct br_arena *arena, struct br_yaml *list,
+                                   struct br_instance *const *instances, size_t count)
 {
-    struct br_yaml *list = br_yaml_new(arena, BR_YAML_SEQ, NULL);
     for (size_t i = 0; list && i < count; i++) {
         struct br_yaml *id =
             br_yaml_scalar(arena, instances[i]->id, strlen(instances[i]->id), NULL);
         if (!id || br_yaml_append(arena, list, NULL, id))
-            return NULL;
+            return BR_ENOMEM;
     }
-    return list;
+    return list ? 0 : BR_ENOMEM;
+}
+
+static struct br_yaml *config_print_ids(struct br_arena *arena,
+                                        struct br_instance *const *instances, size_t count)
+{
+    struct br_yaml *list = br_yaml_new(arena, BR_YAML_SEQ, NULL);
+    return config_print_append_ids(arena, list, instances, count) ? NULL : list;
 }
 
 /* Returns a section with the components of a kind that are in use, or NULL. */
@@ -374,12 +381,16 @@ static struct br_yaml *config_print_pipelines(struct br_config *config)
         struct br_yaml *lists = br_yaml_new(arena, BR_YAML_MAP, NULL);
         int rc = config_print_add(arena, lists, "receivers",
                                   config_print_ids(arena, p->receivers, p->n_receivers));
+        size_t n = p->n_processors;
+        while (n && p->processors[n - 1]->component && p->processors[n - 1]->component->observes)
+            n--;
         rc = rc ? rc
                 : config_print_add(arena, lists, "processors",
-                                   config_print_ids(arena, p->processors, p->n_processors));
-        rc = rc ? rc
-                : config_print_add(arena, lists, "exporters",
-                                   config_print_ids(arena, p->exporters, p->n_exporters));
+                                   config_print_ids(arena, p->processors, n));
+        struct br_yaml *exporters = config_print_ids(arena, p->exporters, p->n_exporters);
+        if (config_print_append_ids(arena, exporters, p->processors + n, p->n_processors - n))
+            return NULL;
+        rc = rc ? rc : config_print_add(arena, lists, "exporters", exporters);
         if (rc || config_print_add(arena, map, p->id, lists))
             return NULL;
     }
@@ -414,7 +425,8 @@ static struct br_yaml *config_print_service(struct br_config *config)
 int br_config_print_effective(struct br_config *config, const struct br_component *const *registry,
                               struct br_str *out)
 {
-    static const enum br_kind kinds[] = {BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_EXTENSION};
+    static const enum br_kind kinds[] = {BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR,
+                                         BR_EXTENSION};
     struct br_yaml *tree = br_yaml_new(&config->arena, BR_YAML_MAP, NULL);
     int rc = 0;
     for (size_t i = 0; !rc && i < BR_COUNT(kinds); i++)

@@ -148,7 +148,7 @@ static struct graph_place *graph_place(struct br_graph *graph, struct br_graph *
                                        const struct br_pipeline *pipeline, unsigned depth)
 {
     const struct br_component *component = instance->component;
-    bool own = component->kind == BR_PROCESSOR && !component->shared;
+    bool own = (component->kind == BR_PROCESSOR && !component->shared) || component->observes;
     struct graph_position at = {.instance = instance,
                                 .pipeline = own ? pipeline : NULL,
                                 .turn = component->shared ? graph_turn_in(graph, instance, pipeline)
@@ -183,9 +183,11 @@ static int graph_place_all(struct br_graph *graph, struct br_graph *old, struct 
         for (size_t k = 0; k < p->n_processors; k++)
             if (!graph_place(graph, old, p->processors[k], p, (unsigned)k + 1))
                 return br_graph_no_memory(err);
-        for (size_t k = 0; k < p->n_exporters; k++)
-            if (!graph_place(graph, old, p->exporters[k], p, GRAPH_DEPTH_EXPORTER))
+        for (size_t k = 0; k < p->n_exporters; k++) {
+            bool ends = p->exporters[k]->component->kind == BR_EXPORTER;
+            if (!graph_place(graph, old, p->exporters[k], p, ends ? GRAPH_DEPTH_EXPORTER : 1))
                 return br_graph_no_memory(err);
+        }
     }
     return 0;
 }
@@ -199,8 +201,53 @@ struct graph_place *br_graph_processor(struct br_graph *graph, const struct br_p
                : br_graph_find(graph, instance, pipeline);
 }
 
-/* Increases the depth of processors until each processor is deeper than all processors before it in
- * its pipelines. Nodes are drained and destroyed in the order of their depth. */
+/* Makes a place deeper than `above`. Returns true if the place was not. */
+static bool graph_lower(struct graph_place *place, unsigned above)
+{
+    if (place->at.depth > above)
+        return false;
+    place->at.depth = above + 1;
+    return true;
+}
+
+static unsigned graph_depth_of_receivers(struct br_graph *graph, const struct br_pipeline *pipeline)
+{
+    unsigned depth = 0;
+    for (size_t k = 0; k < pipeline->n_receivers; k++) {
+        const struct graph_place *place = br_graph_find(graph, pipeline->receivers[k], NULL);
+        depth = place->at.depth > depth ? place->at.depth : depth;
+    }
+    return depth;
+}
+
+unsigned br_graph_depth_of(struct br_graph *graph, const struct br_pipeline *pipeline)
+{
+    return pipeline->n_processors
+               ? br_graph_processor(graph, pipeline, pipeline->n_processors - 1)->at.depth
+               : graph_depth_of_receivers(graph, pipeline);
+}
+
+/* Makes each processor and connector of a pipeline deeper than its predecessors. Returns true if a
+ * depth has changed. */
+static bool graph_order_pipeline(struct br_graph *graph, const struct br_pipeline *pipeline,
+                                 unsigned *ret_depth)
+{
+    unsigned above = graph_depth_of_receivers(graph, pipeline);
+    bool moved = false;
+    for (size_t k = 0; k < pipeline->n_processors; k++) {
+        struct graph_place *place = br_graph_processor(graph, pipeline, k);
+        moved = graph_lower(place, above) || moved;
+        above = place->at.depth;
+    }
+    for (size_t k = 0; k < pipeline->n_exporters; k++)
+        if (pipeline->exporters[k]->component->kind == BR_CONNECTOR)
+            moved = graph_lower(br_graph_find(graph, pipeline->exporters[k], NULL), above) || moved;
+    *ret_depth = above;
+    return moved;
+}
+
+/* Increases the depth of processors and connectors until each one is deeper than all components
+ * before it in its pipelines. Nodes are drained and destroyed in the order of their depth. */
 static int graph_order(struct br_graph *graph, struct br_err *err)
 {
     const struct br_config *config = graph->config;
@@ -208,37 +255,33 @@ static int graph_order(struct br_graph *graph, struct br_err *err)
     while (moved) {
         moved = false;
         for (size_t i = 0; i < config->n_pipelines; i++) {
-            unsigned above = 0;
-            for (size_t k = 0; k < config->pipelines[i].n_processors; k++) {
-                struct graph_place *p = br_graph_processor(graph, &config->pipelines[i], k);
-                if (p->at.depth <= above) {
-                    p->at.depth = above + 1;
-                    moved = true;
-                }
-                above = p->at.depth;
-                if (above >= GRAPH_DEPTH_EXPORTER)
-                    return br_err_set(
-                        err, BR_EINVAL,
-                        "service::pipelines::%s: too many processors, or processors with a shared "
-                        "instance are in a different order than in another pipeline",
-                        config->pipelines[i].id);
-            }
+            unsigned depth;
+            moved = graph_order_pipeline(graph, &config->pipelines[i], &depth) || moved;
+            if (depth + 1 >= GRAPH_DEPTH_EXPORTER)
+                return br_err_set(
+                    err, BR_EINVAL,
+                    "service::pipelines::%s: too many processors, or processors with a shared "
+                    "instance are in a different order than in another pipeline",
+                    config->pipelines[i].id);
         }
     }
     return 0;
 }
 
-/* Registers the record counters of a processor, with the attribute otel.signal as in the
- * Collector's processorhelper. */
+/* Registers the record counters of a processor or connector, with the attribute otel.signal as in
+ * the Collector's processorhelper and in its metrics of connectors. */
 static void graph_count_records(struct br_node *node)
 {
+    bool connects = node->component->kind == BR_CONNECTOR;
+    const char *in =
+        connects ? "otelcol_connector_consumed_items" : "otelcol_processor_incoming_items";
+    const char *out =
+        connects ? "otelcol_connector_produced_items" : "otelcol_processor_outgoing_items";
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
         if (!node->in_pipeline[s])
             continue;
-        node->incoming[s] = br_node_metric(node, BR_COUNTER, "otelcol_processor_incoming_items",
-                                           "otel_signal", br_signal_name(s));
-        node->outgoing[s] = br_node_metric(node, BR_COUNTER, "otelcol_processor_outgoing_items",
-                                           "otel_signal", br_signal_name(s));
+        node->incoming[s] = br_node_metric(node, BR_COUNTER, in, "otel_signal", br_signal_name(s));
+        node->outgoing[s] = br_node_metric(node, BR_COUNTER, out, "otel_signal", br_signal_name(s));
     }
 }
 
@@ -286,7 +329,7 @@ int br_graph_create_place(struct graph_place *place, struct br_err *err)
         }
         node->ledger = &place->ledger;
     }
-    if (component->kind == BR_PROCESSOR)
+    if (component->kind == BR_PROCESSOR || component->kind == BR_CONNECTOR)
         graph_count_records(node);
     int rc = component->create ? component->create(node, err) : 0;
     if (rc) {
@@ -326,7 +369,8 @@ struct br_graph *br_graph_alloc(const struct br_config *config, struct br_host *
     br_list_init(&graph->loose);
     graph->spreads = br_calloc(config->n_pipelines, sizeof(struct graph_spread *));
     graph->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
-    if (graph->spreads && graph->heads)
+    graph->delivers = br_calloc(config->n_pipelines, sizeof(bool));
+    if (graph->spreads && graph->heads && graph->delivers)
         return graph;
     br_graph_release(graph);
     return NULL;

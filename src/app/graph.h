@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The graph of the configured components in one worker. Each receiver and each exporter has one
- * node in a graph. A processor has one node in each of its pipelines, but a `shared` processor has
- * one node for a traces pipeline and a profiles pipeline together. An extension has a node in the
- * first worker only, unless its component sets `every_worker`.
+ * The graph of the configured components in one worker. Each receiver, exporter and connector has
+ * one node in a graph. A processor has one node in each of its pipelines, but a `shared` processor
+ * has one node for a traces pipeline and a profiles pipeline together. An extension has a node in
+ * the first worker only, unless its component sets `every_worker`.
  */
 #pragma once
 

@@ -65,6 +65,16 @@ static bool graph_fanout_drained(struct br_graph *graph, struct graph_spread *sp
     return false;
 }
 
+static bool graph_outputs_drained(struct br_graph *graph, struct graph_wiring *wiring)
+{
+    const struct graph_output *output;
+    bool drained = true;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
+            drained = graph_fanout_drained(graph, output->spread) && drained;
+    return drained;
+}
+
 /* Returns true if all fan-outs directly after the nodes of depth graph->depth are empty. The nodes
  * of this depth must have been drained. */
 static bool graph_fanouts_drained(struct br_graph *graph)
@@ -72,9 +82,7 @@ static bool graph_fanouts_drained(struct br_graph *graph)
     bool drained = true;
     each_place(graph, l)
     {
-        for (int s = 0; s < BR_SIGNALS; s++)
-            drained =
-                graph_fanout_drained(graph, br_graph_place_of(l)->wiring.spreads[s]) && drained;
+        drained = graph_outputs_drained(graph, &br_graph_place_of(l)->wiring) && drained;
     }
     for (struct br_list *l = graph->loose.next; l != &graph->loose; l = l->next)
         drained = graph_fanout_drained(graph, br_graph_spread_of(l)) && drained;
@@ -117,7 +125,8 @@ static void graph_empty(struct graph_place *place)
     place->node.draining = true;
     if (place->queue)
         br_queue_drain(place->queue, NULL, NULL);
-    else if (place->node.component->kind == BR_PROCESSOR)
+    else if (place->node.component->kind == BR_PROCESSOR ||
+             place->node.component->kind == BR_CONNECTOR)
         graph_drain_node(&place->node);
 }
 
@@ -204,11 +213,9 @@ void br_graph_destroy_place(struct graph_place *place)
 static void graph_free_place(struct graph_place *place)
 {
     br_graph_forget_wiring(place);
-    for (int s = 0; s < BR_SIGNALS; s++)
-        br_graph_spread_free(place->wiring.spreads[s]);
+    br_graph_release_wiring(place);
     br_queue_free(place->queue);
     br_graph_door_free(place->door);
-    br_free(place->wiring.metadata_keys.items);
     br_free(place->log_name);
     br_free(place);
 }
@@ -217,6 +224,14 @@ static void graph_close_fanout(struct graph_spread *spread, unsigned depth)
 {
     if (spread && spread->depth == depth)
         br_fanout_close(spread->fanout);
+}
+
+static void graph_close_outputs(struct graph_wiring *wiring, unsigned depth)
+{
+    const struct graph_output *output;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
+            graph_close_fanout(output->spread, depth);
 }
 
 /* Completes the items in the fan-outs directly after the nodes of this depth. The nodes after the
@@ -229,8 +244,7 @@ static void graph_close_fanouts(struct br_graph *graph, unsigned depth)
         graph_close_fanout(br_graph_spread_of(l), depth);
     each_place(graph, l)
     {
-        for (int s = 0; s < BR_SIGNALS; s++)
-            graph_close_fanout(br_graph_place_of(l)->wiring.spreads[s], depth);
+        graph_close_outputs(&br_graph_place_of(l)->wiring, depth);
     }
     (void)br_host_iterate(graph->host);
 }
@@ -271,6 +285,7 @@ void br_graph_release(struct br_graph *graph)
         graph_free_place(br_graph_place_of(list));
     br_free(graph->spreads);
     br_free(graph->heads);
+    br_free(graph->delivers);
     br_free(graph);
 }
 

@@ -31,17 +31,28 @@ struct graph_spread {
     struct br_list link;      /* in graph->loose if no pipeline and no receiver uses the fan-out */
     struct br_fanout *fanout; /* owned */
     struct br_fanout_config config;
-    unsigned depth; /* depth of the nodes directly before the fan-out: 0 for receivers */
-    bool kept;      /* the graph that a reload prepares also uses the fan-out */
+    unsigned depth;      /* depth of the nodes directly before the fan-out: 0 for receivers */
+    bool kept;           /* the graph that a reload prepares also uses the fan-out */
+    unsigned next_depth; /* if `kept`: the value of `depth` in that graph */
     size_t count;
     struct br_fanout_end ends[]; /* `name` is owned */
 };
 
+/* The output of a receiver, a connector or a route of a connector. */
+struct graph_output {
+    struct br_consumer *next;    /* NULL: there is no pipeline */
+    struct graph_spread *spread; /* distributes requests to several pipelines; NULL: one pipeline */
+};
+
 /* The outputs of a node, and the data that later components need from it. */
 struct graph_wiring {
-    struct br_consumer *next[BR_SIGNALS];
-    /* receivers: by signal, the fan-out to several pipelines; NULL: at most one pipeline */
-    struct graph_spread *spreads[BR_SIGNALS];
+    /* by signal; receivers and connectors: the output to all their pipelines */
+    struct graph_output all[BR_SIGNALS];
+    /* connectors: by signal, the outputs of the `n_routes` routes, and their consumers as an array
+     * for the node; NULL: the connector has no routes */
+    struct graph_output *routes[BR_SIGNALS];
+    struct br_consumer **route_inputs[BR_SIGNALS];
+    size_t n_routes;
     /* receivers: metadata keys that later processors and exporters use, without duplicates */
     struct br_strings metadata_keys;
     uint32_t cap_metadata_keys;
@@ -93,6 +104,9 @@ struct br_graph {
      * exporter */
     struct graph_spread **spreads;
     struct br_consumer **heads; /* owned; for each pipeline, its first consumer */
+    /* owned; for each pipeline: BR_DONE from the pipeline means that a backend has accepted the
+     * records */
+    bool *delivers;
     struct br_list loose; /* list of struct graph_spread: fan-outs that a reload has replaced */
     bool ended;           /* all nodes have been destroyed */
     /* a reload has replaced the graph, which contains only removed and replaced nodes */
@@ -106,6 +120,17 @@ struct br_graph {
     struct br_deferred step;
     struct br_timer flush_timer;
 };
+
+/* Returns output `index` of a wiring for a signal: 0 is the output to all pipelines, and the routes
+ * follow. Returns NULL after the last one. */
+static inline struct graph_output *br_graph_output(struct graph_wiring *wiring,
+                                                   enum br_signal signal, size_t index)
+{
+    if (index == 0)
+        return &wiring->all[signal];
+    return wiring->routes[signal] && index <= wiring->n_routes ? &wiring->routes[signal][index - 1]
+                                                               : NULL;
+}
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
 
@@ -151,6 +176,10 @@ int br_graph_create_place(struct graph_place *place, struct br_err *err);
  * `err` set. */
 int br_graph_start_place(struct graph_place *place, struct br_err *err);
 
+/* Returns the depth of the last nodes before the exporters of a pipeline: the depth of its last
+ * processor, or of the deepest of its receivers and connectors. */
+unsigned br_graph_depth_of(struct br_graph *graph, const struct br_pipeline *pipeline);
+
 /* Creates the nodes and fan-outs of an empty graph. Moves places with unchanged settings from
  * `old`, which may be NULL. Returns 0, or a negative code with `err` set. */
 int br_graph_build(struct br_graph *graph, struct br_graph *old, struct br_err *err);
@@ -191,6 +220,12 @@ void br_graph_commit_wiring(struct graph_place *place, struct br_list *loose);
 
 /* Frees the planned outputs. */
 void br_graph_forget_wiring(struct graph_place *place);
+
+/* Frees the outputs in use. */
+void br_graph_release_wiring(struct graph_place *place);
+
+/* Completes the reload for a fan-out that the new graph uses, too. */
+void br_graph_keep_spread(struct graph_spread *spread);
 
 /* Frees a fan-out. Accepts NULL. */
 void br_graph_spread_free(struct graph_spread *spread);

@@ -65,6 +65,11 @@ static bool graph_pipeline_lists(const struct br_pipeline *p, const struct br_in
         return graph_lists(p->processors, p->n_processors, instance->id);
     case BR_EXPORTER:
         return graph_lists(p->exporters, p->n_exporters, instance->id);
+    case BR_CONNECTOR:
+        return graph_lists(p->receivers, p->n_receivers, instance->id) ||
+               graph_lists(p->exporters, p->n_exporters, instance->id) ||
+               (instance->component->observes &&
+                graph_lists(p->processors, p->n_processors, instance->id));
     default:
         return false;
     }
@@ -259,6 +264,7 @@ static int graph_revive(struct graph_place *place, struct br_err *err)
                             .spans_wanted = node->spans_wanted,
                             .times_wanted = node->times_wanted};
     memcpy(fresh.next, node->next, sizeof fresh.next);
+    memcpy(fresh.routes, node->routes, sizeof fresh.routes);
     memcpy(fresh.in_pipeline, node->in_pipeline, sizeof fresh.in_pipeline);
     *node = fresh;
     br_queue_free(place->queue);
@@ -361,7 +367,7 @@ static void graph_drop_spreads(struct br_graph *old)
         if (spread && !spread->kept)
             br_list_append(&old->loose, &spread->link);
         else if (spread)
-            spread->kept = false;
+            br_graph_keep_spread(spread);
     }
 }
 
@@ -466,6 +472,14 @@ static void graph_leave_spread(struct graph_spread **spread, struct br_graph *he
     *spread = NULL;
 }
 
+static void graph_leave_outputs(struct graph_wiring *wiring, struct br_graph *heir)
+{
+    struct graph_output *output;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
+            graph_leave_spread(&output->spread, heir);
+}
+
 void br_graph_leave(struct br_graph *graph, struct br_graph *heir)
 {
     struct br_list *next;
@@ -482,8 +496,7 @@ void br_graph_leave(struct br_graph *graph, struct br_graph *heir)
     }
     each_place(graph, l)
     {
-        for (int s = 0; s < BR_SIGNALS; s++)
-            graph_leave_spread(&br_graph_place_of(l)->wiring.spreads[s], heir);
+        graph_leave_outputs(&br_graph_place_of(l)->wiring, heir);
     }
     br_graph_release(graph);
 }

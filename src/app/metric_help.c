@@ -45,6 +45,8 @@ static const struct row rows[] = {
     {"braid_exporter_sent", "Records that the destination accepted."},
     {"braid_exporter_stored", "Records written to the exporter's durable queue, or left in it at "
                               "the shutdown."},
+    {"braid_failover_switches",
+     "Number of times that the connector changed its current level, by signal."},
     {"braid_fanout_dropped",
      "Records dropped for a slow destination after another one accepted them."},
     {"braid_fanout_held", "Records queued for a slow destination after another one accepted them."},
@@ -135,6 +137,9 @@ static const struct row rows[] = {
     {"braid_resource_gave_up",
      "Number of times that a regular expression exceeded its time limit. `delete` "
      "and `hash` then apply, and `extract` finds nothing."},
+    {"braid_routing_gave_up",
+     "Number of times that matching a pattern took too long. The condition then counts as not "
+     "true."},
     {"braid_server_connections", "Open connections of a server, by worker."},
     {"braid_server_connections_closed", "Connections that a server closed, by reason."},
     {"braid_server_reads_paused", "Times that reading from a connection was paused because "
@@ -145,6 +150,9 @@ static const struct row rows[] = {
     {"braid_span_gave_up",
      "Number of times that a regular expression exceeded its time limit on the name or a value of "
      "a span, and therefore did not match."},
+    {"braid_span_metrics_uncounted",
+     "Spans that were not counted, because their resource has no service.name or memory was "
+     "short."},
     {"braid_storage_corrupt", "Damaged places in the storage that were skipped."},
     {"braid_storage_dropped_records",
      "Spans and samples dropped because the storage had reached max_size (overflow: drop_oldest)."},
@@ -178,6 +186,11 @@ static const struct row rows[] = {
      "Samples that lost their links, because their trace is not sampled."},
     {"braid_transform_failed",
      "Number of times that a statement or condition failed and the next one was run."},
+    {"otelcol_connector_consumed_items",
+     "Records that the connector received from the pipelines before it, by signal."},
+    {"otelcol_connector_produced_items",
+     "Records that the connector sent to the pipelines after it, by signal. A record that is sent "
+     "to several pipelines counts once."},
     {"otelcol_exporter_enqueue_failed_profile_samples",
      "Profile samples that could not be added to the sending queue."},
     {"otelcol_exporter_enqueue_failed_spans",

@@ -62,8 +62,8 @@ static struct br_any condition_nil(void)
     return (struct br_any){.type = BR_VALUE_EMPTY};
 }
 
-/* Returns the value of a path. A value that belongs to a group, a scope or a resource is read
- * once for all its spans or samples. */
+/* Returns the value of a path. A value that belongs to a span, a group, a scope or a resource is
+ * read once for all its events, spans or samples. */
 static struct br_any condition_path_value(struct br_conditions *conditions,
                                           struct br_expression *path)
 {
@@ -240,7 +240,7 @@ static bool condition_is_shared(struct br_conditions *conditions,
     if (conditions->edits)
         return attribute && br_path_is_entry(conditions, expression);
     return (attribute && conditions->item->signal == BR_PROFILES) ||
-           br_path_place(conditions, expression) != 0;
+           (expression->message != BR_CONDITION_SPAN && br_path_place(conditions, expression) != 0);
 }
 
 uintptr_t br_conditions_known(const struct br_conditions *conditions, const uintptr_t key[3])
@@ -539,6 +539,7 @@ int br_conditions_begin(struct br_conditions *conditions, struct br_item *item)
     conditions->limit = NULL;
     conditions->part = UINT32_MAX;
     conditions->scope_at = NULL;
+    conditions->n_spans++;
     conditions->n_groups++;
     conditions->n_scopes++;
     conditions->n_resources++;
@@ -578,4 +579,5 @@ void br_statements_at_record(struct br_conditions *conditions, const struct br_v
         br_conditions_begin_group(conditions);
     br_message_set(&conditions->messages[traces ? BR_CONDITION_SPAN : BR_CONDITION_SAMPLE],
                    visit->body, visit->len);
+    conditions->n_spans++;
 }

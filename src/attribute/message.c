@@ -146,17 +146,22 @@ static struct br_message message_inner(const struct br_message *message, uint32_
 }
 
 /* Returns an id as hex text, cut to the size of the longest valid id. An absent id is zeros. */
-static struct br_any message_hex(struct br_conditions *conditions, struct br_any id, uint32_t size)
+static struct br_any message_hex(struct br_conditions *conditions, struct br_arena *arena,
+                                 struct br_any id, uint32_t size)
 {
     static const uint8_t none[ID_MAX];
     size_t n = id.len < ID_MAX ? id.len : ID_MAX;
-    char hex[2 * ID_MAX];
+    char *hex = br_arena_alloc(arena, sizeof(char[2 * ID_MAX]));
+    if (!hex) {
+        conditions->rc = conditions->rc ? conditions->rc : br_arena_why(arena);
+        return message_nil();
+    }
     if (!n) {
         id.data = none;
         n = size;
     }
     br_hex_encode(id.data, n, hex);
-    return br_any_copy(conditions, BR_VALUE_STRING, hex, 2 * n);
+    return br_any_string(hex, 2 * n);
 }
 
 static struct br_any message_kind(const struct br_message *message, bool old)
@@ -207,12 +212,16 @@ static struct br_any message_string_at(struct br_conditions *conditions, uint64_
     return br_any_string(text.data ? text.data : (const uint8_t *)"", text.len);
 }
 
-static struct br_message message_entry(const struct br_conditions *conditions, enum br_table table,
+/* Returns an entry of the dictionary. Reading it counts as work, because many records may refer to
+ * the entry. */
+static struct br_message message_entry(struct br_conditions *conditions, enum br_table table,
                                        uint64_t index)
 {
     struct br_entry entry = {NULL, 0};
     if (index < conditions->view.count[table])
         entry = conditions->view.tables[table][index];
+    if (!br_conditions_work(conditions, entry.len + sizeof entry))
+        entry.len = 0;
     return (struct br_message){.body = entry.data, .len = entry.len};
 }
 
@@ -223,7 +232,7 @@ static struct br_any message_link(struct br_conditions *conditions,
     struct br_message link = {.body = NULL};
     if (index)
         link = message_entry(conditions, BR_TABLE_LINK, index);
-    return message_hex(conditions, message_text(&link, number), size);
+    return message_hex(conditions, &conditions->scratch, message_text(&link, number), size);
 }
 
 /* A list value that is being built. */
@@ -408,7 +417,7 @@ static struct br_any message_attribute(struct br_conditions *conditions, struct 
                                        const struct br_expression *path)
 {
     const struct br_attributes *list = br_message_list(conditions, message);
-    if (!list)
+    if (!list || (conditions->edits && !br_conditions_work(conditions, list->count)))
         return message_nil();
     if (!path->n_keys)
         return br_attributes_map(conditions, list);
@@ -437,9 +446,11 @@ uint64_t br_path_place(const struct br_conditions *conditions,
 {
     /* Other forms are computed in the scratch memory, which is released between records. */
     enum br_path_form form = expression->path->form;
-    bool field = form == BR_FORM_TEXT || form == BR_FORM_NUMBER;
+    bool field = form == BR_FORM_TEXT || form == BR_FORM_NUMBER || form == BR_FORM_ID;
     bool type = form == BR_FORM_TYPE || form == BR_FORM_UNIT;
     bool attribute = form == BR_FORM_ATTRIBUTES && expression->n_keys == 1;
+    if (expression->message == BR_CONDITION_SPAN && form != BR_FORM_CACHE)
+        return conditions->n_spans;
     if (!field && !type && !attribute)
         return 0;
     switch (expression->message) {
@@ -508,7 +519,10 @@ struct br_any br_path_read(struct br_conditions *conditions, const struct br_exp
     case BR_FORM_NUMBER:
         return message_number(message, path->number);
     case BR_FORM_ID:
-        return message_hex(conditions, message_text(message, path->number), path->size);
+        return message_hex(conditions,
+                           expression->message == BR_CONDITION_PROFILE ? &conditions->arena
+                                                                       : &conditions->scratch,
+                           message_text(message, path->number), path->size);
     case BR_FORM_KIND:
     case BR_FORM_OLD_KIND:
         return message_kind(message, path->form == BR_FORM_OLD_KIND);

@@ -317,7 +317,7 @@ static bool message_put(struct br_conditions *conditions, struct br_attributes *
     struct br_value encoded;
     struct br_attribute *found = br_attributes_find(list, key, key_len);
     const void *name = found ? found->key : message_copy(conditions, arena, key, key_len);
-    if (!name || !br_conditions_work(conditions, value->len + key_len))
+    if (!name || !br_conditions_work(conditions, value->len + key_len + list->count))
         return false;
     if (!br_any_write(value, arena, &encoded))
         return message_no_memory(conditions, arena);
@@ -330,6 +330,7 @@ static bool message_put(struct br_conditions *conditions, struct br_attributes *
 /* Notes that values of a message have changed, so that they are read again. */
 static void message_touch(struct br_conditions *conditions, enum br_condition_context context)
 {
+    conditions->n_spans += context == BR_CONDITION_SPAN;
     conditions->n_resources += context == BR_CONDITION_RESOURCE;
     conditions->n_scopes += context == BR_CONDITION_SCOPE;
     conditions->n_groups += context == BR_CONDITION_PROFILE;

@@ -20,7 +20,12 @@
 
 struct br_metrics;
 
-enum br_metric_type { BR_COUNTER, BR_GAUGE, BR_HISTOGRAM };
+enum br_metric_type {
+    BR_COUNTER,
+    BR_GAUGE,
+    BR_HISTOGRAM,
+    BR_TOTAL, /* a counter whose name ends in _total in every format */
+};
 enum br_metrics_format {
     BR_METRICS_PLAIN,       /* Prometheus text; the names of counters have no suffix */
     BR_METRICS_TEXT,        /* Prometheus text; the names of counters end in _total */
@@ -30,7 +35,7 @@ enum br_metrics_format {
 /* A histogram: the sum of all values, and the number of values in each bucket. */
 struct br_histogram {
     double sum;
-    /* upper bounds of the buckets, ascending; constant for the life of the process */
+    /* upper bounds of the buckets, ascending; constant */
     const double *bounds;
     size_t n_bounds;
     /* number of values in each bucket, not cumulative. The array has n_bounds + 1 elements; the
@@ -45,7 +50,7 @@ typedef const char *br_metric_help_fn(const char *name);
 /* Returns true if scrapes omit the metric with this name. */
 typedef bool br_metric_hidden_fn(const char *name);
 
-#define BR_METRICS_MAX 8192 /* largest number of metrics of each worker */
+#define BR_METRICS_MAX 32768 /* largest number of metrics of each worker */
 
 struct br_metrics *br_metrics_new(void);
 void br_metrics_free(struct br_metrics *metrics);
@@ -57,8 +62,15 @@ void br_metrics_free(struct br_metrics *metrics);
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
-/* Returns a histogram. Creates the histogram if it does not exist. `bounds` must live as long as
- * the process, and be equal for all histograms of one name. */
+/* Returns the value of a metric as br_metric does, or NULL if the metric cannot be created. */
+double *br_metric_try(struct br_metrics *metrics, enum br_metric_type type, const char *name,
+                      const char *labels);
+
+/* Returns the number of metrics that can still be created. */
+size_t br_metrics_room(const struct br_metrics *metrics);
+
+/* Returns a histogram. Creates the histogram if it does not exist. `bounds` is copied. A histogram
+ * that exists keeps its bounds. */
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds);
 void br_histogram_observe(struct br_histogram *histogram, double value);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "net/hosts.h"
 #include "net/server_internal.h"
 
 /* Largest number of packets, and of bytes, that are read before other sockets are served. */
@@ -187,6 +188,16 @@ static void udp_set_options(const struct net_udp *udp, size_t buffer_size)
                 got / 2);
 }
 
+/* Warns if other machines can send packets. */
+static void udp_warn_if_open(const struct br_udp_config *config)
+{
+    if (!br_endpoint_is_loopback(config->endpoint))
+        br_warn(config->log,
+                "%s: other machines can send packets to %s, which cannot be authenticated; use "
+                "localhost, or allow only known senders in a firewall",
+                config->what, config->endpoint);
+}
+
 /* --- Opening and closing ---------------------------------------------------------------------- */
 
 static void udp_on_closed(uv_handle_t *handle)
@@ -248,6 +259,7 @@ int br_net_receive(struct br_host *host, const struct br_udp_config *config, br_
         return rc;
     }
     udp_set_options(udp, config->buffer_size);
+    udp_warn_if_open(config);
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof addr;
     char shown[80] = "";

@@ -17,10 +17,12 @@
 #define BR_UDP_PACKET_MAX 65535 /* largest packet that UDP can transfer, in bytes */
 
 struct br_udp_config {
-    const char *name;     /* name of the socket, such as "receiver/jaeger thrift_compact" */
-    const char *what;     /* name for the endpoint in log messages, such as "thrift_compact" */
-    const char *endpoint; /* address, such as "localhost:6831"; port 0 selects a free port */
-    size_t packet_max;    /* largest packet that is received, in bytes */
+    const char *name; /* name of the socket, such as "receiver/jaeger thrift_compact" */
+    const char *what; /* name for the endpoint in log messages, such as "thrift_compact" */
+    /* address at which packets are received, such as "localhost:6831"; port 0 selects a free
+     * port */
+    const char *endpoint;
+    size_t packet_max; /* largest packet that is received, in bytes */
     /* size of the system's buffer for packets that were not read yet, in bytes (SO_RCVBUF); 0: the
      * system's default */
     size_t buffer_size;
@@ -28,9 +30,11 @@ struct br_udp_config {
 };
 
 struct br_udp_packet {
-    const uint8_t *data; /* borrowed until the function returns; NULL: the packet was too large */
+    /* bytes of the packet, borrowed until the br_udp_fn returns; NULL: the packet was larger than
+     * packet_max */
+    const uint8_t *data;
     size_t len;
-    uint32_t n_lost; /* packets that the system has dropped since the previous packet */
+    uint32_t n_lost; /* number of packets that the system has dropped since the previous packet */
 };
 
 /* Called for each packet, in the worker. Must not close the socket. */

@@ -16,7 +16,7 @@
 #define BR_TRACESTATE_MAX 1024   /* maximum number of bytes of a valid tracestate */
 #define BR_TRACESTATE_MEMBERS 32 /* maximum number of members of a valid tracestate */
 #define BR_TRACESTATE_OT_MAX 256 /* maximum number of bytes of the value of the member `ot` */
-/* maximum number of bytes of a valid tracestate after th and rv have been set in it */
+/* maximum size, in bytes, that a valid tracestate can have after th and rv are set */
 #define BR_TRACESTATE_ROOM 1200
 
 struct br_tracestate_text {
@@ -26,7 +26,8 @@ struct br_tracestate_text {
 };
 
 struct br_tracestate {
-    /* values of th and rv; valid if th or rv, respectively, is present */
+    /* `threshold` is the value of th, if th is present; `randomness` is the value of rv, if rv is
+     * present */
     uint64_t threshold, randomness;
     struct br_tracestate_text th, rv;
     /* members of the tracestate other than `ot` */

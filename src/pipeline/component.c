@@ -30,6 +30,13 @@ void br_node_forward(struct br_node *node, struct br_item *item)
                        "no pipeline after this component accepts this signal");
 }
 
+void br_node_forward_to(struct br_node *node, size_t index, struct br_item *item)
+{
+    if (node->outgoing[item->signal])
+        *node->outgoing[item->signal] += item->n_records;
+    br_consume(node->routes[item->signal][index], item);
+}
+
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
                        const char *label, const char *value)
 {

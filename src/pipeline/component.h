@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A component is a type of receiver, processor, exporter or extension. Each component is described
- * by one constant br_component. A node is an instance of a component in the graph of one worker.
+ * A component is a type of receiver, processor, exporter, connector or extension. Each component is
+ * described by one constant br_component. A node is an instance of a component in the graph of one
+ * worker. A connector ends pipelines like an exporter, and begins other pipelines of the same
+ * signal like a receiver.
  *
  * Life cycle of a node:
  * - create: reads the config, allocates memory and creates metrics, without I/O.
@@ -47,6 +49,18 @@ struct br_reference {
     const char *id;        /* id of the referenced component, such as "store/slow" */
 };
 
+/* A route of a connector: ids of pipelines, such as "traces/slow". The route for a signal consists
+ * of its pipelines of that signal. */
+struct br_route_names {
+    const char *key; /* path of the route in the config of the connector, for messages */
+    struct br_strings pipelines;
+};
+
+struct br_routes {
+    const struct br_route_names *items;
+    size_t count;
+};
+
 #define BR_SIGNAL_BIT(signal) (1u << (signal))
 #define BR_BOTH_SIGNALS 3u
 
@@ -72,6 +86,10 @@ struct br_component {
     /* shared: set of BR_SIGNAL_BIT, signals that the processor handles without the other signal;
      * the loader warns if the processor is only in pipelines of another signal */
     unsigned handles_alone;
+    /* The connector reads the data of the pipelines that list it as an exporter, and is not a
+     * receiver of others. It has one node for each pipeline, after the processors and before the
+     * other exporters. If there are no others, node->next is NULL. */
+    bool observes;
     /* the component is an exporter, with sending_queue and retry_on_failure in front of it */
     bool exporter_wrapped;
     /* exporter_wrapped: the exporter divides an item into several requests, and itself retries them
@@ -112,6 +130,11 @@ struct br_component {
      * rejected. NULL: this component does not need another one. */
     void (*refers)(const void *config, struct br_reference *ret);
 
+    /* Returns the routes of a connector: each is a list of pipelines to which
+     * br_node_forward_to sends an item. NULL: the connector sends each item to all pipelines
+     * that list it as a receiver. */
+    const struct br_routes *(*routes)(const void *config);
+
     /* Checks conditions that the option table cannot express. Adds errors to `errs`, with their
      * positions in the config file from `node`. NULL: nothing to check. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -145,8 +168,12 @@ struct br_node {
     struct br_log log; /* logger with the node's name, such as "exporter/otlp/tempo" */
     /* consumer that upstream nodes call; it forwards to component->consume */
     struct br_consumer input;
-    /* by signal: the next consumer downstream; NULL at the end of a pipeline */
+    /* by signal: the next consumer downstream; NULL at the end of a pipeline, and for connectors
+     * with routes */
     struct br_consumer *next[BR_SIGNALS];
+    /* connectors: by signal, the consumer of each route; a consumer is NULL if the route has no
+     * pipeline of the signal. NULL: the component has no routes. */
+    struct br_consumer *const *routes[BR_SIGNALS];
     bool in_pipeline[BR_SIGNALS]; /* by signal: true if the node receives or sends the signal */
     bool draining, drained;
     bool ending; /* the node is being destroyed, so refused items must not be retried */
@@ -167,7 +194,8 @@ struct br_node {
     /* exporters behind a durable queue: age in milliseconds up to which a failed item is retried,
      * or UINT64_MAX for no limit; 0: retry_on_failure limits the retries */
     uint64_t max_age_ms;
-    /* processors: counters of the records received and forwarded; NULL for other components */
+    /* processors and connectors: counters of the records received and forwarded; NULL for other
+     * components */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };
 
@@ -180,6 +208,17 @@ static inline bool br_node_is_shutting_down(const struct br_node *node)
 
 /* Sends an item to the next component for its signal. */
 void br_node_forward(struct br_node *node, struct br_item *item);
+
+/* Returns true if the route `index` of a connector has a pipeline of the signal. */
+static inline bool br_node_has_route(const struct br_node *node, enum br_signal signal,
+                                     size_t index)
+{
+    return node->routes[signal] && node->routes[signal][index];
+}
+
+/* Sends an item to the pipelines of the route `index` of a connector. The route must have a
+ * pipeline of the item's signal. */
+void br_node_forward_to(struct br_node *node, size_t index, struct br_item *item);
 
 /* Logs a warning with printf-style arguments, at most once a minute for each `limit`; see
  * br_log_limited. */

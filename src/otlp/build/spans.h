@@ -27,7 +27,8 @@
 #include "base/index.h"
 #include "otlp/build/tags.h"
 
-#define BR_SPANS_DEPTH 3 /* largest number of open messages: the span and messages in it */
+/* largest number of open messages: the span and the messages nested in the span */
+#define BR_SPANS_DEPTH 3
 
 struct br_spans_resource;
 struct br_spans_group;
@@ -36,7 +37,7 @@ struct br_spans_record;
 struct br_spans {
     struct br_pool *pool;
     size_t max;           /* largest size of each buffer, in bytes */
-    struct br_buf *heads; /* Resource and InstrumentationScope messages */
+    struct br_buf *heads; /* buffer with the Resource and InstrumentationScope messages */
     struct br_buf *spans; /* the spans, each as a field of ScopeSpans */
     struct br_spans_resource *resources;
     struct br_spans_group *groups;

@@ -14,10 +14,10 @@
 
 struct br_tag {
     const char *key;
-    const uint8_t *data; /* types STRING and BYTES: the value; borrowed, as `key` is */
+    const uint8_t *data; /* types STRING and BYTES: the value, borrowed like `key` */
     uint32_t key_len, len;
     uint64_t number;         /* types BOOL, INT and DOUBLE: the bits of the value */
-    enum br_value_type type; /* one of these five types */
+    enum br_value_type type; /* type of the value: STRING, BYTES, BOOL, INT or DOUBLE */
     bool dropped;            /* the tag does not become an attribute */
 };
 
@@ -40,16 +40,16 @@ int br_tags_add(struct br_tags *tags, const struct br_tag *tag);
 /* Appends a tag with a string. Returns 0 or BR_ENOMEM. */
 int br_tags_add_text(struct br_tags *tags, const char *key, const char *value, size_t len);
 
-/* Gives the tag the key `key` if its key is `old`. `key` is borrowed as the keys of the list are.
- */
+/* If the key of the tag is `old`, replaces the key by `key`, which is borrowed until the list is
+ * cleared. */
 void br_tag_rename(struct br_tag *tag, const char *old, const char *key);
 
 /* Prepares the list for br_tags_find. If several tags have the same key, all but the last of them
  * are dropped. Takes O(n log n) time for n tags. Returns 0 or BR_ENOMEM. */
 int br_tags_sort(struct br_tags *tags);
 
-/* Returns the tag with this key, or NULL if there is none or the tag was dropped. Tags that were
- * added after br_tags_sort are not found. */
+/* Returns the tag with this key, or NULL if no tag has this key or the tag was dropped. Tags that
+ * were added after br_tags_sort are not found. */
 struct br_tag *br_tags_find(const struct br_tags *tags, const char *key);
 
 /* Returns true if the value of the tag is the string `text`. */

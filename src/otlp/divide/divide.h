@@ -6,7 +6,7 @@
  *
  * | record                                  | key by BR_ROUTE_TRACE              |
  * |-----------------------------------------|------------------------------------|
- * | span                                    | trace id; 16 zeros if it has none  |
+ * | span                                    | trace id; 16 zeros if it is absent |
  * | sample with a link to a valid trace id  | trace id of the link               |
  * | other sample                            | key of the resource                |
  *
@@ -38,17 +38,18 @@ struct br_routing {
     enum br_route route;
     uint32_t max_buckets; /* number of buckets; bucket numbers are less than this */
     size_t max_bytes;     /* maximum total size of all groups in bytes; 0: no limit */
-    /* Returns the bucket of a trace id. For traces, called once for each run of spans with the same
-     * trace id. For profiles, called at most once for each link of the dictionary. */
+    /* Returns the bucket of a trace id. For traces, called once for each sequence of consecutive
+     * spans with the same trace id. For profiles, called at most once for each link of the
+     * dictionary. */
     uint32_t (*of_trace)(void *arg, const uint8_t trace_id[16]);
     /* Returns the bucket of a key that is not a trace id. Called at most once for each resource.
      * `key` is valid only during the call. */
     uint32_t (*of_key)(void *arg, const uint8_t *key, size_t len);
-    void *arg; /* argument of both functions */
+    void *arg; /* argument of `of_trace` and `of_key` */
 };
 
-/* Receives and takes the group of records of one bucket. Returns 0 to continue, or an error code to
- * stop. */
+/* Receives the group of records of one bucket, and takes ownership of it. Returns 0 to continue, or
+ * an error code to stop. */
 typedef int br_group_fn(struct br_item *group, uint32_t bucket, void *arg);
 
 /* Divides `item`, which br_walk has accepted, into one group for each bucket that has records.

@@ -18,8 +18,8 @@ struct divide_range {
 /* A message that contains records directly or indirectly: a ResourceSpans, ResourceProfiles,
  * ScopeSpans, ScopeProfiles or Profile. */
 struct divide_message {
-    /* index of the message that contains this message; the message's own index on the resource
-     * level */
+    /* index of the message that contains this message; for a message on the resource level, its own
+     * index */
     uint32_t parent;
     uint32_t part; /* index in the item of the part that contains the message */
     uint32_t first_range, n_ranges;

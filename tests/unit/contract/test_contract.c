@@ -44,6 +44,10 @@ static const struct {
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
     {BR_PROCESSOR, "tail_sampling", "policies: [{name: all, type: always_sample}]"},
     {BR_PROCESSOR, "span", "status: {code: Ok}"},
+    {BR_CONNECTOR, "failover", "priority_levels: [[traces/out, profiles/out]]"},
+    {BR_CONNECTOR, "routing",
+     "{table: [{condition: 'attributes[\"a\"] == 1', pipelines: [traces/out, profiles/out]}], "
+     "default_pipelines: [traces/out, profiles/out]}"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
     {BR_EXPORTER, "file", "path: /dev/null"},
     {BR_EXPORTER, "load_balancing",
@@ -74,7 +78,7 @@ struct bed {
     struct br_errs errs;
     struct br_instance source, under_test, sink_instance;
     struct br_instance *receivers[1], *processors[1], *exporters[1], *extensions[1];
-    struct br_pipeline pipelines[BR_SIGNALS];
+    struct br_pipeline pipelines[2 * BR_SIGNALS];
     struct br_config config;
     struct br_graph *graph;
     struct fake_sink sink;
@@ -191,6 +195,16 @@ static bool has_signal(const struct br_component *c, int s)
     return c->signals & BR_SIGNAL_BIT(s);
 }
 
+/* Adds the pipeline after a connector under test. */
+static void connect_second(struct bed *b, int s)
+{
+    struct br_pipeline *first = &b->pipelines[b->config.n_pipelines - 1];
+    struct br_pipeline *second = &b->pipelines[b->config.n_pipelines++];
+    *second = *first;
+    second->id = s == BR_TRACES ? "traces/out" : "profiles/out";
+    first->exporters = second->receivers = b->processors;
+}
+
 static void connect_pipelines(struct bed *b)
 {
     enum br_kind kind = b->component->kind;
@@ -206,9 +220,11 @@ static void connect_pipelines(struct bed *b)
                                  .receivers = b->receivers,
                                  .n_receivers = 1,
                                  .processors = b->processors,
-                                 .n_processors = kind == BR_PROCESSOR,
+                                 .n_processors = kind == BR_PROCESSOR || b->component->observes,
                                  .exporters = b->exporters,
                                  .n_exporters = 1};
+        if (kind == BR_CONNECTOR && !b->component->observes)
+            connect_second(b, s);
     }
     b->config.pipelines = b->pipelines;
     b->extensions[0] = &b->under_test;
@@ -446,7 +462,7 @@ static void is_described(void **state)
     check_options(c->options, c->name);
     assert_ptr_equal(br_component_find(br_components, c->kind, c->name), c);
     assert_true(c->kind == BR_EXTENSION ? c->signals == 0 : c->signals != 0);
-    bool takes_items = c->kind == BR_PROCESSOR || c->kind == BR_EXPORTER;
+    bool takes_items = c->kind == BR_PROCESSOR || c->kind == BR_EXPORTER || c->kind == BR_CONNECTOR;
     assert_int_equal(c->consume != NULL, takes_items);
 }
 
@@ -559,7 +575,7 @@ static void check_all_delivered(struct bed *b)
     assert_int_equal(b->n_drained, 1);
     assert_int_equal(b->n_back, b->n_sent);
     assert_int_equal(b->n_done, b->n_sent);
-    for (int s = 0; s < BR_SIGNALS && b->component->kind == BR_PROCESSOR; s++)
+    for (int s = 0; s < BR_SIGNALS && b->component->kind != BR_EXPORTER; s++)
         assert_int_equal(fake_sink_once(&b->sink, (enum br_signal)s, 0, b->next[s]), b->next[s]);
 }
 
@@ -618,7 +634,7 @@ static void random_answers_keep_the_invariants(void **state)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct bed *b = run(*state, FAKE_RANDOM, seed);
-        if (!b->n_drained && b->component->kind == BR_PROCESSOR)
+        if (!b->n_drained && b->component->kind != BR_EXPORTER)
             fail_msg("seed %llu: not drained", (unsigned long long)seed);
         bed_free(b);
     }
@@ -741,7 +757,7 @@ static void is_created_or_not_without_memory(void **state)
 /* The kinds of component that a rule applies to. */
 enum {
     RECEIVERS = 1u << BR_RECEIVER,
-    PROCESSORS = 1u << BR_PROCESSOR,
+    PROCESSORS = 1u << BR_PROCESSOR | 1u << BR_CONNECTOR,
     CONSUMERS = PROCESSORS | 1u << BR_EXPORTER,
     ALL = ~0u >> 1,
 };
