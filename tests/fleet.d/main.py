@@ -66,6 +66,8 @@ def parse():
     args = parser.parse_args()
     if unknown := set(args.ways) - set(WAYS):
         parser.error(f"no way {min(unknown)}; there are {', '.join(WAYS)}")
+    if args.keep and args.keep.is_dir() and any(args.keep.iterdir()):
+        parser.error(f"--keep: {args.keep} must be empty or must not exist")
     return args
 
 
@@ -79,7 +81,7 @@ def main():
         for way in args.ways or WAYS:
             with tempfile.TemporaryDirectory(prefix="fleet-") as temporary:
                 folder = (args.keep or pathlib.Path(temporary)) / way
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True)
                 verdict = measure(way, folder, network, args)
             good = good and verdict.good
             print(f"{'PASS' if verdict.good else 'FAIL'} {way}")
