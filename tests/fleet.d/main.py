@@ -42,6 +42,7 @@ def measure(way, folder, network, args):
     backend, changes = Backend(network.gate), Changes()
     made = fleet(way, folder, network, backend, args.kafka)
     try:
+        made.start()
         load = Load(made.entrances, backend, made.after_arrival)
         made.watch(changes)
         load.start()
