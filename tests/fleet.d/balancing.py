@@ -20,17 +20,22 @@ class Balancing:
     def __init__(self, folder, network, backend, durable):
         self._folder, self._network, self._backend, self._durable = folder, network, backend, durable
         self._file = folder / "gateways"
-        self._listed = []
-        self.gateways = [self._gateway() for _ in range(3)]
-        self._list(*self.gateways)
-        self._balancers = [Member(f"balancer{n}", network.host(), self._balancer_config(n), folder).start()
-                           for n in range(2)]
+        self._listed, self.gateways = [], []
+        self._balancers = [Member(f"balancer{n}", network.host(), self._balancer_config(n), folder) for n in range(2)]
         self.entrances = [each.host.endpoint for each in self._balancers]
+
+    def start(self):
+        for _ in range(3):
+            self.gateways.append(self._gateway())
+            self.gateways[-1].start()
+        self._list(*self.gateways)
+        for each in self._balancers:
+            each.start()
         until(self.steady, "the balancers")
 
     def _gateway(self):
         name = f"gateway{sum(1 for _ in self._folder.glob('gateway*-1'))}"
-        return Member(name, self._network.host(), self._gateway_config, self._folder).start()
+        return Member(name, self._network.host(), self._gateway_config, self._folder)
 
     def _gateway_config(self, host):
         return configured(host, otlp_exporter(self._backend.grpc, sending_queue=LATE),
@@ -68,6 +73,7 @@ class Balancing:
     def added(self, changes, load):
         with changes.event("gateway added", self.steady):
             self.gateways.append(self._gateway())
+            self.gateways[-1].start()
             self._list(*self.gateways)
         yield
 

@@ -88,12 +88,16 @@ class Group:
         # The mock cluster cannot be reached from the namespaces of members.
         self._network = network if jars else Loopback()
         self.readers, self._stopped, self._watcher = [], threading.Event(), None
-        self._writers = [Member(f"writer{n}", self._network.host(), self._writer_config, folder).start()
-                         for n in range(2)]
+        self._writers = [Member(f"writer{n}", self._network.host(), self._writer_config, folder) for n in range(2)]
         self.entrances = [each.host.endpoint for each in self._writers]
+
+    def start(self):
+        for each in self._writers:
+            each.start()
         self._make_topics()
         for _ in range(3):
             self.readers.append(self._reader())
+            self.readers[-1].start()
         until(self.steady, "partitions for every reader", 60)
 
     def _make_topics(self):
@@ -111,7 +115,7 @@ class Group:
 
     def _reader(self):
         name = f"reader{sum(1 for _ in self._folder.glob('reader*-1'))}"
-        return Member(name, self._network.host(), self._reader_config, self._folder).start()
+        return Member(name, self._network.host(), self._reader_config, self._folder)
 
     def _reader_config(self, host):
         receiver = {"kafka": {"brokers": self._broker.brokers, "initial_offset": "earliest",
@@ -123,7 +127,8 @@ class Group:
 
     def _partitions(self, reader):
         """Returns how many partitions a reader has, and how often this number changed."""
-        found = re.findall(r"(\d+) partitions (assigned|revoked)", reader.server.log())
+        log = reader.server.log() if reader.server else ""
+        found = re.findall(r"(\d+) partitions (assigned|revoked)", log)
         return (int(found[-1][0]) if found and found[-1][1] == "assigned" else 0), len(found)
 
     def steady(self):
@@ -155,6 +160,7 @@ class Group:
     def added(self, changes, load):
         with changes.event("reader added", self.steady):
             self.readers.append(self._reader())
+            self.readers[-1].start()
         yield
 
     def stopped(self, changes, load):

@@ -42,6 +42,7 @@ def measure(way, folder, network, args):
     backend, changes = Backend(network.gate), Changes()
     made = fleet(way, folder, network, backend, args.kafka)
     try:
+        made.start()
         load = Load(made.entrances, backend, made.after_arrival)
         made.watch(changes)
         load.start()
@@ -66,6 +67,8 @@ def parse():
     args = parser.parse_args()
     if unknown := set(args.ways) - set(WAYS):
         parser.error(f"no way {min(unknown)}; there are {', '.join(WAYS)}")
+    if args.keep and args.keep.is_dir() and any(args.keep.iterdir()):
+        parser.error(f"--keep: {args.keep} must be empty or must not exist")
     return args
 
 
@@ -79,7 +82,7 @@ def main():
         for way in args.ways or WAYS:
             with tempfile.TemporaryDirectory(prefix="fleet-") as temporary:
                 folder = (args.keep or pathlib.Path(temporary)) / way
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True)
                 verdict = measure(way, folder, network, args)
             good = good and verdict.good
             print(f"{'PASS' if verdict.good else 'FAIL'} {way}")
