@@ -95,7 +95,7 @@ MANNERS = {
             traces: {receivers: [otlp], processors: [transform, batch], exporters: [otlp/jaeger, debug, spanmetrics]}
             metrics: {receivers: [spanmetrics], exporters: [debug]}
             logs: {receivers: [otlp], exporters: [opensearch, debug]}
-        """, (["otlp"], ["transform", "batch"], ["otlp/jaeger", "debug"])),
+        """, (["otlp"], ["transform", "batch"], ["otlp/jaeger", "debug", "spanmetrics"])),
 }
 
 
