@@ -47,12 +47,13 @@ struct br_message {
     /* the message in its current form, without the changes in `list` */
     const uint8_t *body;
     size_t len;
-    uint32_t field;  /* number of the field that contains the attributes */
-    bool dictionary; /* the attributes are indices of entries of the dictionary */
+    uint32_t field; /* number of the field that contains the attributes */
+    /* the attributes are stored as indices of the attribute table of the dictionary */
+    bool dictionary;
     struct br_attributes list;
     bool read;              /* `list` contains the attributes of this message */
     bool changed;           /* `body` was replaced */
-    struct br_arena *arena; /* memory of the changes */
+    struct br_arena *arena; /* memory for the changes */
 };
 
 /* A list of conditions for one signal, and the state of their evaluation. The list is true if at
@@ -61,13 +62,13 @@ struct br_message {
 struct br_conditions {
     struct br_condition **items;
     uint32_t count, cap;
-    struct br_pattern *patterns; /* all compiled patterns */
+    struct br_pattern *patterns; /* all compiled regular expressions of the list */
     struct br_regex regex;
     /* number of times that matching a pattern took too long and counted as no match; the caller
      * resets this number */
     unsigned n_gave_up;
-    /* Set by the user of statements: values change during the evaluation, and a match that takes
-     * too long ends it with BR_EFULL. */
+    /* Set by callers that run statements: values may change during the evaluation, and a match that
+     * takes too long ends the evaluation with BR_EFULL. */
     bool edits;
     /* The current item, and data that is valid until br_conditions_end. */
     struct br_item *item;
@@ -81,10 +82,10 @@ struct br_conditions {
     struct br_message *cache;       /* the map of the path `cache` */
     uint64_t event_index;           /* position of the current event in its span, from 0 */
     struct br_additions *additions; /* new entries of the dictionary */
-    uint32_t part;                  /* index of the part of the item that the resource belongs to */
+    uint32_t part;                  /* index in the item of the part that contains the resource */
     const uint8_t *scope_at;        /* address of the scope that the values were read from */
-    /* Numbers of spans, groups, scopes and resources begun so far in all items. The current number
-     * identifies values that were read from the current span, group, scope or resource. */
+    /* Numbers of spans, groups (otlp/groups.h), scopes and resources begun so far in all items. A
+     * cached value is still valid if the number at which it was read equals the current number. */
     uint64_t n_spans, n_groups, n_scopes, n_resources;
     uint64_t work_left; /* bytes that functions may still process for the item */
     /* the evaluation of the current condition or statement has failed; the reason is in `why` */
@@ -108,15 +109,15 @@ int br_conditions_add(struct br_conditions *conditions, const char *text, enum b
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
 void br_conditions_release(struct br_conditions *conditions);
 
-/* Begins an item. In profiles, references to strings in attributes are first replaced by the
- * strings (br_item_inline_references). Returns 0, BR_EINVAL (the item has not been checked by a
- * walk) or BR_ENOMEM. */
+/* Begins the evaluation for an item. In profiles, references to strings in attributes are first
+ * replaced by the strings (br_item_inline_references). Returns 0, BR_EINVAL (the item was not
+ * validated by br_walk) or BR_ENOMEM. */
 int br_conditions_begin(struct br_conditions *conditions, struct br_item *item);
 void br_conditions_end(struct br_conditions *conditions);
 
-/* Evaluates the conditions for the span or sample that br_item_rewrite visits, in the order of
- * its visits. Returns 1 if at least one condition is true, otherwise 0. A condition that fails is
- * not true: it is counted in conditions->n_failed, and conditions->why is the reason. Returns
- * BR_EFULL (too many attributes, or conditions->limit) or BR_ENOMEM on an error that ends the item.
- */
+/* Evaluates the conditions for the span or sample that br_item_rewrite is visiting. Must be called
+ * in the order of the visits. Returns 1 if at least one condition is true, otherwise 0. A condition
+ * that fails is not true: it is counted in conditions->n_failed, and conditions->why is the reason.
+ * Returns BR_EFULL (too many attributes, or conditions->limit) or BR_ENOMEM on an error that ends
+ * the item. */
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);

@@ -7,11 +7,11 @@
 
 /* How a path reads and writes its value. */
 enum br_path_form {
-    BR_FORM_ATTRIBUTES, /* the attributes, or the value of one of them */
+    BR_FORM_ATTRIBUTES, /* the attributes of the message, or the value of one attribute */
     BR_FORM_CACHE,
     BR_FORM_TEXT,   /* a string */
     BR_FORM_NUMBER, /* a varint or a fixed64 */
-    BR_FORM_ID,     /* an id as hex digits */
+    BR_FORM_ID,     /* an id, whose value is its hex digits */
     BR_FORM_KIND,
     BR_FORM_OLD_KIND,
     BR_FORM_STATUS_CODE,
@@ -33,12 +33,12 @@ struct br_path {
     uint32_t number;   /* number of the field in the message */
     enum br_wire wire; /* NUMBER: wire type of the field; ID: unused */
     uint32_t size;     /* ID: number of bytes; NUMBER: number of bits, 0 means 64 */
-    bool constant;     /* the value cannot be changed */
+    bool constant;     /* statements cannot change the value */
 };
 
 /* A key in brackets. */
 struct br_path_key {
-    const char *text; /* NULL: the key is an index */
+    const char *text; /* key of a map; NULL: the key is `index`, a position in a list */
     size_t len;
     int64_t index;
 };
@@ -47,45 +47,50 @@ enum br_expression_kind {
     BR_EXPRESSION_LITERAL,
     BR_EXPRESSION_PATH,
     BR_EXPRESSION_LIST,
-    BR_EXPRESSION_MAP, /* items: keys and values, alternately */
+    BR_EXPRESSION_MAP, /* `items` contains keys and values, alternately */
     BR_EXPRESSION_CALL,
-    BR_EXPRESSION_MATH, /* items: the two operands */
+    BR_EXPRESSION_MATH, /* `items` contains the two operands */
 };
 
 #define BR_ARGUMENTS_MAX 4
 
 struct br_expression {
     enum br_expression_kind kind;
-    enum br_condition_context message; /* PATH: the context that it belongs to */
+    enum br_condition_context message; /* PATH: the message to which the path belongs */
     const struct br_path *path;
     const struct br_function *function;
-    char sign; /* MATH: + - * or / */
+    char sign; /* MATH: the operator: + - * or / */
     struct br_path_key *keys;
     uint32_t n_keys, n_items;
-    /* elements, operands or arguments; an optional argument that is absent is NULL */
+    /* elements of a LIST or MAP, operands of MATH, or arguments of a CALL; NULL: an optional
+     * argument is absent */
     struct br_expression **items;
     struct br_any literal;
     pcre2_code *pattern; /* CALL: the compiled argument of the kind PATTERN */
-    unsigned mode;       /* CALL: index of the argument of the kind MODE in its list */
+    /* CALL: index, in `choices` of the parameter, of the argument for the parameter of the kind
+     * MODE */
+    unsigned mode;
     /* PATH in a span, a group, a scope or a resource: the value that was read last, and the number
      * of the span, group, scope or resource that the value was read from */
     struct br_any known;
     uint64_t known_in;
-    /* IsMatch on such a path: the result for the span, group, scope or resource `known_in` */
+    /* IsMatch on such a PATH: the result for the span, group, scope or resource with the number
+     * `known_in` */
     bool matched;
 };
 
-/* The kinds of parameters. Arguments of all other kinds than VALUE are checked at load. */
+/* The kinds of parameters. Arguments for parameters of the kind VALUE are checked when the function
+ * is called, all other arguments when the config is loaded. */
 enum br_parameter_kind {
     BR_PARAMETER_END,
     BR_PARAMETER_VALUE,
     BR_PARAMETER_TARGET,  /* a path that can be changed */
     BR_PARAMETER_MAP,     /* a path of a map that can be changed */
-    BR_PARAMETER_PATTERN, /* a regular expression: a literal */
-    BR_PARAMETER_MODE,    /* one of the words in `choices`: a literal */
-    BR_PARAMETER_COUNT,   /* a whole number of at least 0: a literal */
-    BR_PARAMETER_BOOL,    /* true or false: a literal */
-    BR_PARAMETER_KEYS,    /* a list of strings: a literal */
+    BR_PARAMETER_PATTERN, /* a regular expression, which must be a literal */
+    BR_PARAMETER_MODE,    /* one of the words in `choices`, which must be a literal */
+    BR_PARAMETER_COUNT,   /* a whole number of at least 0, which must be a literal */
+    BR_PARAMETER_BOOL,    /* true or false, which must be a literal */
+    BR_PARAMETER_KEYS,    /* a list of strings, which must be a literal */
     BR_PARAMETER_LIST,    /* a list of values */
 };
 
@@ -96,19 +101,21 @@ struct br_parameter {
     const char *choices[5]; /* MODE */
 };
 
-/* Evaluates a call. Returns false if it fails (br_conditions_fail) or ends the item. */
+/* Evaluates a call. Returns false if the call fails (br_conditions_fail), or if the evaluation of
+ * the whole item must end (conditions->rc). */
 typedef bool br_function_fn(struct br_conditions *conditions, struct br_expression *call,
                             struct br_any *ret);
 
 struct br_function {
     const char *name;
     br_function_fn *run;
-    bool decides;                                         /* the result is a boolean */
-    int signal;                                           /* enum br_signal; -1: both */
+    bool decides; /* the result is a boolean, so the call can be a condition */
+    /* signal for which the function is available, an enum br_signal; -1: traces and profiles */
+    int signal;
     struct br_parameter parameters[BR_ARGUMENTS_MAX + 1]; /* ended by BR_PARAMETER_END */
 };
 
-/* Tables ended by a row without a name. The names are sorted. */
+/* Tables of functions, sorted by name. The last row has no name. */
 extern const struct br_function br_converters[], br_editors[];
 
 enum br_condition_op {
@@ -116,7 +123,7 @@ enum br_condition_op {
     CONDITION_AND,
     CONDITION_NOT, /* `not`, with one child */
     CONDITION_CONSTANT,
-    CONDITION_CALL, /* a function whose result is a boolean: `left` */
+    CONDITION_CALL, /* the call, in `left`, of a function whose result is a boolean */
     CONDITION_EQ,
     CONDITION_NE,
     CONDITION_LT,
@@ -153,15 +160,15 @@ static inline bool br_conditions_stopped(const struct br_conditions *conditions)
     return conditions->failed || conditions->rc;
 }
 
-/* Notes a failure, unless one was noted before. Returns false. */
+/* Stores the reason of a failure in `why`, unless a failure is already stored. Returns false. */
 bool br_conditions_fail(struct br_conditions *conditions, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Counts bytes that a function processes. Returns false and ends the item with BR_EFULL if it
- * exceeds the limit of the item's work. */
+/* Counts bytes that a function processes. If the functions have processed more bytes than the limit
+ * for the item allows, sets conditions->rc to BR_EFULL and returns false. */
 bool br_conditions_work(struct br_conditions *conditions, size_t bytes);
 
-/* Evaluates an expression. If that fails, returns nil and notes the failure. */
+/* Evaluates an expression. If the evaluation fails, returns nil and sets conditions->failed. */
 struct br_any br_expression_value(struct br_conditions *conditions,
                                   struct br_expression *expression);
 
@@ -173,12 +180,12 @@ bool br_condition_holds(struct br_conditions *conditions, struct br_condition *n
 uintptr_t br_conditions_known(const struct br_conditions *conditions, const uintptr_t key[3]);
 void br_conditions_keep(struct br_conditions *conditions, const uintptr_t key[3], uintptr_t result);
 
-/* Matches a pattern. A failure to match in time is no match, or ends the item if the engine
- * edits. */
+/* Matches a pattern. If the match takes too long, returns false; if conditions->edits is set, also
+ * ends the evaluation of the item with BR_EFULL. */
 bool br_conditions_match(struct br_conditions *conditions, const pcre2_code *pattern,
                          const void *text, size_t len);
 
-/* Notes that a search for a pattern has failed with `rc`. */
+/* Handles the failure `rc` of a search for a pattern. */
 void br_conditions_match_failed(struct br_conditions *conditions, int rc);
 
 /* Evaluates IsMatch. */
@@ -205,13 +212,14 @@ struct br_any br_path_read(struct br_conditions *conditions,
 struct br_any br_path_index(struct br_conditions *conditions, struct br_any any,
                             const struct br_path_key *keys, uint32_t n_keys);
 
-/* Returns the attributes of a message, which are read when needed. Returns NULL if that fails. */
+/* Returns the attributes of a message, and reads them at the first call. Returns NULL if reading
+ * fails. */
 struct br_attributes *br_message_list(struct br_conditions *conditions, struct br_message *message);
 
 /* Returns the attributes as a map in the scratch memory. */
 struct br_any br_attributes_map(struct br_conditions *conditions, const struct br_attributes *list);
 
-/* Points to a message in its received form. */
+/* Makes `message` describe the `len` bytes at `body`, without changes. */
 void br_message_set(struct br_message *message, const uint8_t *body, size_t len);
 
 /* Returns the name of a value's type, as in the Collector's messages. */
@@ -245,7 +253,7 @@ static inline struct br_any br_any_bool(bool value)
 
 /* --- Changes (message_write.c) ---------------------------------------------------------------- */
 
-/* Sets a path to a value. Returns false if that fails. */
+/* Sets the value of a path. Returns false if the value cannot be set. */
 bool br_path_write(struct br_conditions *conditions, const struct br_expression *target,
                    struct br_any value);
 

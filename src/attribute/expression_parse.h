@@ -9,11 +9,13 @@ struct br_parser {
     struct br_conditions *conditions; /* owns the compiled patterns */
     struct br_lexer lexer;
     enum br_signal signal;
-    enum br_condition_context context; /* context of a path without the name of one */
+    /* context of paths that do not begin with the name of a context */
+    enum br_condition_context context;
     /* context in which the expression is evaluated; its paths include those of outer contexts */
     enum br_condition_context level;
-    bool filter;                 /* the conditions of a filter, which has no cache and no events */
-    unsigned depth, value_depth; /* of nested conditions, and of nested values */
+    /* the text is a condition of a filter, in which the cache and events cannot be used */
+    bool filter;
+    unsigned depth, value_depth; /* number of levels of nested conditions, and of nested values */
     int rc;
 };
 
@@ -25,14 +27,14 @@ int br_parser_begin(struct br_parser *parser, const char *text, struct br_arena 
 void *br_parser_fail(struct br_parser *parser, const char *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Reports an expression that the Collector supports and Braid does not. Returns NULL. */
+/* Reports that an expression is supported by the Collector but not by Braid. Returns NULL. */
 void *br_parser_lack(struct br_parser *parser, const char *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Returns `memory`. Reports that memory ran out if it is NULL. */
+/* Returns `memory`. If `memory` is NULL, reports that memory ran out. */
 void *br_parser_keep(struct br_parser *parser, void *memory);
 
-/* Skips the operator or word `token`. Returns false if the text does not continue with it. */
+/* If the text continues with the operator or word `token`, skips the token and returns true. */
 bool br_parser_take(struct br_parser *parser, const char *token);
 
 struct br_expression *br_parser_expression(struct br_parser *parser, enum br_expression_kind kind);

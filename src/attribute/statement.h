@@ -24,28 +24,30 @@ struct br_statements {
     enum br_condition_context context;
     bool named; /* paths must begin with the name of a context */
     enum br_error_mode error_mode;
-    /* the statements run only if one of these conditions is true; NULL: always */
+    /* the statements run only if one of these conditions is true; NULL: the statements always
+     * run */
     struct br_condition *where;
     struct br_statement *first, *last;
     bool writes_outward; /* a statement changes a message that contains the context's message */
     bool uses_cache;
 };
 
-/* Returns the context of a group whose paths begin with the names of contexts: the innermost one
- * that occurs in the texts. Returns BR_CONDITION_NAMED if no context occurs. */
+/* Returns the context of a group whose paths begin with the names of contexts: the innermost
+ * context that occurs in the texts. Returns BR_CONDITION_NAMED if no context occurs. */
 enum br_condition_context br_statements_infer(const char *const *texts, size_t count,
                                               enum br_signal signal);
 
-/* Returns the context with the name, or BR_CONDITION_NAMED if the signal does not have it. */
+/* Returns the context with the name, or BR_CONDITION_NAMED if the signal does not have this
+ * context. */
 enum br_condition_context br_context_find(const char *name, enum br_signal signal);
 
 /* Returns the names of the contexts of a signal, for messages. */
 const char *br_context_names(enum br_signal signal);
 
 /* Compiles a statement in `arena` and appends it to the group, whose context must be set.
- * br_statements_add_condition adds a condition instead. Both return 0 or BR_ENOMEM. They return
- * BR_EINVAL if the text is invalid, and BR_EUNSUPPORTED if the Collector supports it and Braid does
- * not. The message for these errors starts with "at character N: ". */
+ * br_statements_add_condition adds a condition instead. Both return 0 or BR_ENOMEM. Both return
+ * BR_EINVAL if the text is invalid, and BR_EUNSUPPORTED if the Collector supports the text and
+ * Braid does not. The message for these errors starts with "at character N: ". */
 int br_statements_add(struct br_statements *group, struct br_conditions *conditions,
                       const char *text, enum br_signal signal, struct br_arena *arena,
                       struct br_err *err);
@@ -53,13 +55,14 @@ int br_statements_add_condition(struct br_statements *group, struct br_condition
                                 const char *text, enum br_signal signal, struct br_arena *arena,
                                 struct br_err *err);
 
-/* Moves the statements of a group to the end of another one. */
+/* Moves the statements of the group `from` to the end of the group `into`. */
 void br_statements_join(struct br_statements *into, struct br_statements *from);
 
-/* The positions of the evaluation. The following functions move to a message in the order of the
- * item's bytes: the resource of a part, a scope, a record or profile that br_item_rewrite visits,
- * and an event of the current span. br_conditions_begin_record releases the values of the previous
- * message; the functions for records and profiles call it. */
+/* The evaluation has a current message of each context. The following functions make a message the
+ * current one, and must be called in the order of the item's bytes: the resource of a part, a
+ * scope, a record or profile that br_item_rewrite visits, and an event of the current span.
+ * br_conditions_begin_record releases the values of the previous message; the functions for records
+ * and profiles call it. */
 void br_conditions_begin_record(struct br_conditions *conditions);
 void br_statements_at_resource(struct br_conditions *conditions, uint32_t part);
 void br_statements_at_scope(struct br_conditions *conditions, const struct br_visit *visit);

@@ -41,9 +41,9 @@ bool br_value_convert(struct br_value value, enum br_value_type to, struct br_ar
 
 /* The texts of values are the same as those of the Collector's Value.AsString. */
 
-/* Appends the text of a value. A string is unchanged, bytes are in base64, lists and maps are
- * JSON, and an empty value is "". The keys of a map are sorted. If keys are equal, the last of
- * their entries is kept. Marks `out` as failed also if the arena runs out of memory. */
+/* Appends the text of a value. A string is unchanged, bytes are in base64, lists and maps are JSON,
+ * and an empty value is "". The keys of a map are sorted. If a key occurs several times, only its
+ * last entry is kept. If the arena runs out of memory, sets out->failed. */
 void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena *arena);
 
 /* Appends a double like ECMAScript's Number::toString: the fewest digits that identify the

@@ -44,6 +44,7 @@ HOW = [
     (r"tests/prose --list docs/using", RUN),
     (r"scripts/metrics( --check)?", RUN),
     (r"tests/scorecard .*", "tests/run::tests/scorecard"),
+    (r"tests/fleet .*", "tests/e2e/test_fleet.py::def test_fleet"),
     (r"braid validate( --config /etc/braid/braid\.yaml)?", "tests/e2e/test_validate.py::def test_valid_tls_files"),
     (r"braid --config (URI|\w+\.yaml)", "tests/harness/braid.py::--config"),
     (r"braid --config collector\.yaml --skip-unsupported", "tests/e2e/test_migrate.py::def test_skip_unsupported"),
@@ -198,7 +199,7 @@ def test_what_others_run_is_there():
 
 def test_names_in_the_tour_exist():
     """The functions and files that the pages about the code name."""
-    code = {file: file.read_text() for name in ("src", "config", "receivers", "processors", "exporters", "extensions")
+    code = {file: file.read_text() for name in ("src", "config", "receivers", "processors", "exporters", "connectors", "extensions")
             for file in (ROOT / name).rglob("*.[ch]")}
     words = set(re.findall(r"\w+", "\n".join(code.values())))
     for page in ("tour.md", "layers.md"):

@@ -21,7 +21,7 @@ def braid(*args):
 def test_migrated_config_is_valid(tmp_path):
     done = braid("migrate", CASES / "agent.yaml", "--rest", tmp_path / "rest.yaml")
     assert done.returncode == 0, done.stderr
-    assert "agent.yaml:20:3: receivers::jaeger: left out: " in done.stderr
+    assert "agent.yaml:36:3: receivers::filelog: left out: " in done.stderr
     (tmp_path / "braid.yaml").write_text(done.stdout)
     checked = braid("validate", "--config", tmp_path / "braid.yaml")
     assert checked.returncode == 0, checked.stderr
@@ -70,7 +70,7 @@ MANNERS = {
           pipelines:
             traces: {receivers: [otlp, jaeger, zipkin], processors: [k8sattributes, memory_limiter, batch], exporters: [debug]}
             metrics: {receivers: [otlp, prometheus], processors: [memory_limiter, batch], exporters: [debug]}
-        """, (["otlp"], ["memory_limiter", "batch"], ["debug"])),
+        """, (["otlp", "jaeger", "zipkin"], ["memory_limiter", "batch"], ["debug"])),
     "vendor's agent": ("""
         extensions: {zpages: {}, headers_setter: {headers: [{action: insert, key: X-Token, value: x}]}}
         receivers: {otlp: {protocols: {grpc: , http: }}, hostmetrics: {scrapers: {cpu: }}}

@@ -40,6 +40,6 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
 struct br_entry br_additions_entry(const struct br_additions *additions, enum br_table table,
                                    uint32_t index);
 
-/* Adds the new entries to the item, as a dictionary part that extends the existing dictionary.
+/* Adds the new entries to the item, as a further ProfilesDictionary that extends the existing one.
  * Does nothing if there are no new entries. Returns 0, BR_ENOMEM or BR_EFULL. */
 int br_additions_write(const struct br_additions *additions, struct br_item *item);

@@ -172,14 +172,15 @@ static void test_misspelt(void **state)
 {
     (void)state;
     struct br_str messages = {0};
-    assert_null(load("receivers: {nop: , zipkn: }\n"
+    assert_null(load("receivers: {nop: , skywalkin: }\n"
                      "processors: {k8sattribute: , resorce: }\n"
                      "exporters: {nop: }\n"
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [nop]}}}\n",
                      &messages));
     assert_string_equal(
-        messages.data, "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? "
-                       "Braid does not support it: it receives spans from Zipkin's clients\n"
+        messages.data, "yaml:1:20: receivers: unknown receiver \"skywalkin\"; did you mean "
+                       "\"skywalking\"? Braid does not support it: it receives spans from "
+                       "SkyWalking's agents\n"
                        "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
                        "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to "
                        "resources by asking the Kubernetes API\n"

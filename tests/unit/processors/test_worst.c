@@ -620,7 +620,8 @@ static struct wire make_shape(size_t i, size_t size)
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor, br_transform_processor,
-    br_profile_limits_processor, br_debug_exporter;
+    br_profile_limits_processor, br_group_by_attrs_processor, br_debug_exporter,
+    br_tail_sampling_processor;
 
 static const struct worst_reader readers[] = {
     {"join", &br_join_processor,
@@ -662,6 +663,12 @@ static const struct worst_reader readers[] = {
      "delete}, {key: k, pattern: '^(?P<first>[^ ]+)', action: extract}]}"},
     {"resource", &br_resource_processor,
      "{match_time: 1h, attributes: [{key: service.name, action: hash}]}"},
+    {"tail sampling", &br_tail_sampling_processor,
+     "{decision_wait: 0s, policies: [{name: a, type: cpu_time}]}"},
+    {"tail sampling, held", &br_tail_sampling_processor,
+     "{decision_wait: 1s, policies: [{name: a, type: profiled}]}"},
+    {"group_by_attrs", &br_group_by_attrs_processor, "{keys: [k, service.name]}"},
+    {"group_by_attrs, compaction", &br_group_by_attrs_processor, "{}"},
     {"transform", &br_transform_processor,
      "{match_time: 1h, profile_statements: ['set(sample.attributes[\"copy\"], "
      "resource.attributes[\"k\"])', 'set(sample.attributes[\"f\"], sample.function_names[0])', "

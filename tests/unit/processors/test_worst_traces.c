@@ -394,7 +394,8 @@ static struct wire make_shape(size_t i, size_t size)
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor, br_transform_processor,
-    br_probabilistic_sampler_processor;
+    br_probabilistic_sampler_processor, br_span_processor, br_group_by_attrs_processor,
+    br_tail_sampling_processor;
 
 /* All components that read spans. memory_limiter does not read them. */
 static const struct worst_reader readers[] = {
@@ -452,6 +453,20 @@ static const struct worst_reader readers[] = {
      "{mode: proportional, sampling_percentage: 50, fail_closed: false}"},
     {"sampler, equalizing", &br_probabilistic_sampler_processor,
      "{mode: equalizing, sampling_percentage: 50, fail_closed: false}"},
+    {"tail sampling", &br_tail_sampling_processor,
+     "{decision_wait: 0s, match_time: 1h, policies: [{name: a, type: string_attribute, "
+     "string_attribute: {key: k, values: [secret], enabled_regex_matching: true}}, {name: b, type: "
+     "ottl_condition, ottl_condition: {span: ['IsMatch(name, \"secret\")']}}, {name: c, type: "
+     "trace_state, trace_state: {key: k, values: [v]}}, {name: d, type: probabilistic, "
+     "probabilistic: {sampling_percentage: 50}}]}"},
+    {"tail sampling, held", &br_tail_sampling_processor,
+     "{decision_wait: 1s, num_traces: 100, policies: [{name: a, type: latency, latency: "
+     "{threshold_ms: 1000}}]}"},
+    {"group_by_attrs", &br_group_by_attrs_processor, "{keys: [k, service.name]}"},
+    {"group_by_attrs, compaction", &br_group_by_attrs_processor, "{}"},
+    {"span", &br_span_processor,
+     "{match_time: 1h, name: {from_attributes: [k], separator: '-', to_attributes: {rules: "
+     "['(?P<first>v)', '(?P<second>[0-9])']}}, status: {code: Ok}}"},
 };
 
 /* Returns the item of a shape, or NULL if the walk rejects it as expected. */

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processors that change names and resources, in the running service. The output is read by the official protobuf classes,
+and the expected values are computed here from the rules of the Collector's processors."""
+
+import json
+import socket
+import ssl
+import tempfile
+import threading
+
+import pytest
+
+import certs
+import clients
+import httpd
+import otlp
+from braid import exporter, pipelines, until
+from otlp import SIGNALS, TRACES, attribute, attributes_of, items_of, samples_of, spans_of
+
+
+@pytest.fixture
+def through(braid, sink):
+    """through(signal, processors) starts Braid with them in front of the sink."""
+    return lambda signal, **processors: braid(
+        pipelines(exporter("grpc", sink), signals=[signal.name], processors=processors, workers=1))
+
+
+def send(server, signal, request):
+    clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
+
+
+def test_span(through, sink):
+    request = otlp.trace_request(10)
+    for i, (_, _, span) in enumerate(spans_of(request)):
+        span.name = f"/users/{i}/orders"
+    server = through(TRACES, span={"include": {"match_type": "regexp", "span_names": ["^/users/[0-4]/"]},
+                                   "name": {"to_attributes": {"rules": ["^/users/(?P<user>[^/]+)"]}},
+                                   "status": {"code": "Error", "description": "checked"}})
+    send(server, TRACES, request)
+    for i, ((_, _, before), (_, _, after)) in enumerate(zip(spans_of(request), sink.wait(TRACES, 10))):
+        if i < 5:
+            assert attributes_of(after.attributes) == attributes_of(before.attributes) | {"user": str(i)}
+            assert (after.name, after.status.message) == ("/users/{user}/orders", "checked")
+            assert after.status.code == after.status.STATUS_CODE_ERROR
+            for field in ("name", "attributes", "status"):
+                before.ClearField(field)
+                after.ClearField(field)
+        assert after == before
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=str)
+def test_group_by_attrs(through, sink, signal):
+    """The values of the records are found again in their resources."""
+    request = otlp.request_of(signal, 12)
+    if signal is TRACES:
+        for i, (_, _, span) in enumerate(spans_of(request)):
+            span.attributes.append(attribute("tenant", f"tenant {i % 3}"))
+    else:
+        tables = request.dictionary
+        tables.string_table.append("tenant")
+        first = len(tables.attribute_table)
+        for i in range(3):
+            tables.attribute_table.add(key_strindex=len(tables.string_table) - 1,
+                                       value=attribute("", f"tenant {i}").value)
+        for i, (_, _, sample) in enumerate(samples_of(request)):
+            sample.attribute_indices.append(first + i % 3)
+    server = through(signal, groupbyattrs={"keys": ["tenant"]})
+    send(server, signal, request)
+    arrived = sink.wait(signal, 12)
+    before = items_of(signal, request)
+    for i, (resource, parent, record) in enumerate(arrived):
+        tenant, position = divmod(i, 4)  # groups are in the order of their first record
+        original = before[3 * position + tenant]
+        assert attributes_of(resource.attributes) == {"service.name": "shop", "tenant": f"tenant {tenant}"}
+        if signal is TRACES:
+            del original[2].attributes[-1]
+        else:
+            del original[2].attribute_indices[-1]
+            assert parent.profile_id == original[1].profile_id
+        assert record == original[2]
+
+
+# --- resource_detection --------------------------------------------------------------------------
+
+NODE = {"metadata": {"name": "node-1", "uid": "7f2b"}, "status": {"nodeInfo": {"machineID": "ec2d"}}}
+DOCUMENT = {"region": "us-west-2", "accountId": "123456789012", "instanceId": "i-1234567890abcdef0",
+            "availabilityZone": "us-west-2b", "imageId": "ami-5fb8c835", "instanceType": "t2.micro"}
+
+
+class Metadata(httpd.Handler):
+    """Answers from the server's table; other paths have status 404."""
+
+    def answer(self):
+        self.body()
+        body = self.server.answers.get((self.command, self.path.split("?")[0]))
+        if callable(body):
+            body = body(self.headers)
+        status = 404 if body is None else 200
+        text = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("content-length", len(text))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_PUT = answer
+
+
+class UnixServer(httpd.Server):
+    address_family = socket.AF_UNIX
+
+    def server_bind(self):
+        self.socket.bind(self.server_address)
+        self.server_name, self.server_port = "localhost", 0
+
+    def get_request(self):
+        request, _ = super().get_request()
+        return request, ("", 0)
+
+
+@pytest.fixture
+def metadata():
+    """metadata(answers, tls=None, unix=None) serves the answers {(method, path): JSON, text or function of the headers}
+    and returns host:port."""
+    servers = []
+
+    def serve(answers, tls=None, unix=None):
+        server = UnixServer(str(unix), Metadata) if unix else httpd.Server(("127.0.0.1", 0), Metadata)
+        server.answers = answers
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_port}"
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def with_token(answer):
+    """The instance metadata service answers only requests with the session token."""
+    return lambda headers: answer if headers.get("x-aws-ec2-metadata-token") == "session" else None
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=str)
+def test_resource_detection(braid, sink, metadata, tmp_path, signal):
+    """Detectors that use HTTP, HTTPS with a service account, and a unix socket."""
+    account = tmp_path / "account"
+    account.mkdir()
+    key = certs.self_signed(account)
+    (account / "server.crt").rename(account / "ca.crt")
+    (account / "token").write_text("secret\n")
+    allowed = lambda answer: lambda headers: answer if headers.get("authorization") == "Bearer secret" else None
+    ec2 = metadata({("PUT", "/latest/api/token"): "session",
+                    ("GET", "/latest/meta-data/instance-id"): with_token(DOCUMENT["instanceId"]),
+                    ("GET", "/latest/dynamic/instance-identity/document"): with_token(DOCUMENT),
+                    ("GET", "/latest/meta-data/hostname"): with_token("ip-10-0-0-1")})
+    api = metadata({("GET", "/api/v1/nodes/node-1"): allowed(NODE),
+                    ("GET", "/api/v1/namespaces/kube-system"): allowed({"metadata": {"uid": "c1"}})}, tls=key)
+    folder = tempfile.mkdtemp()  # the path of a unix socket must be short
+    metadata({("GET", "/info"): {"Name": "docker-host", "OSType": "linux"}}, unix=f"{folder}/s")
+    processor = {"detectors": ["env", "ec2", "k8snode", "docker", "system"], "override": False,
+                 "k8snode": {"service_account": str(account)},
+                 "system": {"hostname_sources": ["os"], "resource_attributes": {"host.arch": {"enabled": True}}}}
+    host, port = api.split(":")
+    server = braid(pipelines(exporter("grpc", sink), signals=[signal.name],
+                             processors={"resourcedetection": processor}, workers=2),
+                   env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{ec2}", "KUBERNETES_SERVICE_HOST": host,
+                        "KUBERNETES_SERVICE_PORT": port, "K8S_NODE_NAME": "node-1", "DOCKER_HOST": f"unix://{folder}/s",
+                        "OTEL_RESOURCE_ATTRIBUTES": "team=blue,service.name=other", "no_proxy": "*"})
+    send(server, signal, otlp.request_of(signal, 3))
+    for resource, *_ in sink.wait(signal, 3):
+        attributes = attributes_of(resource.attributes)
+        assert attributes.pop("host.arch")
+        assert attributes == {
+            "service.name": "shop", "team": "blue", "cloud.provider": "aws", "cloud.platform": "aws_ec2",
+            "cloud.region": "us-west-2", "cloud.account.id": "123456789012", "cloud.availability_zone": "us-west-2b",
+            "host.id": "i-1234567890abcdef0", "host.image.id": "ami-5fb8c835", "host.type": "t2.micro",
+            "host.name": "ip-10-0-0-1", "k8s.node.name": "node-1", "k8s.node.uid": "7f2b", "k8s.cluster.uid": "c1",
+            "os.type": "linux"}
+
+
+def test_data_is_refused_until_the_detection_succeeds(braid, sink, metadata):
+    """The Collector does not start in this case."""
+    answers = {}
+    ecs = metadata(answers)
+    processor = {"detectors": ["ecs"], "retry": {"initial_interval": "20ms", "max_interval": "20ms"}}
+    server = braid(pipelines(exporter("grpc", sink), signals=["traces"], processors={"resource_detection": processor},
+                             workers=1),
+                   env={"ECS_CONTAINER_METADATA_URI_V4": f"http://{ecs}/v4/abc", "no_proxy": "*"})
+    server.wait_log("the detection failed and is repeated; until it succeeds, data is refused")
+    answer = clients.grpc(server.grpc, TRACES, otlp.trace_request(1).SerializeToString())
+    assert answer.code == "UNAVAILABLE", answer
+    answers[("GET", "/v4/abc/task")] = {"TaskARN": "arn:aws:ecs:us-west-2:1:task/c/id", "Cluster": "c", "Family": "f"}
+    server.wait_log("detected attributes: .*aws.ecs.task.family=f")
+    send(server, TRACES, otlp.trace_request(1))
+    [(resource, _, _)] = sink.wait(TRACES, 1)
+    assert attributes_of(resource.attributes)["aws.ecs.cluster.arn"] == "arn:aws:ecs:us-west-2:1:cluster/c"
+
+
+def test_a_detector_that_fails_at_once_prevents_the_start(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), processors={"resource_detection": None}, workers=1),
+                   env={"OTEL_RESOURCE_ATTRIBUTES": "wrong"})
+    assert server.process.wait(30) != 0
+    assert 'OTEL_RESOURCE_ATTRIBUTES must have the form key=value,key=value' in server.log()
+    server.killed = True
+
+
+def test_requests_wait_for_the_first_detection(braid, sink, metadata):
+    arrived = threading.Event()
+
+    def slow(_):
+        arrived.wait()
+        return {"TaskARN": "arn:aws:ecs:us-west-2:1:task/c/id", "Cluster": "c", "Family": "f"}
+    ecs = metadata({("GET", "/v4/abc/task"): slow})
+    server = braid(pipelines(exporter("grpc", sink), signals=["traces"], workers=1,
+                             processors={"resource_detection": {"detectors": ["ecs"], "timeout": "1h"}}),
+                   env={"ECS_CONTAINER_METADATA_URI_V4": f"http://{ecs}/v4/abc", "no_proxy": "*"})
+    thread = threading.Thread(target=send, args=(server, TRACES, otlp.trace_request(2)))
+    thread.start()
+    until(lambda: sum(server.metrics()["otelcol_processor_incoming_items"].values()) == 2, "two spans in the processor")
+    assert not sink.of(TRACES)
+    arrived.set()
+    for resource, *_ in sink.wait(TRACES, 2):
+        assert attributes_of(resource.attributes)["aws.ecs.task.family"] == "f"
+    thread.join()
