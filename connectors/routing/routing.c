@@ -123,8 +123,9 @@ static int routing_check_condition(struct routing_row *row, const struct br_yaml
     br_conditions_release(&conditions);
     if (rc == BR_EINVAL)
         br_errs_add_key(errs, node, path, key, "%s", err.text);
-    else if (rc == BR_EUNSUPPORTED)
-        br_errs_lack(errs, br_yaml_get(node, key), path, "%s", err.text);
+    const char *at = rc == BR_EUNSUPPORTED ? br_arena_printf(arena, "%s::%s", path, key) : NULL;
+    if (at)
+        br_errs_lack(errs, br_yaml_get(node, key), at, "%s", err.text);
     return rc == BR_EUNSUPPORTED ? BR_EINVAL : rc;
 }
 
