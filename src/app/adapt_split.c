@@ -90,6 +90,14 @@ static bool split_reads_client(const struct br_yaml *node)
     return false;
 }
 
+/* Returns true if a processor uses values from a client's request. k8s_attributes uses the address
+ * of the client, by default. */
+static bool split_needs_client(const struct br_adapt_unit *unit)
+{
+    bool finds_pods = unit->component && strcmp(unit->component->name, "k8s_attributes") == 0;
+    return finds_pods || split_reads_client(unit->node);
+}
+
 /* Returns how many processors the Collector runs before Braid: all processors up to the last one
  * that must run in the Collector. That is a processor that Braid does not have, or that uses
  * values from requests of clients. */
@@ -107,7 +115,7 @@ static size_t split_processors_in_front(struct br_adapter *adapter,
             last = i + 1;
     for (size_t i = last; (linked || last) && i < n; i++) {
         const struct br_adapt_unit *unit = split_unit(adapter, plan, PROCESSORS, i);
-        if (unit && split_reads_client(unit->node))
+        if (unit && split_needs_client(unit))
             last = i + 1;
     }
     return last;

@@ -56,12 +56,13 @@ static const struct br_strings *advice_keys_of(const struct br_config *config,
 }
 
 /* Returns one of the headers of clients that an instance uses, or NULL if it uses none. Attributes
- * of authenticated clients are always kept. */
+ * and addresses of clients are always kept. */
 static const char *advice_key_of(const struct br_config *config, const struct br_instance *instance)
 {
     const struct br_strings *keys = advice_keys_of(config, instance);
     for (size_t i = 0; i < keys->count; i++)
-        if (strncasecmp(keys->items[i], BR_AUTH_KEY, strlen(BR_AUTH_KEY)) != 0)
+        if (strncasecmp(keys->items[i], BR_AUTH_KEY, strlen(BR_AUTH_KEY)) != 0 &&
+            strcasecmp(keys->items[i], BR_ADDRESS_KEY) != 0)
             return keys->items[i];
     return NULL;
 }
