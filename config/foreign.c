@@ -43,7 +43,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "faro", NULL, "receives spans from Grafana's Faro SDK", SEND_OTLP),
     LACKS(RECEIVER, "googlecloudpubsub", "google_cloud_pubsub", "reads requests from Pub/Sub",
           SEND_OTLP),
-    LACKS(RECEIVER, "jaeger", NULL, "receives spans from Jaeger's clients and agents", SEND_OTLP),
     LACKS(RECEIVER, "opencensus", NULL, "receives spans from OpenCensus' agents", SEND_OTLP),
     LACKS(RECEIVER, "otelarrow", "otel_arrow", "receives OTLP and OTel Arrow", SEND_OTLP),
     LACKS(RECEIVER, "otlpjsonfile", "otlp_json_file", "reads OTLP as JSON from files", SEND_OTLP),
@@ -52,7 +51,6 @@ static const struct br_foreign rows[] = {
     LACKS(RECEIVER, "sapm", NULL, "receives spans from SignalFx' agents", SEND_OTLP),
     LACKS(RECEIVER, "skywalking", NULL, "receives spans from SkyWalking's agents", SEND_OTLP),
     LACKS(RECEIVER, "solace", NULL, "receives spans from Solace's broker", SEND_OTLP),
-    LACKS(RECEIVER, "zipkin", NULL, "receives spans from Zipkin's clients", SEND_OTLP),
     /* Common receivers of metrics and logs, which Braid does not receive. */
     LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
     LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),
@@ -88,12 +86,6 @@ static const struct br_foreign rows[] = {
           "A Collector in front of Braid can translate the data."),
     LACKS(PROCESSOR, "servicegraph", "service_graph", "computes metrics from spans", METRICS_OF),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
-    LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by their content",
-          "Without it, all traces pass. The probabilistic_sampler processor can keep a percentage "
-          "of them, and a Collector behind Braid can still choose by content."),
-    LACKS(PROCESSOR, "transform", NULL, "changes spans with OTTL statements",
-          "The processors attributes, resource, redaction and filter can do the usual changes, and "
-          "a Collector in front of Braid the others."),
     /* Exporters. */
     LACKS(EXPORTER, "awss3", "aws_s3", "stores requests in S3", BY_COLLECTOR),
     LACKS(EXPORTER, "awsxray", NULL, "sends spans to X-Ray", BY_COLLECTOR),
@@ -131,21 +123,13 @@ static const struct br_foreign rows[] = {
     LACKS(CONNECTOR, "count", NULL, "computes metrics of the number of records", METRICS_OF),
     LACKS(CONNECTOR, "datadog", NULL, "computes Datadog's statistics of spans", METRICS_OF),
     LACKS(CONNECTOR, "exceptions", NULL, "derives metrics and logs from exceptions", METRICS_OF),
-    LACKS(CONNECTOR, "failover", NULL, "sends data to a second pipeline when the first one fails",
-          "In Braid, each exporter of a pipeline receives all data, and queues it while its "
-          "backend is unavailable."),
-    LACKS(CONNECTOR, "forward", NULL, "passes data from one pipeline to another",
-          "Put the processors of both pipelines into one pipeline."),
     LACKS(CONNECTOR, "grafanacloud", NULL, "computes metrics from spans", METRICS_OF),
     LACKS(CONNECTOR, "roundrobin", "round_robin", "distributes requests over pipelines",
           "Braid can run one pipeline on several cores: set service::workers."),
-    LACKS(CONNECTOR, "routing", NULL, "chooses a pipeline by attributes",
-          "Give each destination a pipeline with a filter for its data."),
     LACKS(CONNECTOR, "servicegraph", "service_graph", "computes metrics of calls between services",
           METRICS_OF),
     LACKS(CONNECTOR, "signaltometrics", "signal_to_metrics", "computes metrics from spans",
           METRICS_OF),
-    LACKS(CONNECTOR, "spanmetrics", "span_metrics", "computes metrics from spans", METRICS_OF),
     LACKS(CONNECTOR, "sum", NULL, "computes sums of attributes as metrics", METRICS_OF),
     /* Extensions. */
     LACKS(EXTENSION, "asapclient", "asap_client", "signs requests", BY_HEADERS),

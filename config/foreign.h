@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists components of the Collector that are not in Braid's registry: those that Braid has under
- * another name, those that change no data and can be left out, and those that Braid lacks. Names
- * and aliases are those of versions 0.155 to 0.165 of the Collector and of its contrib
- * distribution.
+ * Lists components of the Collector that are not in Braid's registry. Such a component has another
+ * name in Braid, or changes no data and can be left out, or has no equivalent in Braid. Names and
+ * aliases are those of versions 0.155 to 0.165 of the Collector and of its contrib distribution.
  */
 #pragma once
 
@@ -26,11 +25,12 @@ struct br_foreign {
     /* purpose of the component, worded as the end of a sentence: "adds k8s.* attributes to
      * resources" */
     const char *purpose;
-    const char *advice; /* advice, in one sentence, for users who need the component; NULL: none */
+    /* advice, in one sentence, for users who need the component; NULL: no advice */
+    const char *advice;
 };
 
-/* Returns advice for a key, such as `auth`, that the Collector has in the section at `path` and
- * Braid does not have. The advice is one sentence. Returns NULL for any other key. */
+/* Returns advice, in one sentence, for a key, such as `auth`, that the Collector supports in the
+ * section at `path` and Braid does not support. Returns NULL for any other key. */
 const char *br_foreign_key(const char *path, const char *key);
 
 /* Returns true for a processor that only adds attributes, batches requests or produces metrics.
@@ -41,6 +41,6 @@ bool br_foreign_is_harmless(const char *type);
 /* Returns the row for the component of this kind whose name or alias is `name`, or NULL. */
 const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name);
 
-/* Returns the most likely correct spelling of `name`: the most similar text among `known` (may
- * be NULL) and the names and aliases of this kind. Returns NULL if none is similar enough. */
+/* Returns the most likely correct spelling of `name`: the most similar text among `known` (may be
+ * NULL) and the names and aliases of this kind. Returns NULL if no text is similar enough. */
 const char *br_foreign_nearest(enum br_kind kind, const char *name, const char *known);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Option tables: a component describes its settings as a constant array of rows. One function reads
- * a YAML map into a struct as the rows describe. Names, defaults and units are those of the
+ * Option tables: a component describes its settings as a constant array of rows. br_options_read
+ * uses the rows to read a YAML map into a struct. Names, defaults and units are those of the
  * Collector.
  *
  * The struct field of a row must have the C type that belongs to the row's kind. BR_OPT checks this
@@ -38,8 +38,8 @@ struct br_headers {
     size_t count;
 };
 
-/* The structs that are read from a list or a map of the config. The size of each struct is the
- * `size` of the option's row, in bytes. */
+/* An array of structs, one for each element of a list in the config. The size of each struct, in
+ * bytes, is the `size` of the option's row. */
 struct br_structs {
     void *items;
     size_t count;
@@ -49,37 +49,40 @@ enum br_option_kind {
     BR_OPT_BOOL,   /* bool */
     BR_OPT_INT,    /* int64_t, within min..max */
     BR_OPT_DOUBLE, /* double, within min..max */
-    /* uint64_t nanoseconds; a duration in Go's syntax ("1h5m", "300ms", "1.5s", "0"), not
-     * negative */
+    /* the field is a uint64_t in nanoseconds; the value in the config is a duration in Go's syntax
+     * ("1h5m", "300ms", "1.5s", "0") that is not negative */
     BR_OPT_DURATION,
-    BR_OPT_STRING, /* const char *; the field is NULL if the key is absent and has no default */
+    BR_OPT_STRING, /* the field is a const char *; NULL if the key is absent and has no default */
     BR_OPT_SECRET, /* struct br_secret */
     BR_OPT_ENUM,   /* the field is an int, the index of the value in `choices` */
     /* the field is a struct br_strings; a scalar is read as a list of one string */
     BR_OPT_STRINGS,
     /* the field is a struct br_headers, read from a map or a list of {name, value} */
     BR_OPT_HEADERS,
-    /* an embedded struct, described by `sub`; if the key is absent, the struct has its defaults */
+    /* the field is a struct described by `sub`; if the key is absent, the members of the struct
+     * have their defaults */
     BR_OPT_STRUCT,
     /* the field is a pointer to a struct described by `sub`; the pointer is NULL if the key is
-     * absent. If the key is present without a value, the struct has its defaults. */
+     * absent. If the key is present without a value, the members of the struct have their
+     * defaults. */
     BR_OPT_PRESENT,
     /* the field is a struct br_structs, read from a list of maps described by `sub` */
     BR_OPT_LIST,
     BR_OPT_VALUE, /* the field is a const struct br_yaml *, the node itself; NULL if absent */
-    /* the row has no field: the key of the Collector is accepted with a warning and has no
-     * effect */
+    /* the row has no field: the Collector's key is accepted, but it only causes a warning */
     BR_OPT_IGNORED,
 };
 
 struct br_option {
     const char *name;
     const char *alias; /* another spelling of the name, or NULL */
-    /* this row is an older spelling of the key at this path below the table, for example
-     * "keepalive::idle_timeout"; NULL: this row is not an older spelling. The older spelling is
-     * accepted with a warning and sets the field of the current key, whose row must come first. */
+    /* path, relative to this table, of the key that has replaced this key, for example
+     * "keepalive::idle_timeout"; NULL: this key has not been replaced. A replaced key is accepted
+     * with a warning. It sets the field of the new key, whose row must come first. */
     const char *now;
-    bool negated; /* for a BOOL row that is an older spelling: the value is inverted */
+    /* BOOL rows with `now`: this key has the opposite meaning of the new key, so its value is
+     * inverted */
+    bool negated;
     enum br_option_kind kind;
     size_t offset;
     bool required;
@@ -185,7 +188,8 @@ struct br_option {
     {                                                                                              \
         .name = (key), .kind = BR_OPT_IGNORED, .help = (text)                                      \
     }
-/* Row for an older spelling of the key at `path`, whose field `field` has the type `ctype`. */
+/* Row for the older spelling `key` of the key at `path`. `field`, of type `ctype`, is the field of
+ * the key at `path`. */
 #define BR_OLDER(kind_, type, field, ctype, key, path)                                             \
     {                                                                                              \
         .name = (key), .kind = (kind_), .offset = BR_OPT_FIELD(type, field, ctype), .now = (path), \
@@ -201,11 +205,11 @@ struct br_option {
         .name = NULL                                                                               \
     }
 
-/* Reads the MAP `node` into `out`, the struct that the table describes. If `node` is NULL or a
- * NULL node, all fields are set to their defaults. The fields of `out` need not be initialised.
- * `path` is the path of `node` in the config, with which the path of every error begins. The
- * error for an unknown key names the most similar known key. Returns 0, or BR_EINVAL or
- * BR_ENOMEM with errors added to `errs`; `out` may then be partly filled. */
+/* Reads the MAP `node` into `out`, the struct that the table describes. If `node` is NULL or a NULL
+ * node, all fields are set to their defaults. The fields of `out` need not be initialised. `path`
+ * is the path of `node` in the config; the path of each error begins with it. The error for an
+ * unknown key names the most similar known key. Returns 0, or BR_EINVAL or BR_ENOMEM with errors
+ * added to `errs`; `out` may then be partly filled. */
 int br_options_read(const struct br_option *table, const struct br_yaml *node, const char *path,
                     void *out, struct br_arena *arena, struct br_errs *errs);
 
@@ -226,13 +230,14 @@ bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);
 
 /*
  * A tree of effective values contains every key of an option table. A key that has no value is null
- * in the tree. An absent section is `{enabled: false}`, because the key of the section alone would
- * enable it. Lists of maps, and keys that have no effect, are copied from the config file. If
- * br_options_read reads the tree, the resulting settings are the same.
+ * in the tree. An absent section is `{enabled: false}`, because a section without a value would be
+ * enabled. Lists of maps, and keys that have no effect, are copied from the config file. Reading
+ * the tree with br_options_read gives the same settings again.
  */
 
-/* Returns the tree of effective values of `settings`, the struct described by `table` that was read
- * from `node` (may be NULL). Texts are borrowed. The tree is allocated in `arena`. Returns NULL if
- * memory runs out. */
+/* Returns the effective values of `settings` as a tree. `settings` is the struct that
+ * br_options_read has filled from `node` (may be NULL) as described by `table`. The tree is
+ * allocated in `arena`, and refers to the texts in `settings` and `node`. Returns NULL if memory
+ * runs out. */
 struct br_yaml *br_options_effective(const struct br_option *table, const void *settings,
                                      const struct br_yaml *node, struct br_arena *arena);

@@ -37,15 +37,15 @@ size_t br_yaml_index(const struct br_yaml *map, const char *key);
 const char *br_yaml_show(const struct br_yaml *node, char *out);
 const char *br_text_show(const char *text, char *out);
 
-/* If a text is in a place where a map is expected, writes the likely mistake, such as "; a colon
- * is missing after it". Writes "" if no mistake is recognised. Returns `out`. */
+/* If `node` is a text although a map is expected, writes the likely mistake to `out`, such as "; a
+ * colon is missing after it". Writes "" if no mistake is recognised. Returns `out`. */
 const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80]);
 
 /* Writes `path::name` (only `name` if `path` is empty), truncated to the size of br_err.path. */
 const char *br_path_join(char out[192], const char *path, const char *name);
 
-/* Returns true if no further error fits into `errs`, and sets errs->more, so that the caller
- * need not compose an error. */
+/* If `errs` has no room for another error, sets errs->more and returns true. The caller then need
+ * not format a message. */
 bool br_errs_full(struct br_errs *errs);
 
 /* Adds an error for memory that has run out, and returns BR_ENOMEM. */
@@ -63,7 +63,9 @@ void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files
 int br_file_read(const char *path, struct br_arena *arena, const char **ret, size_t *ret_len,
                  const char **ret_why);
 
-/* Returns a variable's value from `sources->getenv` or the process's environment, or NULL. */
+/* Returns the value of an environment variable: the result of `sources->getenv` if this function
+ * is set, otherwise the value in the process's environment. Returns NULL if the variable is not
+ * set. */
 const char *br_sources_getenv(const struct br_config_sources *sources, const char *name);
 
 /* Expands every ${...} and $$ in the values below `*node`. Returns 0, or a negative code with

@@ -16,11 +16,11 @@ struct br_config_sources {
     void *arg;
     /* true: unsupported parts of the config are removed, with warnings (app/adapt.h) */
     bool skip_unsupported;
-    /* true: unsupported parts that change which data is kept or shown are removed, too */
+    /* true: unsupported parts are removed even if this changes which data is kept or shown */
     bool accept_loss;
     bool as_written; /* true: br_config_merge does not expand ${...} */
-    /* value that replaces environment variables that are not set; NULL: such variables are
-     * empty, with a warning */
+    /* value used for environment variables that are not set; NULL: a variable that is not set
+     * expands to an empty text, with a warning */
     const char *unset;
 };
 

@@ -2,9 +2,9 @@
 /*
  * Represents a YAML document as a tree in which every node has its file, line and column. libyaml
  * does the parsing. Each alias is replaced by a copy of the node that it refers to, up to a limit
- * on the number of nodes. Cycles, duplicate keys, merge keys that are not maps, several documents
- * and tabs are errors. More than 100 nested levels, more than 10,000 nodes, and files over 1 MiB
- * are errors, too.
+ * on the number of nodes. Cycles, duplicate keys, merge keys whose value is not a map, several
+ * documents in a file, and tabs in the indentation are errors. More than 100 nested levels, more
+ * than 10,000 nodes, and files over 1 MiB are errors, too.
  */
 #pragma once
 
@@ -17,8 +17,9 @@
 
 enum br_yaml_type { BR_YAML_NULL, BR_YAML_SCALAR, BR_YAML_SEQ, BR_YAML_MAP };
 
-/* The range of a node in its file. Lines and columns are 1-based, and the end is exclusive. A
- * map or list that is not `flow` has only a start; it ends where its last child ends. */
+/* The range of a node in its file. Lines and columns are 1-based, and the end is exclusive. A map
+ * or list that is not written in braces or brackets has only a start; it ends where its last child
+ * ends. */
 struct br_yaml_span {
     int line, col, end_line, end_col;
 };
@@ -44,13 +45,13 @@ struct br_yaml {
     struct br_yaml **items; /* SEQ, MAP: the values, in the order of the file */
     /* MAP: the keys, which are SCALAR nodes, so that errors can point at a key */
     struct br_yaml **keys;
-    /* scalar of the file that contains the ${...} which expanded to this node; NULL: this node
-     * is not the result of a ${...} */
+    /* the scalar in the file whose ${...} expanded to this node; NULL: this node is not the result
+     * of a ${...} */
     const struct br_yaml *raw;
     const char
         /* SEQ, MAP: the text to which ${...} expanded, before it was parsed as YAML;
          * NUL-terminated; NULL: this node is not the result of a ${...}. As in the Collector, an
-         * option that expects a text has this text as its value. */
+         * option that expects a text gets this text as its value. */
         *brought;
     size_t brought_len;
 };
@@ -107,8 +108,7 @@ int br_yaml_parse(const char *text, size_t len, const char *file, struct br_aren
                   struct br_yaml **ret, struct br_errs *errs);
 
 /* The type that Go's yaml.v3 determines for a plain scalar by YAML's core schema. BR_LOOK_NUMBER
- * includes texts that only resemble a number, so that they are printed in quotes in case of
- * doubt. */
+ * includes texts that only resemble a number, so that such texts are always printed in quotes. */
 enum br_yaml_look { BR_LOOK_NULL, BR_LOOK_BOOL, BR_LOOK_NUMBER, BR_LOOK_TEXT };
 enum br_yaml_look br_yaml_look(const char *text);
 

@@ -12,28 +12,29 @@
 #include "otlp/divide/divide.h"
 #include "otlp/trace_id.h"
 
-/* name of the pair in a piece's metadata that contains its key */
+/* name of the metadata entry that contains the message key of a piece */
 #define KEY_NAME "kafka.message.key"
 #define KEYS_MAX 65536
 #define DELAY_MS 1000
 
 struct key {
-    char text[KAFKA_KEY_MAX + 1]; /* "": messages without a key */
+    char text[KAFKA_KEY_MAX + 1]; /* key in text form; "": the messages have no key */
 };
 
 struct division {
     struct br_item *item;
-    struct br_map *numbers; /* maps a routing key to the number of its bucket, plus one */
-    struct key *keys;       /* key of each bucket */
+    struct br_map *numbers; /* maps a routing key to the number of its bucket plus one */
+    struct key *keys;       /* message key of each bucket, by the bucket's number */
     uint32_t n_keys, cap_keys;
-    bool full; /* there were more than KEYS_MAX keys */
+    bool full; /* the item has more than KEYS_MAX keys */
     struct br_list pieces;
 };
 
 /* --- Keys --------------------------------------------------------------------------------------
  */
 
-/* Returns the next bucket, which belongs to `len` bytes of the routing key. */
+/* Assigns the next free bucket to a routing key of `len` bytes, and returns the bucket. Returns
+ * BR_BUCKET_NONE if there are too many keys or memory is short. */
 static uint32_t division_add_bucket(struct division *division, const uint8_t *key, size_t len)
 {
     int rc = br_grow(&division->keys, &division->cap_keys, division->n_keys + 1, sizeof(struct key),
@@ -70,7 +71,7 @@ static uint32_t division_of_key(void *arg, const uint8_t *key, size_t len)
 {
     static const uint8_t secret[16];
     struct division *division = arg;
-    /* the first byte keeps these keys apart from trace ids */
+    /* 9 bytes, so that the hash cannot equal a trace id, which has 16 bytes */
     uint8_t hashed[9] = {'k'};
     uint64_t hash = br_siphash(secret, key, len);
     memcpy(hashed + 1, &hash, sizeof hash);
@@ -91,7 +92,7 @@ static uint32_t division_of_key(void *arg, const uint8_t *key, size_t len)
 /* --- Pieces ------------------------------------------------------------------------------------
  */
 
-/* Sets the metadata of a piece: its key, and the metadata of the whole item. */
+/* Stores the message key and the metadata of the whole item in the metadata of a piece. */
 static int division_set_metadata(struct br_item *piece, const struct br_item *whole,
                                  const char *key)
 {
@@ -146,7 +147,7 @@ static void division_drop_pieces(struct br_list *pieces)
         br_item_free(br_container_of(link, struct br_item, link));
 }
 
-/* Finishes an item that cannot be divided. */
+/* Retries an item that cannot be divided if memory is short, and otherwise rejects the item. */
 static void division_fail(struct br_item *item, int rc)
 {
     if (rc == BR_ENOMEM)
@@ -170,8 +171,8 @@ static int division_on_half(struct br_item *half, void *arg)
     return 0;
 }
 
-/* Cuts an item that has too many traces, or whose messages take too much memory, into halves and
- * divides each of them. */
+/* Splits an item in half and divides each half. Used if the item has too many traces, or if its
+ * pieces need too much memory. */
 static void division_halve(struct br_item *item, struct br_consumer *next)
 {
     struct br_list halves, *link;

@@ -9,7 +9,7 @@
 
 struct state {
     struct kafka_producer *producer;
-    struct br_retry *retry; /* sends each message until it is delivered or rejected */
+    struct br_retry *retry; /* retries each message until it is delivered or rejected */
 };
 
 static const char *const encodings[] = {"otlp_proto", "otlp_json", NULL};
@@ -42,21 +42,23 @@ static const struct br_option params_options[] = {
 
 static const struct br_option producer_options[] = {
     BR_INT(struct kafka_producer_options, max_message_bytes, 1000000, 1000, 1000000000,
-           "largest message in bytes, before compression; larger requests are divided"),
+           "maximum size of a message in bytes, before compression; larger requests are divided"),
     BR_STRING(struct kafka_producer_options, required_acks, "all",
-              "replicas that must have a message: all (or -1), 1 (the leader) or 0 (none)"),
+              "replicas that must store a message: all (or -1), 1 (only the leader) or 0 (none)"),
     BR_ENUM(struct kafka_producer_options, compression, "none", compressions,
-            "compression of batches of messages"),
+            "compression algorithm for batches of messages"),
     BR_STRUCT(struct kafka_producer_options, compression_params, params_options,
               "parameters of the compression"),
     BR_DURATION(struct kafka_producer_options, linger, "10ms",
-                "time that a message waits for further messages of its batch"),
+                "time that a message waits for further messages in the same batch"),
     BR_INT(struct kafka_producer_options, flush_max_messages, 10000, 1, 10000000,
-           "largest number of messages that each worker has not delivered yet"),
+           "maximum number of messages per worker that are not delivered yet"),
     BR_BOOL(struct kafka_producer_options, allow_auto_topic_creation, true,
             "let the brokers create missing topics"),
-    BR_IGNORED("max_broker_write_bytes", "max_message_bytes limits the requests to brokers"),
-    BR_IGNORED("max_inflight_requests_per_broker", "the client library sends up to five at once"),
+    BR_IGNORED("max_broker_write_bytes",
+               "max_message_bytes already limits the size of requests to brokers"),
+    BR_IGNORED("max_inflight_requests_per_broker",
+               "the client library sends up to five concurrent requests to a broker"),
     BR_OPT_END,
 };
 
@@ -72,9 +74,9 @@ static const struct br_option round_robin_options[] = {
 
 static const struct br_option partitioner_options[] = {
     BR_PRESENT(struct kafka_record_partitioner, sticky_key, struct kafka_sticky_key, sticky_options,
-               "hash of the key; absent: sarama_compat"),
+               "choose the partition by a hash of the key; absent: by the hash sarama_compat"),
     BR_PRESENT(struct kafka_record_partitioner, round_robin, struct kafka_round_robin,
-               round_robin_options, "any partition, whatever the key"),
+               round_robin_options, "choose a random partition and ignore the key"),
     BR_VALUE(struct kafka_record_partitioner, least_backup, "not supported"),
     BR_VALUE(struct kafka_record_partitioner, extension, "not supported"),
     BR_OPT_END,
@@ -106,13 +108,15 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-/* print-config --defaults prints keys without a value as null. */
+/* Returns true if a key is set. The value null counts as not set, because `print-config --defaults`
+ * prints unset keys as null. */
 static bool kafka_is_present(const struct br_yaml *node)
 {
     return node && node->type != BR_YAML_NULL;
 }
 
-/* Adds errors for the Collector's ways to choose a topic, a key or a partition that Braid lacks. */
+/* Adds errors for options of the Collector that Braid does not support, which select the topic, the
+ * key or the partition. */
 static void kafka_exporter_check_lacks(const struct kafka_exporter_config *config,
                                        const struct br_yaml *node, const char *path,
                                        struct br_errs *errs)
@@ -201,8 +205,8 @@ static void kafka_exporter_consume(struct br_node *node, struct br_item *item)
         br_consume(br_retry_input(state->retry), item);
 }
 
-/* After the producer and after the retries, a loop iteration of the host lets their owners process
- * the results. */
+/* Frees the producer first and the retries second. The loop iteration after each step runs the
+ * callbacks of the items that the step has finished. */
 static void kafka_exporter_destroy(struct br_node *node)
 {
     struct state *state = node->state;

@@ -8,14 +8,16 @@
 #include "egress/call.h"
 #include "exporters/kafka/division.h"
 
-/* bytes that librdkafka allocates for a message besides its payload */
+/* estimated memory in bytes that librdkafka allocates for a message in addition to the payload */
 #define MESSAGE_OVERHEAD 256
 #define BUFFER_LEAST (4u << 20)
 #define BUFFER_MOST (64u << 20)
-/* part of the memory limit that all producers of an exporter may use: 1/8 */
+/* the producers of an exporter may together use 1/8 of the soft memory limit */
 #define BUFFER_DIVISOR 8
-#define DELAY_MS 200 /* pause before a request is retried because memory was short */
-/* first and longest pause before the handle is replaced after a fatal error */
+/* pause before the retry of a request that failed because memory was short */
+#define DELAY_MS 200
+/* first and longest pause, in milliseconds, before the librdkafka handle is replaced after a fatal
+ * error */
 #define REOPEN_MS 1000
 #define REOPEN_MOST_MS 30000
 
@@ -25,24 +27,26 @@ struct kafka_producer {
     struct br_node *node;
     const struct kafka_exporter_config *config;
     struct br_codec *codec;
-    struct br_list sendings; /* messages of librdkafka, and messages that are converted */
-    struct br_list waiting;  /* messages for which the buffer of librdkafka has no room */
-    bool failed;             /* librdkafka reported an error after which it sends nothing */
+    struct br_list sendings; /* messages that librdkafka has accepted or that are being converted */
+    struct br_list waiting;  /* messages that wait for space in librdkafka's buffer */
+    bool failed;             /* a fatal error occurred; the handle sends no more messages */
     struct br_timer reopen_timer;
-    uint64_t reopen_ms; /* pause before the handle is replaced; 0: no fatal error since a success */
+    /* current pause before the handle is replaced; 0: no fatal error since the last delivery */
+    uint64_t reopen_ms;
     struct br_log_limit fatal_limit;
 };
 
-/* A message that was not reported yet. */
+/* A message whose result is not known yet. */
 struct sending {
     struct br_list link;
     struct kafka_producer *producer;
     struct br_item *item;
-    struct br_packing_job *job; /* converts the payload in a thread; NULL: nothing is converted */
-    struct br_buf *buf;         /* contains the payload; NULL: not made yet */
-    const uint8_t *data;        /* the payload */
-    size_t len;                 /* length of the payload in bytes */
-    size_t counted;             /* bytes of librdkafka that were counted with br_mem_count */
+    /* job of the thread that converts the payload; NULL: no thread is working */
+    struct br_packing_job *job;
+    struct br_buf *buf;  /* buffer with the payload; NULL: the payload does not exist yet */
+    const uint8_t *data; /* the payload */
+    size_t len;          /* length of the payload in bytes */
+    size_t counted;      /* memory of librdkafka, in bytes, that was added with br_mem_count */
 };
 
 static const char *const compressions[] = {"none", "gzip", "snappy", "lz4", "zstd"};
@@ -79,8 +83,8 @@ static void producer_add_header(rd_kafka_headers_t *headers, const char *name, c
     (void)rd_kafka_header_add(headers, name, -1, value, -1);
 }
 
-/* Returns the headers of a message: those of the config, and the client metadata that
- * include_metadata_keys names. Returns NULL if there are none. */
+/* Returns the headers of a message: the headers from the config, and the client metadata that
+ * include_metadata_keys names. Returns NULL if the message has no headers or memory is short. */
 static rd_kafka_headers_t *producer_headers(const struct kafka_producer *producer,
                                             const struct br_item *item)
 {
@@ -130,7 +134,7 @@ static rd_kafka_resp_err_t producer_produce(struct sending *sending)
     return code;
 }
 
-/* Passes a message to librdkafka. Returns false if its buffer is full. */
+/* Passes a message to librdkafka. Returns false if librdkafka's buffer is full. */
 static bool producer_try(struct sending *sending)
 {
     struct kafka_producer *producer = sending->producer;
@@ -157,7 +161,7 @@ static void producer_send(struct sending *sending)
     br_list_append(&producer->waiting, &sending->link);
 }
 
-/* Passes waiting messages to librdkafka while its buffer has room. */
+/* Passes waiting messages to librdkafka until its buffer is full. */
 static void producer_send_waiting(struct kafka_producer *producer)
 {
     while (!br_list_empty(&producer->waiting)) {
@@ -167,7 +171,7 @@ static void producer_send_waiting(struct kafka_producer *producer)
     }
 }
 
-/* Finishes the messages of a list with BR_RETRY. */
+/* Finishes all messages of a list with BR_RETRY. */
 static void producer_give_back(struct br_list *list, const char *why)
 {
     while (!br_list_empty(list)) {
@@ -270,8 +274,8 @@ static int producer_open(struct kafka_producer *producer, struct br_err *err);
 
 static void producer_on_reopen(struct br_timer *timer);
 
-/* Replaces the handle after an error that librdkafka cannot recover from. All messages of the old
- * handle have been reported. */
+/* Replaces the handle after a fatal error of librdkafka. The result of every message of the old
+ * handle must be known. */
 static void producer_reopen(struct kafka_producer *producer)
 {
     struct br_err err = {0};
@@ -293,8 +297,9 @@ static void producer_on_reopen(struct br_timer *timer)
         (void)br_host_timer(producer->node->host, timer, REOPEN_MS, producer_on_reopen);
 }
 
-/* Notes an error after which librdkafka sends nothing, for example if the client may not write to
- * the cluster. The handle is replaced after a pause that grows until a message is delivered. */
+/* Checks for a fatal error, after which librdkafka sends no messages, for example if the client may
+ * not write to the cluster. The handle is replaced after a pause. The pause doubles at each error
+ * until a message is delivered. */
 static void producer_check_fatal(struct kafka_producer *producer)
 {
     char text[sizeof producer->kafka.reason - 8];
@@ -332,8 +337,8 @@ static bool producer_waits_for_all(const struct kafka_producer_options *options)
     return strcmp(options->required_acks, "all") == 0 || strcmp(options->required_acks, "-1") == 0;
 }
 
-/* Returns the name of the partitioner in librdkafka. The Collector's `sarama_compat` is
- * the FNV-1a hash as a signed number, without its sign, modulo the number of partitions. */
+/* Returns the name of the partitioner in librdkafka. The Collector's `sarama_compat` reads the
+ * FNV-1a hash as a signed number and takes the absolute value modulo the number of partitions. */
 static const char *producer_partitioner(const struct kafka_exporter_config *config)
 {
     const struct kafka_sticky_key *sticky = config->record_partitioner.sticky_key;
@@ -351,7 +356,7 @@ static void producer_set_delivery(const struct kafka_producer *producer, struct 
     br_kafka_set_text(conf, "acks", all ? "all" : options->required_acks);
     br_kafka_set_text(conf, "enable.idempotence", all ? "true" : "false");
     br_kafka_set(conf, "linger.ms", "%u", linger_ms);
-    /* librdkafka requires that a message may wait longer than for its batch */
+    /* librdkafka requires that message.timeout.ms is greater than linger.ms */
     if (timeout_ms && timeout_ms <= linger_ms)
         timeout_ms = linger_ms + 1;
     br_kafka_set(conf, "message.timeout.ms", "%u", timeout_ms);
@@ -439,8 +444,8 @@ void kafka_producer_free(struct kafka_producer *producer)
         return;
     br_host_timer_stop(producer->node->host, &producer->reopen_timer);
     br_kafka_close(&producer->kafka);
-    producer_give_back(&producer->sendings, "the exporter stops");
-    producer_give_back(&producer->waiting, "the exporter stops");
+    producer_give_back(&producer->sendings, "the exporter is stopping");
+    producer_give_back(&producer->waiting, "the exporter is stopping");
     br_codec_free(producer->codec);
     br_free(producer);
 }

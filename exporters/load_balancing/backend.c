@@ -26,7 +26,8 @@ static void backend_on_answer(struct br_item *child, void *arg)
     br_item_finish(child->parent, &child->outcome);
 }
 
-/* Sends an item once. The attempt that is sent tells the time and outcome of the request. */
+/* Makes one attempt to send an item. The attempt is a child item, whose callback records the
+ * duration and the outcome of the request. */
 static void backend_consume(struct br_consumer *self, struct br_item *item)
 {
     struct load_balancing_backend *backend =
@@ -43,7 +44,7 @@ static void backend_consume(struct br_consumer *self, struct br_item *item)
 
 /* --- Parcels --------------------------------------------------------------------------------- */
 
-/* Frees a parcel, without its item. */
+/* Removes a parcel from the backend and frees it, but not its item. */
 static void backend_remove_parcel(struct load_balancing_parcel *parcel)
 {
     struct load_balancing_backend *backend = parcel->backend;
@@ -100,7 +101,7 @@ void load_balancing_backend_add(struct load_balancing_backend *backend,
         br_free(parcel);
         return;
     }
-    /* the durable queue sets the age when it is started */
+    /* read here and not earlier, because the durable queue sets the age only when it is started */
     uint64_t max_age_ms = balancer->node->max_age_ms;
     if (max_age_ms)
         br_retry_keep(backend->retry, max_age_ms == UINT64_MAX ? 0 : max_age_ms);
@@ -138,7 +139,7 @@ void load_balancing_backend_return(struct load_balancing_backend *backend)
 
 static void backend_make_metrics(struct load_balancing_backend *backend)
 {
-    /* bounds in milliseconds, as in the Collector's metadata.yaml */
+    /* bounds of the histogram in milliseconds, as in the Collector's metadata.yaml */
     static const double bounds[] = {5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000};
     struct br_metrics *metrics = backend->node.host->metrics;
     struct br_str labels = {.max = 1024};
@@ -191,8 +192,8 @@ struct load_balancing_backend *load_balancing_backend_new(struct load_balancing 
     return backend;
 }
 
-/* Frees the requests, then the retries. After each, a loop iteration of the host lets their
- * owners process the results. */
+/* Frees the requests first and the retries second. The loop iteration after each step runs the
+ * callbacks of the items that the step has finished. */
 void load_balancing_backend_free(struct load_balancing_backend *backend)
 {
     struct br_list *link;

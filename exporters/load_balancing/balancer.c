@@ -45,7 +45,8 @@ static int balancer_take_group(struct br_item *group, uint32_t backend, void *ar
     return 0;
 }
 
-/* Divides an item into parcels. With one backend, the item is not copied. */
+/* Divides an item into parcels. If there is only one backend, the item becomes one parcel, which
+ * shares the item's data. */
 static int balancer_divide(struct division *division)
 {
     struct load_balancing *balancer = division->balancer;
@@ -77,7 +78,7 @@ static void balancer_discard(struct division *division)
     }
 }
 
-/* Keeps an item until it can be divided. */
+/* Keeps an item in the list of unrouted items until it can be divided. */
 static void balancer_postpone(struct load_balancing *balancer, struct br_item *item)
 {
     if (balancer->stopping) {
@@ -89,7 +90,7 @@ static void balancer_postpone(struct load_balancing *balancer, struct br_item *i
         load_balancing_again(balancer);
 }
 
-/* Lets a divided item end with its parts. */
+/* Makes a divided item finish when its parts are finished. */
 static void balancer_release(const struct load_balancing *balancer, struct br_item *item)
 {
     if (balancer->durable)
@@ -105,9 +106,9 @@ static int balancer_take_half(struct br_item *half, void *arg)
     return 0;
 }
 
-/* Replaces an item with halves, which are divided later. The parcels of the item would repeat so
- * much of it that they exceed the limit for a change. Returns 0, BR_ENOMEM, or BR_EFULL if the
- * item has one record. */
+/* Splits an item in half; the halves are divided into parcels later. Used if the parcels of the
+ * whole item would repeat so much data that they exceed the memory limit. Returns 0, BR_ENOMEM, or
+ * BR_EFULL if the item has only one record. */
 static int balancer_halve(struct load_balancing *balancer, struct br_item *item)
 {
     struct br_list halves, *link;
@@ -135,7 +136,7 @@ static int balancer_halve(struct load_balancing *balancer, struct br_item *item)
     return rc;
 }
 
-/* Ends or keeps an item that could not be divided. */
+/* Splits, keeps or rejects an item that could not be divided, depending on the error code. */
 static void balancer_fail(struct load_balancing *balancer, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
@@ -245,7 +246,7 @@ void load_balancing_clean(struct load_balancing *balancer)
         br_host_defer(balancer->node->host, &balancer->clean, balancer_on_clean);
 }
 
-/* Returns the backend with an endpoint among `count` backends, or NULL. */
+/* Returns the backend that has this endpoint, or NULL if none of the `count` backends has it. */
 static struct load_balancing_backend *balancer_find(struct load_balancing_backend *const *backends,
                                                     uint32_t count, const char *endpoint)
 {
@@ -262,8 +263,8 @@ void load_balancing_add_port(const char *name, char out[LOAD_BALANCING_ENDPOINT_
     (void)snprintf(out, LOAD_BALANCING_ENDPOINT_SIZE, has_port ? "%s" : "%s:" DEFAULT_PORT, name);
 }
 
-/* Frees the backends in a list, except those in the list of `kept`. Two names can stand for one
- * backend. */
+/* Frees the backends in a list, except the backends that `kept` also contains. A backend can be in
+ * the list twice, because two names can have the same endpoint. */
 static void balancer_free_list(struct load_balancing_backend **backends, uint32_t count,
                                const struct load_balancing *kept)
 {
@@ -278,8 +279,8 @@ static void balancer_free_list(struct load_balancing_backend **backends, uint32_
     }
 }
 
-/* Fills the list of backends of `names`; keeps backends that exist. After a failure, frees the
- * backends that it made, and returns the code in `err`. */
+/* Fills `ret` with the backends of `names`. Reuses existing backends. On failure, frees the
+ * backends that it has made, and returns the code in `err`. */
 static int balancer_make_list(struct load_balancing *balancer, const char *const *names,
                               uint32_t count, struct load_balancing_backend **ret,
                               struct br_err *err)
@@ -300,7 +301,8 @@ static int balancer_make_list(struct load_balancing *balancer, const char *const
     return 0;
 }
 
-/* Makes `backends` the list of backends, and moves the data of the others. */
+/* Replaces the list of backends with `backends`. Data that waits for a removed backend is divided
+ * again. */
 static void balancer_replace(struct load_balancing *balancer,
                              struct load_balancing_backend **backends, uint32_t count,
                              const struct load_balancing_ring *ring)
@@ -359,7 +361,7 @@ bool load_balancing_init(struct load_balancing *balancer, struct br_node *node,
     balancer->config = *config;
     balancer->consumers = consumers ? (unsigned)consumers : 1;
     balancer->durable = queue->enabled && queue->storage;
-    /* one backend that does not respond can fill half of the queue */
+    /* one failing backend may fill at most half of the queue */
     balancer->backend_max = queue->enabled && !queue->storage ? size / 2 : SIZE_MAX / 2;
     br_list_init(&balancer->leaving);
     br_list_init(&balancer->unrouted);

@@ -13,12 +13,12 @@ struct config {
     int routing_key; /* enum br_route */
     struct protocol protocol;
     struct load_balancing_resolver_config resolver;
-    /* the same options as in protocol.otlp, which they replace; NULL: absent */
+    /* options at the top level, which override the same options in protocol.otlp; NULL: absent */
     struct br_queue_config *queue;
     struct br_retry_config *retry;
-    /* not an option: the number of concurrent requests to each backend. The queue itself passes
-     * requests on without a limit, so that a backend that does not respond does not delay the
-     * others. */
+    /* number of concurrent requests to each backend, taken from the queue's num_consumers. The
+     * queue itself sends without a limit, so that a backend that does not respond does not delay
+     * the others. */
     int64_t consumers;
 };
 
@@ -29,7 +29,7 @@ struct state {
 
 static const struct br_option static_options[] = {
     BR_STRINGS(struct load_balancing_static, hostnames,
-               "addresses of the backends as host:port; the port is 4317 if it is absent"),
+               "addresses of the backends as host:port; default port: 4317"),
     BR_OPT_END,
 };
 
@@ -38,12 +38,11 @@ static const struct br_option dns_options[] = {
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(struct load_balancing_dns, hostname, const char *),
      .required = true,
-     .help = "name whose addresses are the backends"},
-    BR_STRING(struct load_balancing_dns, port, NULL,
-              "port of the backends; the port is 4317 if it is absent"),
+     .help = "host name whose addresses are the backends"},
+    BR_STRING(struct load_balancing_dns, port, NULL, "port of the backends; default: 4317"),
     BR_DURATION(struct load_balancing_dns, interval, "5s", "time between two lookups of the name"),
     BR_DURATION(struct load_balancing_dns, timeout, "1s",
-                "time after which a lookup counts as failed"),
+                "time after which a lookup without a result counts as failed"),
     BR_OPT_END,
 };
 
@@ -80,7 +79,7 @@ static const struct br_option otlp_options[] = {
 
 static const struct br_option protocol_options[] = {
     BR_STRUCT(struct protocol, otlp, otlp_options,
-              "options of the otlp exporter, for each backend"),
+              "options of the otlp exporter, used for each backend"),
     BR_OPT_END,
 };
 
@@ -88,22 +87,22 @@ static const char *const routing_keys[] = {"traceID", "service", NULL};
 
 static const struct br_option options[] = {
     BR_ENUM(struct config, routing_key, "traceID", routing_keys,
-            "traceID: records of a trace go to one backend; service: records of a service do"),
+            "send all records of a trace (traceID) or of a service (service) to one backend"),
     BR_STRUCT(struct config, protocol, protocol_options, "protocol of the backends"),
     BR_STRUCT(struct config, resolver, resolver_options,
-              "how the backends are found; exactly one of its keys is required"),
+              "how the backends are found; exactly one of static, dns and file is required"),
     {.name = "sending_queue",
      .kind = BR_OPT_PRESENT,
      .offset = BR_OPT_FIELD(struct config, queue, struct br_queue_config *),
      .sub = br_queue_options,
      .size = sizeof(struct br_queue_config),
-     .help = "another place for protocol.otlp.sending_queue, which it replaces"},
+     .help = "overrides protocol.otlp.sending_queue"},
     {.name = "retry_on_failure",
      .kind = BR_OPT_PRESENT,
      .offset = BR_OPT_FIELD(struct config, retry, struct br_retry_config *),
      .sub = br_retry_options,
      .size = sizeof(struct br_retry_config),
-     .help = "another place for protocol.otlp.retry_on_failure, which it replaces"},
+     .help = "overrides protocol.otlp.retry_on_failure"},
     BR_IGNORED("timeout", "protocol.otlp.timeout limits the time of each request"),
     BR_OPT_END,
 };
@@ -130,7 +129,8 @@ static void load_balancing_check_static(const struct config *config, const struc
     }
 }
 
-/* Moves the options of the queue and of the retries to the place where the graph reads them. */
+/* Copies sending_queue and retry_on_failure from the top level to protocol.otlp, where the graph
+ * reads them. */
 static void load_balancing_check_outer(struct config *config, const struct br_yaml *node,
                                        const char *path, struct br_errs *errs)
 {

@@ -13,13 +13,14 @@
 
 #define LINE_SIZE 512
 
-/* One lookup in a thread. */
+/* One lookup of the backends, which runs in a thread. */
 struct load_balancing_lookup {
     struct br_work work;
-    struct load_balancing_resolver *resolver; /* NULL: the resolver was stopped */
+    /* resolver that gets the result; NULL: the resolver was stopped */
+    struct load_balancing_resolver *resolver;
     const struct load_balancing_resolver_config *config;
     struct load_balancing_names found;
-    char why[256]; /* reason of a failure, or empty */
+    char why[256]; /* error message; empty: the lookup has not failed */
 };
 
 /* --- Lists of names --------------------------------------------------------------------------- */
@@ -81,7 +82,8 @@ static void resolver_fail(struct load_balancing_lookup *lookup, const char *what
     (void)snprintf(lookup->why, sizeof lookup->why, "%s: %s", what, why);
 }
 
-/* Writes an address in the form of the Collector's resolver, on which the ring depends. */
+/* Adds an address in the text form of the Collector's resolver, because the points on the ring
+ * depend on the text. */
 static bool resolver_add_address(struct load_balancing_names *names, const struct sockaddr *address,
                                  const char *port)
 {
@@ -114,7 +116,7 @@ static void resolver_look_up(struct load_balancing_lookup *lookup)
     freeaddrinfo(found);
 }
 
-/* Reads a file with one backend in each line. Empty lines and lines that begin with # are
+/* Reads a file that contains one backend per line. Empty lines and lines that begin with # are
  * ignored. */
 static void resolver_read_file(struct load_balancing_lookup *lookup)
 {
@@ -162,7 +164,7 @@ static void resolver_count(double *metric)
         *metric += 1;
 }
 
-/* Makes `found` the list of backends and empties it. */
+/* Replaces the list of backends with `found`, and empties `found` on success. */
 static int resolver_apply(struct load_balancing_resolver *resolver,
                           struct load_balancing_names *found, struct br_err *err)
 {
@@ -189,7 +191,8 @@ static void resolver_warn(struct load_balancing_resolver *resolver, const char *
 static void resolver_on_next(struct br_timer *timer);
 static void resolver_on_timeout(struct br_timer *timer);
 
-/* Uses the result of a lookup. A late lookup was counted at the timeout. */
+/* Applies the result of a lookup and counts the lookup. A late lookup was already counted at the
+ * timeout. */
 static void resolver_use(struct load_balancing_resolver *resolver,
                          struct load_balancing_lookup *lookup)
 {
@@ -225,7 +228,7 @@ static void resolver_done(struct br_work *work)
     br_free(lookup);
 }
 
-/* Starts a lookup. If memory is short, the next one begins after the interval. */
+/* Starts a lookup. If memory is short, skips this lookup and tries again after the interval. */
 static void resolver_begin(struct load_balancing_resolver *resolver)
 {
     struct br_host *host = resolver->balancer->node->host;
@@ -256,7 +259,8 @@ static void resolver_on_next(struct br_timer *timer)
     resolver_begin(resolver);
 }
 
-/* A lookup cannot be cancelled. It is counted as failed, and its result is used when it ends. */
+/* Counts a late lookup as failed. The lookup cannot be cancelled, and its result is still used when
+ * it ends. */
 static void resolver_on_timeout(struct br_timer *timer)
 {
     struct load_balancing_resolver *resolver =

@@ -99,9 +99,9 @@ static const struct br_option client_options[] = {
 
 static const struct br_option options[] = {
     BR_PRESENT(struct config, htpasswd, struct htpasswd_config, htpasswd_options,
-               "servers: the users and their password hashes"),
+               "users and password hashes with which a server checks clients"),
     BR_PRESENT(struct config, client_auth, struct client_config, client_options,
-               "clients: the user name and the password to send"),
+               "user name and password that an exporter sends"),
     BR_OPT_END,
 };
 

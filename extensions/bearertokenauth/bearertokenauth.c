@@ -43,7 +43,7 @@ struct state {
 
 static const struct br_option retry_options[] = {
     BR_BOOL(struct retry, enabled, false,
-            "start even if the file does not exist, and read it as soon as it does"),
+            "start even if the file does not exist, and read the file when it appears"),
     BR_IGNORED("initial_interval", "the file is tried every second"),
     BR_IGNORED("randomization_factor", "the file is tried every second"),
     BR_IGNORED("multiplier", "the file is tried every second"),
@@ -57,14 +57,14 @@ static const struct br_option options[] = {
     BR_STRING(struct config, scheme, "Bearer", "text before the token; empty: none"),
     BR_SECRET(struct config, token, "the token"),
     BR_SECRETS(struct config, tokens,
-               "several tokens: servers accept all of them, clients send the first"),
+               "several tokens: servers accept all of them, exporters send the first"),
     BR_STRING(struct config, filename, NULL,
               "file with one token per line, used instead of `token` and `tokens`; read again when "
               "it changes"),
     BR_PRESENT(struct config, retry_on_failure, struct retry, retry_options,
                "behaviour if the file cannot be read at the start"),
-    BR_IGNORED("wait_for_token_file", "a missing file is an error, or requests are denied until it "
-                                      "is there (retry_on_failure)"),
+    BR_IGNORED("wait_for_token_file", "a missing file is an error; with retry_on_failure, requests "
+                                      "are denied until the file exists"),
     BR_OPT_END,
 };
 

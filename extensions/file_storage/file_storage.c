@@ -35,11 +35,12 @@ static const struct br_option options[] = {
     BR_STRING(struct config, directory, "/var/lib/otelcol/file_storage",
               "directory of the log, which only one process may use"),
     BR_BOOL(struct config, create_directory, false, "create the directory if it does not exist"),
-    BR_STRING(struct config, directory_permissions, "0700", "mode of a directory that is made"),
+    BR_STRING(struct config, directory_permissions, "0700",
+              "mode of the directory if Braid creates it"),
     BR_ENUM(struct config, sync, "always", syncs,
             "when data is synced to the disk: `always`: before each answer; `interval`: every "
-            "`sync_interval`, a power failure may lose the data since then; `off`: when the system "
-            "does it"),
+            "`sync_interval`, so a power failure may lose the data since the last sync; `off`: "
+            "when the operating system decides to write it"),
     BR_DURATION(struct config, sync_interval, "1s", "interval of `sync: interval`"),
     BR_BOOL(struct config, fsync, true, "false has the effect of `sync: off`"),
     BR_INT(struct config, max_size, 10737418240.0, 4194304, 9007199254740992.0,

@@ -56,11 +56,12 @@ static const struct br_option rule_options[] = {
      .help = "name of the header"},
     BR_SECRET(struct rule, value, "a fixed value"),
     BR_STRING(struct rule, value_file, NULL, "file with the value; read again when it changes"),
-    BR_STRING(struct rule, from_context, NULL, "header of the client that has the value"),
+    BR_STRING(struct rule, from_context, NULL,
+              "header of the client's request that contains the value"),
     BR_STRING(struct rule, from_attribute, NULL,
-              "attribute of the authenticated client that has the value, such as username"),
+              "attribute of the authenticated client that contains the value, such as username"),
     BR_SECRET(struct rule, default_value,
-              "the value where from_context or from_attribute finds none"),
+              "value to use if from_context or from_attribute finds no value"),
     BR_OPT_END,
 };
 

@@ -97,7 +97,8 @@ static const struct br_option options[] = {
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS to the token server"),
     BR_DURATION(struct config, timeout, "0s", "time limit of a token request; 0: 30s"),
     BR_DURATION(struct config, expiry_buffer, "5m",
-                "renew a token this time before it expires, but not before half of its lifetime"),
+                "time before the expiry of a token at which the token is renewed, but not before "
+                "half of its lifetime"),
     BR_OPT_END,
 };
 

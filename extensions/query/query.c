@@ -26,9 +26,10 @@ static const struct br_option options[] = {
                 "of the request's headers"),
     BR_INT(struct query_config, max_query_memory, 256 << 20, 1 << 20, 4096ll << 20,
            "largest amount of memory in bytes that one query may use, including its response"),
-    BR_INT(struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
-           "largest number of concurrent queries of one worker, and likewise of its live tails; "
-           "one connection may have half of them; further queries are answered with 503"),
+    BR_INT(
+        struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
+        "largest number of concurrent queries of one worker; the same limit applies to its live "
+        "tails; one connection may use half of the limit; further queries are answered with 503"),
     BR_DURATION(
         struct br_http_config, read_timeout, "0s",
         "close a connection if no data of an incomplete request arrives for this time; 0: 30s"),

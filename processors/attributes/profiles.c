@@ -43,42 +43,13 @@ struct run {
     struct br_value_memo memo;
 };
 
-static bool attributes_profiles_is_number(struct br_value value)
-{
-    enum br_value_type type = br_any_read(value).type;
-    return type == BR_VALUE_INT || type == BR_VALUE_DOUBLE;
-}
-
-static uint32_t attributes_profiles_make_entry(struct run *run,
-                                               const struct br_attribute *attribute)
-{
-    uint32_t key = attribute->key_string;
-    if (!key)
-        key =
-            br_additions_add(&run->additions, BR_TABLE_STRING, attribute->key, attribute->key_len);
-    uint8_t *entry = br_arena_alloc(&run->state->scratch, attribute->value.len + 6 * BR_VARINT_MAX);
-    if (!entry) {
-        run->additions.rc = BR_ENOMEM;
-        return 0;
-    }
-    uint8_t *p = br_put_varint(entry, BR_TAG(BR_ATTRIBUTE_KEY, BR_WIRE_VARINT));
-    p = br_put_varint(p, key);
-    p = br_put_len(p, BR_ATTRIBUTE_VALUE, attribute->value.data, attribute->value.len);
-    if (attribute->unit && attributes_profiles_is_number(attribute->value)) {
-        p = br_put_varint(p, BR_TAG(BR_ATTRIBUTE_UNIT, BR_WIRE_VARINT));
-        p = br_put_varint(p, attribute->unit);
-    }
-    return br_additions_add(&run->additions, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
-}
-
-/* Adds a dictionary entry for an attribute that the rules made, and returns its index. The unit
- * of the attribute is kept if the value is a number. */
+/* Adds a dictionary entry for an attribute that the rules made, and returns its index. */
 static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_attribute *attribute)
 {
     const uintptr_t key[] = {(uintptr_t)attribute->key, attribute->key_len,
                              (uintptr_t)attribute->value.data, attribute->value.len};
     if (attribute->value.len <= SHORT || br_arena_has(&run->state->scratch, attribute->value.data))
-        return attributes_profiles_make_entry(run, attribute);
+        return br_attribute_add_entry(attribute, &run->additions, &run->state->scratch);
     if (!run->entries && !(run->entries = br_map_new(ENTRIES_MAX))) {
         run->additions.rc = BR_ENOMEM;
         return 0;
@@ -86,7 +57,7 @@ static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_a
     uint32_t index = (uint32_t)(uintptr_t)br_map_get(run->entries, key, sizeof key);
     if (index)
         return index;
-    index = attributes_profiles_make_entry(run, attribute);
+    index = br_attribute_add_entry(attribute, &run->additions, &run->state->scratch);
     if (index &&
         br_map_put(run->entries, key, sizeof key, (void *)(uintptr_t)index, NULL) == BR_ENOMEM)
         run->additions.rc = BR_ENOMEM;

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attribute/condition.h"
 #include "attribute/match.h"
+#include "attribute/statement.h"
 #include "otlp/edit/rewrite.h"
 #include "pipeline/component.h"
 
@@ -35,6 +35,7 @@ struct config {
     /* processor time, in nanoseconds, that regular expressions may take for an item, in addition
      * to 20 ns per byte */
     uint64_t match_time;
+    int error_mode; /* enum br_error_mode */
     struct traces traces;
     const struct br_yaml *trace_conditions, *profile_conditions;
     /* conditions in trace_conditions and in profile_conditions */
@@ -46,8 +47,8 @@ struct state {
     struct br_matcher matchers[BR_SIGNALS];
     struct br_conditions conditions[BR_SIGNALS];
     struct br_regex_time time; /* time that regular expressions took for the current item */
-    double *gave_up;
-    struct br_log_limit limit;
+    double *gave_up, *failed;
+    struct br_log_limit limit, failed_limit;
 };
 
 #define MATCH(field, table, text)                                                                  \
@@ -57,6 +58,9 @@ struct state {
     }
 #define ANY_OF                                                                                     \
     "conditions in the Collector's expression language; if one of them is true, it drops "
+
+/* in the order of enum br_error_mode */
+static const char *const error_modes[] = {"ignore", "silent", "propagate", NULL};
 
 static const struct br_option span_options[] = {
     MATCH(include, br_match_span_options,
@@ -94,7 +98,9 @@ static const struct br_option options[] = {
              ANY_OF "a span; paths must begin with their context, such as span.name"),
     BR_VALUE(struct config, profile_conditions,
              ANY_OF "a sample; paths must begin with their context, such as profile.attributes"),
-    BR_IGNORED("error_mode", "conditions are checked at startup and cannot fail later"),
+    BR_ENUM(struct config, error_mode, "ignore", error_modes,
+            "what happens if a condition fails: ignore logs the failure and takes the condition as "
+            "false, silent takes it as false, propagate rejects the request"),
     BR_IGNORED("logs", "option of the Collector for a signal that Braid does not support"),
     BR_IGNORED("log_conditions",
                "option of the Collector for a signal that Braid does not support"),
@@ -351,6 +357,7 @@ static int filter_create(struct br_node *node, struct br_err *err)
     for (int i = 0; i < BR_SIGNALS; i++)
         br_regex_bound(&state->matchers[i].regex, &state->time);
     state->gave_up = br_node_metric(node, BR_COUNTER, "braid_filter_gave_up", NULL, NULL);
+    state->failed = br_node_metric(node, BR_COUNTER, "braid_filter_failed", NULL, NULL);
     return 0;
 }
 
@@ -361,6 +368,7 @@ struct filtering {
     struct br_matcher *matcher;
     /* OTTL conditions; NULL if the config contains no OTTL conditions */
     struct br_conditions *conditions;
+    bool propagate; /* a condition that fails ends the item */
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)
@@ -374,12 +382,21 @@ static int filter_on_item(void *arg, struct br_visit *visit)
     int holds = filtering->conditions ? br_conditions_hold(filtering->conditions, visit) : 0;
     if (holds < 0)
         return holds;
+    if (filtering->propagate && filtering->conditions && filtering->conditions->n_failed)
+        return BR_EPROTO;
     return holds ? BR_DROP : BR_KEEP;
 }
 
-static void filter_finish(struct br_item *item, int rc)
+static void filter_finish(const struct br_conditions *conditions, struct br_item *item, int rc)
 {
-    if (rc == BR_EFULL)
+    char text[sizeof item->outcome.text];
+    (void)snprintf(text, sizeof text, "filter: %s", conditions->why);
+    if (rc == BR_EPROTO) /* a condition has failed */
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, text);
+    else if (rc == BR_EFULL && conditions->limit)
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "filter: the functions process too many bytes for one request");
+    else if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "filter: a list of attributes is too long, or a record is too large");
     else if (rc == BR_EINVAL)
@@ -397,12 +414,26 @@ static void filter_report_gave_up(struct br_node *node, unsigned n_gave_up)
                      "matching a pattern took too long; it counts as not matching");
 }
 
+/* Counts conditions that have failed and, unless the mode is `silent`, logs the last one. */
+static void filter_report_failed(struct br_node *node, struct br_conditions *conditions)
+{
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    *state->failed += conditions->n_failed;
+    if (conditions->n_failed && config->error_mode == BR_ERROR_IGNORE)
+        br_node_warn(node, &state->failed_limit, "a condition failed and counts as false: %s",
+                     conditions->why);
+    conditions->n_failed = 0;
+}
+
 /* Returns the error code of a matcher or of conditions. If an arena was too small for the item,
  * returns BR_EFULL, because the process does not lack memory. */
 static int filter_error_of(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
     int rc = br_arena_why(&matcher->arena);
-    return rc == BR_ENOMEM && conditions ? br_arena_why(&conditions->arena) : rc;
+    if (rc == BR_ENOMEM && conditions)
+        rc = br_arena_why(&conditions->arena);
+    return rc == BR_ENOMEM && conditions ? br_arena_why(&conditions->scratch) : rc;
 }
 
 static void filter_consume(struct br_node *node, struct br_item *item)
@@ -411,7 +442,8 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     const struct config *config = node->config;
     struct br_matcher *matcher = &state->matchers[item->signal];
     struct br_conditions *conditions = &state->conditions[item->signal];
-    struct filtering filtering = {matcher, conditions->count ? conditions : NULL};
+    struct filtering filtering = {matcher, conditions->count ? conditions : NULL,
+                                  config->error_mode == BR_ERROR_PROPAGATE};
     uint32_t before = item->n_records;
     br_regex_time_begin(&state->time, config->match_time, item);
     int rc = br_matcher_begin(matcher, item);
@@ -426,8 +458,9 @@ static void filter_consume(struct br_node *node, struct br_item *item)
         br_conditions_end(conditions);
     filter_report_gave_up(node, matcher->n_gave_up + conditions->n_gave_up);
     matcher->n_gave_up = conditions->n_gave_up = 0;
+    filter_report_failed(node, conditions);
     if (rc) {
-        filter_finish(item, rc);
+        filter_finish(conditions, item, rc);
         return;
     }
     uint32_t n_dropped = before - item->n_records;

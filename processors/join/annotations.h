@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes the samples of an item: adds attributes and links, and merges samples whose links are
- * removed (folding). */
+/* Changes the samples of an item: adds attributes and links. */
 #pragma once
 
 #include <stdbool.h>
@@ -60,33 +59,6 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 /* Adds the collected entries to the item's dictionary, as a new part of the item. Returns 0 or
  * BR_ENOMEM. Does nothing if there are no entries. */
 int join_additions_write(const struct join_additions *additions, struct br_item *item);
-
-/* --- Folding of samples ----------------------------------------------------------------------- */
-
-/*
- * Folding removes links and span-id labels from samples whose links are not kept. Folding also
- * removes timestamps and threads from samples whose timestamps were stored for the join alone.
- * Samples of a profile that are equal afterwards are merged, and their values are added up. Merged
- * samples that lose only their links keep all their timestamps. The totals of each stack stay the
- * same.
- */
-
-enum join_fold {
-    JOIN_FOLD_KEPT,     /* the sample stays unchanged */
-    JOIN_FOLD_FOLDED,   /* the sample loses its link */
-    JOIN_FOLD_UNLINKED, /* the sample has no link; equal samples may be merged into it */
-    /* flag that is added to one of the values above: the sample loses its timestamps and its
-     * thread */
-    JOIN_FOLD_TIMELESS = 16,
-};
-
-/* Folds the item's samples (see enum join_fold). `folds` has one element for each sample: a
- * value of enum join_fold, possibly with the flag JOIN_FOLD_TIMELESS. The contents of `folds`
- * are undefined afterwards. `labels` contains the labels of the first `n_labels` attributes.
- * Sets `*ret_merged` to the number of samples that were merged into others. Needs 15 bytes of
- * memory per sample. Returns 0 or an error of br_item_rewrite; the item is then unchanged. */
-int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
-                      uint32_t n_labels, uint32_t *ret_merged);
 
 /* --- Samples whose links are not decided yet -------------------------------------------------- */
 

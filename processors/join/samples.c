@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "otlp/edit/edit.h"
+#include "otlp/edit/fold.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/fields.h"
 #include "otlp/scan.h"
@@ -44,7 +45,7 @@ struct run_scope {
 
 /* Decisions about which samples lose their links or timestamps. */
 struct run_folding {
-    /* verdict (enum join_fold) on each sample, by sample index; NULL: no sample loses its link
+    /* verdict (enum br_fold) on each sample, by sample index; NULL: no sample loses its link
      * or timestamps */
     uint8_t *verdicts;
     bool timeless; /* true if at least one sample loses its timestamps */
@@ -394,12 +395,12 @@ static bool join_run_decides(const struct run *run)
 static void join_run_note_unlinked(struct run *run)
 {
     if (join_run_decides(run))
-        run->folding.verdicts[run->index] = JOIN_FOLD_UNLINKED;
+        run->folding.verdicts[run->index] = BR_FOLD_UNLINKED;
 }
 
 static void join_run_note_folded(struct run *run, uint32_t index, uint16_t type, uint64_t value)
 {
-    run->folding.verdicts[index] = JOIN_FOLD_FOLDED;
+    run->folding.verdicts[index] = BR_FOLD_FOLDED;
     run->folding.folded[type].samples++;
     run->folding.folded[type].value += (double)value;
 }
@@ -453,19 +454,36 @@ static void join_run_decide_rest(struct run *run)
     for (uint32_t i = 0; i < undecided->n_samples; i++)
         if (undecided->of[i] && undecided->spans[undecided->of[i] - 1].folds)
             run->folding.verdicts[i] =
-                JOIN_FOLD_FOLDED | (run->folding.verdicts[i] & JOIN_FOLD_TIMELESS);
+                BR_FOLD_FOLDED | (run->folding.verdicts[i] & BR_FOLD_TIMELESS);
     join_undecided_release(undecided);
+}
+
+/* Returns what each attribute names (enum br_fold_attribute), or NULL if there is not enough
+ * memory. */
+static uint8_t *join_run_fold_attributes(struct run *run, uint32_t count)
+{
+    uint8_t *attributes = br_arena_calloc(&run->arena, (size_t)count + 1, 1);
+    for (uint32_t i = 0; attributes && run->dictionary.labels && i < count; i++) {
+        const struct join_label *label = &run->dictionary.labels[i];
+        if (label->kind == JOIN_LABEL_SPAN_ID || label->kind == JOIN_LABEL_TRACE_ID)
+            attributes[i] |= BR_FOLD_NAMES_SPAN;
+        if (label->where == JOIN_THREAD_ID || label->where == JOIN_THREAD_NAME)
+            attributes[i] |= BR_FOLD_NAMES_THREAD;
+    }
+    return attributes;
 }
 
 static void join_run_fold(struct run *run)
 {
-    uint32_t merged = 0, n = 0;
+    uint32_t merged = 0, n = 0, n_attributes = run->dictionary.view.count[BR_TABLE_ATTRIBUTE];
     join_run_decide_rest(run);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         n += run->folding.folded[t].samples > 0;
-    if ((!n && !run->folding.timeless) || run->no_memory ||
-        join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
-                          run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &merged))
+    if ((!n && !run->folding.timeless) || run->no_memory)
+        return;
+    const uint8_t *attributes = join_run_fold_attributes(run, n_attributes);
+    if (!attributes ||
+        br_item_fold(run->item, run->folding.verdicts, attributes, n_attributes, &merged))
         return;
     br_item_report(run->item, BR_RESULT_DROPPED, "folded", merged);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
@@ -627,7 +645,7 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
         join_run_note_unlinked(run);
     }
     if (run->scope.timeless && view.n_times && run->folding.verdicts) {
-        run->folding.verdicts[run->index] |= JOIN_FOLD_TIMELESS;
+        run->folding.verdicts[run->index] |= BR_FOLD_TIMELESS;
         run->folding.timeless = true;
     }
     run->index++;

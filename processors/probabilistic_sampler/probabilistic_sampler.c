@@ -14,6 +14,7 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/groups.h"
 #include "otlp/keyvalue.h"
+#include "otlp/sample_traces.h"
 #include "otlp/scan.h"
 #include "otlp/trace_id.h"
 #include "pipeline/component.h"
@@ -257,126 +258,33 @@ static int probabilistic_sampler_on_span(void *arg, struct br_visit *visit)
 
 /* --- Samples --------------------------------------------------------------------------------- */
 
-/* The decision about the trace that a link or an attribute names. */
-enum { NO_TRACE, TRACE_KEPT, TRACE_DROPPED };
-
 /* The state of sampling one profiles item. */
 struct run {
     struct br_node *node;
-    struct br_dictionary_view view;
+    struct br_sample_traces traces;
     struct br_groups groups;
-    /* decisions about the named traces, by index of the link and by index of the attribute */
-    uint8_t *links, *attributes;
-    /* position of each attribute's name in the configured list, by attribute index; among a
-     * sample's attributes, the one with the smallest position is used */
-    uint8_t *rank;
+    bool *kept;         /* decisions about the named traces, by number (br_sample_traces_of) */
     bool keep_unlinked; /* samples of the current profile that do not belong to a trace are kept */
     enum sampler_policy unlinked_by;
 };
 
-static uint8_t probabilistic_sampler_judge(const struct run *run, const uint8_t id[16])
+static bool probabilistic_sampler_judge(const struct run *run, const uint8_t id[16])
 {
     const struct state *state = run->node->state;
-    return sampler_id(&state->sampler, id) ? TRACE_KEPT : TRACE_DROPPED;
+    return sampler_id(&state->sampler, id);
 }
 
-static uint8_t probabilistic_sampler_judge_link(const struct run *run, const struct br_entry *entry)
-{
-    const uint8_t *p = entry->data, *end = p + entry->len, *id = NULL;
-    struct br_field field;
-    while (p < end && (p = br_scan(p, end, &field)))
-        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_LINK_TRACE_ID))
-            id = field.value == 16 ? field.data : NULL;
-    return id && br_trace_id_valid(id) ? probabilistic_sampler_judge(run, id) : NO_TRACE;
-}
-
-/* Reads a trace id from an attribute's value: bytes, hexadecimal text, or a reference to a
- * hexadecimal text in the string table. */
-static bool probabilistic_sampler_read_id(const struct run *run, struct br_value value,
-                                          uint8_t id[16])
-{
-    struct br_any any = br_any_read(value);
-    if (any.reference) {
-        struct br_entry entry = br_dictionary_string(&run->view, (uint32_t)any.reference);
-        return br_trace_id_parse(entry.data, entry.len, id);
-    }
-    if (any.type == BR_VALUE_BYTES && any.len == 16) {
-        memcpy(id, any.data, 16);
-        return br_trace_id_valid(id);
-    }
-    return any.type == BR_VALUE_STRING && br_trace_id_parse(any.data, any.len, id);
-}
-
-static void probabilistic_sampler_judge_attribute(const struct run *run, uint32_t index)
+static int probabilistic_sampler_judge_traces(struct run *run, const struct br_item *item,
+                                              struct br_arena *arena)
 {
     const struct config *config = run->node->config;
-    const struct br_entry *entry = &run->view.tables[BR_TABLE_ATTRIBUTE][index];
-    struct br_keyvalue kv;
-    uint8_t id[16];
-    (void)br_keyvalue_read_entry(entry->data, entry->len, &kv);
-    struct br_entry key = br_dictionary_string(&run->view, (uint32_t)kv.key_index);
-    for (size_t n = 0;
-         key.len && kv.value.data && n < config->labels.trace_id.count && n < UINT8_MAX; n++) {
-        const char *name = config->labels.trace_id.items[n];
-        if (strlen(name) != key.len || memcmp(name, key.data, key.len) != 0)
-            continue;
-        run->rank[index] = (uint8_t)n;
-        if (probabilistic_sampler_read_id(run, kv.value, id))
-            run->attributes[index] = probabilistic_sampler_judge(run, id);
-        return;
-    }
-}
-
-static int probabilistic_sampler_judge_dictionary(struct run *run, struct br_item *item,
-                                                  struct br_arena *arena)
-{
-    if (br_dictionary_index(item, arena, &run->view))
+    int rc = br_sample_traces_read(&run->traces, item, &config->labels.trace_id, arena);
+    run->kept = rc ? NULL : br_arena_calloc(arena, run->traces.count, sizeof *run->kept);
+    if (!run->kept)
         return BR_ENOMEM;
-    uint32_t n_links = run->view.count[BR_TABLE_LINK], n = run->view.count[BR_TABLE_ATTRIBUTE];
-    run->links = br_arena_calloc(arena, n_links, 1);
-    run->attributes = br_arena_calloc(arena, n, 1);
-    run->rank = br_arena_calloc(arena, n, 1);
-    if (!run->links || !run->attributes || !run->rank)
-        return BR_ENOMEM;
-    for (uint32_t i = 1; i < n_links; i++)
-        run->links[i] = probabilistic_sampler_judge_link(run, &run->view.tables[BR_TABLE_LINK][i]);
-    for (uint32_t i = 1; i < n; i++)
-        probabilistic_sampler_judge_attribute(run, i);
+    for (uint32_t i = 1; i < run->traces.count; i++)
+        run->kept[i] = probabilistic_sampler_judge(run, run->traces.ids[i]);
     return 0;
-}
-
-static void probabilistic_sampler_take_attribute(const struct run *run, uint64_t index,
-                                                 uint8_t *verdict, unsigned *rank)
-{
-    if (index < run->view.count[BR_TABLE_ATTRIBUTE] && run->attributes[index] &&
-        run->rank[index] < *rank) {
-        *verdict = run->attributes[index];
-        *rank = run->rank[index];
-    }
-}
-
-/* Returns the decision about the trace of the sample's link or, if it has no link, of one of its
- * labels. */
-static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struct br_visit *visit)
-{
-    const uint8_t *p = visit->body, *end = p + visit->len;
-    uint8_t by_link = NO_TRACE, by_label = NO_TRACE;
-    unsigned rank = UINT8_MAX;
-    struct br_field field;
-    while (p < end && (p = br_scan(p, end, &field))) {
-        uint32_t tag = br_scan_tag(&field);
-        if (tag == BR_SCAN_VARINT(BR_SAMPLE_LINK)) {
-            by_link =
-                field.value < run->view.count[BR_TABLE_LINK] ? run->links[field.value] : NO_TRACE;
-        } else if (tag == BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES)) {
-            probabilistic_sampler_take_attribute(run, field.value, &by_label, &rank);
-        } else if (tag == BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES)) {
-            uint64_t i;
-            for (const uint8_t *q = field.data; q && q < p && (q = br_scan_varint(q, p, &i));)
-                probabilistic_sampler_take_attribute(run, i, &by_label, &rank);
-        }
-    }
-    return by_link ? by_link : by_label;
 }
 
 /* Decides whether samples without a trace are kept in the current profile. */
@@ -394,8 +302,7 @@ static void probabilistic_sampler_decide_unlinked(struct run *run)
             id = field.value == 16 ? field.data : NULL;
     bool valid = id && br_trace_id_valid(id);
     run->unlinked_by = valid ? SAMPLER_PROFILE_ID : SAMPLER_MISSING;
-    run->keep_unlinked =
-        valid ? probabilistic_sampler_judge(run, id) == TRACE_KEPT : !config->fail_closed;
+    run->keep_unlinked = valid ? probabilistic_sampler_judge(run, id) : !config->fail_closed;
 }
 
 static int probabilistic_sampler_on_sample(void *arg, struct br_visit *visit)
@@ -404,8 +311,8 @@ static int probabilistic_sampler_on_sample(void *arg, struct br_visit *visit)
     const struct config *config = run->node->config;
     if (br_groups_at_item(&run->groups, visit->index))
         probabilistic_sampler_decide_unlinked(run);
-    uint8_t trace = probabilistic_sampler_trace_of(run, visit);
-    bool sampled = trace ? trace == TRACE_KEPT : run->keep_unlinked;
+    uint32_t trace = br_sample_traces_of(&run->traces, visit->body, visit->len);
+    bool sampled = trace ? run->kept[trace] : run->keep_unlinked;
     enum sampler_policy by =
         config->mode == SAMPLER_HASH_SEED ? SAMPLER_TRACE_ID_HASH : SAMPLER_TRACE_ID_W3C;
     probabilistic_sampler_count(run->node, BR_PROFILES, trace ? by : run->unlinked_by, sampled);
@@ -418,7 +325,7 @@ static int probabilistic_sampler_sample_profiles(struct br_node *node, struct br
 {
     struct state *state = node->state;
     struct run run = {.node = node};
-    int rc = probabilistic_sampler_judge_dictionary(&run, item, &state->scratch);
+    int rc = probabilistic_sampler_judge_traces(&run, item, &state->scratch);
     br_groups_init(&run.groups, item);
     return rc ? rc
               : br_item_rewrite(item, 1u << BR_LEVEL_RECORD, probabilistic_sampler_on_sample, &run);

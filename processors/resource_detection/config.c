@@ -145,7 +145,7 @@ static const struct br_option eks_attributes[] = {
 #define EKS_CLUSTER_NAME 9
 
 static const struct br_option azure_attributes[] = {
-    ON(0, "azure.resource_group.name", "accepted, but only a feature gate would set it"),
+    ON(0, "azure.resource_group.name", "never set; the Collector sets it only with a feature gate"),
     ON(1, "azure.resourcegroup.name", "name of the resource group"),
     ON(2, "azure.vm.name", "name of the virtual machine"),
     ON(3, "azure.vm.scaleset.name", "name of the scale set"),
@@ -221,7 +221,7 @@ static const char *const auth_types[] = {"none", "serviceAccount", NULL};
         BR_STRING(S, service_account, "/var/run/secrets/kubernetes.io/serviceaccount",             \
                   "directory that contains the token and the CA certificate of the service "       \
                   "account"),                                                                      \
-        BR_IGNORED("context", "there is no kubeConfig of which a context could be chosen"),        \
+        BR_IGNORED("context", "Braid does not read a kubeConfig"),                                 \
         BR_IGNORED("kube_api_qps", "few requests are sent to the Kubernetes API"),                 \
         BR_IGNORED("kube_api_burst", "few requests are sent to the Kubernetes API")
 

@@ -8,27 +8,31 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* Maximum messages, and about how many bytes, that one loop iteration takes. */
+/* One loop iteration takes at most TAKE_MESSAGES messages, and stops after about TAKE_BYTES
+ * bytes. */
 #define TAKE_MESSAGES 64
 #define TAKE_BYTES (1u << 20)
-/* Maximum bytes of messages in the pipeline of one worker: 1/8 of the memory limit of all workers,
- * within these bounds. */
+/* The messages in the pipelines of all workers use at most 1/8 of the soft memory limit. The share
+ * of one worker is between these two bounds, in bytes. */
 #define IN_PIPELINE_DIVISOR 8
 #define IN_PIPELINE_LEAST (2u << 20)
 #define IN_PIPELINE_MOST (64u << 20)
-/* Maximum bytes that librdkafka fetches in advance: 1/32 of the limit, within these bounds. */
+/* The messages that librdkafka fetches in advance use at most 1/32 of the soft memory limit. The
+ * share of one worker is between these two bounds, in bytes. */
 #define FETCHED_DIVISOR 32
 #define FETCHED_LEAST (1u << 20)
 #define FETCHED_MOST (16u << 20)
-/* A message counts with these bytes in addition to its body. */
+/* Estimated memory in bytes that a message needs in addition to its body. */
 #define MESSAGE_OVERHEAD 1024
-#define FULL_MS 1000        /* time after which partitions are paused */
-#define RETRY_MS 1000       /* first pause before a message is sent again */
-#define RETRY_MOST_MS 30000 /* longest pause before a message is sent again */
-#define REVOKE_WAIT_MS 5000 /* longest wait for messages before a partition is given away */
-#define LEAVE_WAIT_MS 4000  /* longest wait at a reload until the group was left */
-#define CLOSE_WAIT_MS 1000  /* longest wait for the brokers at the end */
-#define METADATA_MAX 16384  /* largest client metadata of a message in bytes */
+#define FULL_MS 1000        /* partitions are paused if the limit is exceeded for this time */
+#define RETRY_MS 1000       /* first delay before a refused message is sent again */
+#define RETRY_MOST_MS 30000 /* longest delay before a refused message is sent again */
+/* longest wait for the messages of a partition that another member will get */
+#define REVOKE_WAIT_MS 5000
+/* longest time that a reload waits until the consumer has left its group */
+#define LEAVE_WAIT_MS 4000
+#define CLOSE_WAIT_MS 1000 /* longest wait for the brokers when the consumer is freed */
+#define METADATA_MAX 16384 /* maximum size of a message's client metadata in bytes */
 
 enum result { DELIVERED, REJECTED, UNREADABLE, REFUSED, RESULTS };
 
@@ -39,22 +43,25 @@ struct kafka_consumer {
     struct br_otlp_handler handler;
     struct br_workbench bench;
     struct br_meter meter;
-    struct br_list readings;      /* readings that run in threads */
-    struct br_list partitions;    /* list of struct kafka_partition */
-    struct br_list orphans;       /* messages in the pipeline whose partition was given away */
+    struct br_list readings;   /* list of readings that run in threads */
+    struct br_list partitions; /* list of struct kafka_partition */
+    struct br_list orphans;    /* messages in the pipeline whose partition another member has got */
     struct kafka_partition *last; /* partition of the last message; NULL: unknown */
-    /* a message for which there was no memory; NULL: none. No other is taken meanwhile. */
+    /* message that could not be processed because memory was short; NULL: none. The consumer takes
+     * no other message before this one. */
     rd_kafka_message_t *kept;
-    size_t n_bytes, max_bytes; /* bytes of all messages that have not ended, and their limit */
-    uint64_t full_since_ms;    /* 0: messages are taken */
+    size_t n_bytes, max_bytes; /* bytes of all unfinished messages, and their limit */
+    uint64_t full_since_ms;    /* time since which no message is taken; 0: messages are taken */
     bool all_paused, stopping;
-    /* partitions to give away when their messages have ended; NULL: none */
+    /* partitions that are released when none of their messages is in the pipeline; NULL: none */
     rd_kafka_topic_partition_list_t *revoking;
     struct br_timer revoke_timer;
-    void (*on_left)(void *arg); /* called once when the group was left; NULL: nobody waits */
+    /* called once when the consumer has left its group; NULL: not called */
+    void (*on_left)(void *arg);
     void *on_left_arg;
-    struct br_timer leave_timer; /* ends the wait for `on_left` */
-    rd_kafka_queue_t *leaving;   /* events while the group is left; NULL: not leaving */
+    struct br_timer leave_timer; /* calls `on_left` even if the consumer has not left its group */
+    /* queue for events while the consumer leaves its group; NULL: not leaving */
+    rd_kafka_queue_t *leaving;
     struct br_log_limit unread_limit, reject_limit, refuse_limit, commit_limit, partial_limit;
     double *results[RESULTS];
 };
@@ -80,7 +87,7 @@ static void consumer_pause(struct kafka_consumer *consumer, struct kafka_partiti
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-/* Pauses each partition that must not be read, and resumes the others. */
+/* Pauses each partition that must not be read, and resumes all other partitions. */
 static void consumer_set_pauses(struct kafka_consumer *consumer)
 {
     for (struct br_list *link = consumer->partitions.next; link != &consumer->partitions;
@@ -93,13 +100,14 @@ static void consumer_set_pauses(struct kafka_consumer *consumer)
 
 static bool consumer_is_full(const struct kafka_consumer *consumer)
 {
-    /* once paused, half of the room must be free, because a pause discards what was fetched */
+    /* resume only when the messages use less than half of the limit, because each pause discards
+     * the messages that were fetched in advance */
     size_t max = consumer->all_paused ? consumer->max_bytes / 2 : consumer->max_bytes;
     return consumer->kept || consumer->n_bytes >= max || br_host_over_limit(consumer->node->host);
 }
 
-/* Returns true if messages may be taken. Pauses or resumes all partitions when this has changed
- * for long enough. */
+/* Returns true if messages may be taken. Pauses all partitions if no message may be taken for
+ * FULL_MS, and resumes them when messages may be taken again. */
 static bool consumer_may_take(struct kafka_consumer *consumer)
 {
     uint64_t now = br_host_mono_ms(consumer->node->host);
@@ -136,7 +144,7 @@ static void consumer_store_offset(struct kafka_consumer *consumer,
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     if (!list)
-        return; /* a later offset of the partition includes this one */
+        return; /* committing a later offset of the partition also commits this one */
     rd_kafka_topic_partition_list_add(list, partition->topic, partition->number)->offset = offset;
     (void)rd_kafka_offsets_store(consumer->kafka.rk, list);
     rd_kafka_topic_partition_list_destroy(list);
@@ -181,8 +189,10 @@ static void consumer_on_retry(struct br_timer *timer)
     consumer_start_reading(message);
 }
 
-/* Keeps a message that was refused, to send it again. After the end of the receiver, and if another
- * member will get the partition, the message is dropped: its offset was not committed. */
+/* Keeps a refused message and sends it again after a delay. If another member has got the
+ * partition, frees the message instead. If the receiver is stopping or another member will get the
+ * partition, does not send the message again. The offset of a message that is not sent again is not
+ * committed, so the message will be read again later. */
 static void consumer_wait(struct kafka_message *message, uint32_t delay_ms)
 {
     struct kafka_consumer *consumer = message->consumer;
@@ -303,8 +313,8 @@ static void consumer_start_reading(struct kafka_message *message)
                      &message->reading);
 }
 
-/* Returns the client metadata of a message: its headers that components have asked for. Returns
- * NULL if there are none, or if memory is short. */
+/* Returns the client metadata of a message: those of its headers that a component's metadata keys
+ * name. Returns NULL if the message has none of these headers, or if memory is short. */
 static char *consumer_metadata(const struct kafka_consumer *consumer,
                                const rd_kafka_message_t *from)
 {
@@ -343,12 +353,12 @@ static struct kafka_partition *consumer_partition_of(struct kafka_consumer *cons
     return consumer->last;
 }
 
-/* Takes a message. Returns false if memory is short. */
+/* Copies a message and starts to read it. Returns false if memory is short. */
 static bool consumer_take(struct kafka_consumer *consumer, const rd_kafka_message_t *from)
 {
     struct kafka_partition *partition = consumer_partition_of(consumer, from);
     if (!partition || partition->revoked || consumer->stopping)
-        return true; /* the message belongs to the next owner of the partition */
+        return true; /* the next owner of the partition will read the message */
     struct kafka_message *message = br_calloc(1, sizeof *message);
     struct br_buf *body = br_buf_new(consumer->node->host->pool, from->len ? from->len : 1);
     if (!message || !body) {
@@ -410,7 +420,7 @@ static void consumer_assign(struct kafka_consumer *consumer,
             kafka_partition_new(of->topic, of->partition, consumer_signal_of(consumer, of->topic));
         if (partition)
             br_list_append(&consumer->partitions, &partition->link);
-        /* without memory, the messages of the partition are ignored and not committed */
+        /* if memory is short, the messages of this partition are ignored and not committed */
     }
     if (consumer_is_cooperative(consumer))
         rd_kafka_error_destroy(rd_kafka_incremental_assign(rk, list));
@@ -447,7 +457,7 @@ static void consumer_end_revoking(struct kafka_consumer *consumer)
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-/* Gives the partitions away if none of their messages is in the pipeline. */
+/* Releases the revoked partitions if none of their messages is in the pipeline. */
 static void consumer_check_revoked(struct kafka_consumer *consumer)
 {
     for (struct br_list *link = consumer->partitions.next; link != &consumer->partitions;
@@ -506,7 +516,7 @@ static void consumer_on_commit(rd_kafka_t *rk, rd_kafka_resp_err_t error,
     (void)list;
     if (error && error != RD_KAFKA_RESP_ERR__NO_OFFSET)
         br_node_warn(consumer->node, &consumer->commit_limit,
-                     "offsets were not committed and will be repeated: %s",
+                     "offsets were not committed and will be committed later: %s",
                      rd_kafka_err2str(error));
 }
 
@@ -539,7 +549,7 @@ static bool consumer_is_idle(const struct kafka_consumer *consumer)
     return true;
 }
 
-/* Begins to leave the group. The offsets of the messages that have ended are committed. */
+/* Begins to leave the consumer group. The offsets of finished messages are committed. */
 static void consumer_begin_leaving(struct kafka_consumer *consumer)
 {
     rd_kafka_t *rk = consumer->kafka.rk;
@@ -566,7 +576,8 @@ static void consumer_finish_leaving(struct kafka_consumer *consumer)
 /* --- Events ------------------------------------------------------------------------------------
  */
 
-/* Returns false if the message must be kept, because memory is short. */
+/* Processes a message or an error from librdkafka. Returns false if the message must be kept
+ * because memory is short. */
 static bool consumer_handle(struct kafka_consumer *consumer, const rd_kafka_message_t *message)
 {
     if (!message->err)
@@ -577,7 +588,8 @@ static bool consumer_handle(struct kafka_consumer *consumer, const rd_kafka_mess
     return true;
 }
 
-/* Takes the next message. Returns false if there is none, or if it must wait. */
+/* Takes the next message. Returns false if no message is available, or if no message may be taken
+ * now. */
 static bool consumer_next(struct kafka_consumer *consumer, size_t *bytes)
 {
     rd_kafka_message_t *message = consumer->kept;
@@ -766,7 +778,8 @@ static void consumer_free_orphans(struct kafka_consumer *consumer)
     while ((link = br_list_shift(&consumer->orphans))) {
         struct kafka_message *message = br_container_of(link, struct kafka_message, link);
         if (message->item)
-            message->item->done = NULL; /* the item is still in the pipeline */
+            /* the item is still in the pipeline and must not call back */
+            message->item->done = NULL;
         kafka_message_free(message);
     }
 }

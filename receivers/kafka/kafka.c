@@ -17,28 +17,29 @@ static const char *const offsets[] = {"latest", "earliest", NULL};
 
 static const struct br_option topics_options[] = {
     BR_STRINGS(struct kafka_topics, topics,
-               "topics to read; default: otlp_spans for traces, otlp_profiles for profiles"),
-    BR_STRING(struct kafka_topics, topic, NULL, "older key for a single topic"),
+               "topics to read; default: otlp_spans for traces and otlp_profiles for profiles"),
+    BR_STRING(struct kafka_topics, topic, NULL, "older option that names a single topic"),
     BR_ENUM(struct kafka_topics, encoding, "otlp_proto", encodings,
             "format of messages: an OTLP request in protobuf or JSON"),
-    BR_STRINGS(struct kafka_topics, exclude_topics, "not supported: topics are named one by one"),
+    BR_STRINGS(struct kafka_topics, exclude_topics,
+               "not supported, because topics cannot be regular expressions"),
     BR_OPT_END,
 };
 
 static const struct br_option autocommit_options[] = {
     BR_BOOL(struct kafka_autocommit, enable, true,
-            "commit at the interval; false: commit about 100 ms after the end of a message"),
+            "commit offsets at the interval; false: about 100 ms after a message was delivered"),
     BR_DURATION(struct kafka_autocommit, interval, "1s", "interval at which offsets are committed"),
     BR_OPT_END,
 };
 
 static const struct br_option marking_options[] = {
     BR_BOOL(struct kafka_marking, after, true,
-            "commit a message when it was delivered; false: when it was received"),
+            "commit the offset of a message after its delivery; false: when it is received"),
     BR_BOOL(struct kafka_marking, on_error, false,
-            "also commit a message that the pipeline refused; false: send it again"),
+            "commit the offset of a refused message; false: send the message again"),
     BR_BOOL(struct kafka_marking, on_permanent_error, true,
-            "also commit a message that was rejected; false: send it again, without end"),
+            "commit the offset of a rejected message; false: send the message again, forever"),
     BR_OPT_END,
 };
 
@@ -51,13 +52,14 @@ static const struct br_option extraction_options[] = {
 static const struct br_option options[] = {
     BR_KAFKA_ROWS(T, client),
     BR_STRING(T, group_id, "otel-collector", "consumer group"),
-    BR_STRING(T, group_instance_id, NULL,
-              "static id of this member; only with one worker. Empty: members are dynamic"),
+    BR_STRING(
+        T, group_instance_id, NULL,
+        "static id of this group member, allowed with one worker only; empty: dynamic members"),
     BR_ENUM(T, initial_offset, "latest", offsets,
-            "where to begin if the group has no offset: latest or earliest"),
+            "offset to start at if the group has not committed one: latest or earliest"),
     BR_DURATION(T, session_timeout, "10s",
-                "a member without heartbeats for this time loses its partitions"),
-    BR_DURATION(T, heartbeat_interval, "3s", "interval of heartbeats"),
+                "a member that sends no heartbeat for this time loses its partitions"),
+    BR_DURATION(T, heartbeat_interval, "3s", "interval at which heartbeats are sent"),
     {.name = "group_rebalance_strategies",
      .kind = BR_OPT_STRINGS,
      .offset = BR_OPT_FIELD(T, strategies, struct br_strings),
@@ -66,29 +68,32 @@ static const struct br_option options[] = {
     {.name = "group_rebalance_strategy",
      .kind = BR_OPT_STRING,
      .offset = BR_OPT_FIELD(T, strategy, const char *),
-     .help = "older key for a single strategy"},
+     .help = "older option that names a single strategy"},
     BR_INT(T, min_fetch_size, 1, 1, 100000000,
-           "bytes for which a broker waits, at most for max_fetch_wait"),
+           "minimum size of a broker's response in bytes; the broker waits up to max_fetch_wait"),
     BR_INT(T, max_fetch_size, 1048576, 1000, 1000000000,
-           "largest response of a broker in bytes; one larger message is returned anyway"),
+           "maximum size of a broker's response in bytes; a larger message is returned alone"),
     BR_INT(T, max_partition_fetch_size, 1048576, 1, 1000000000,
-           "largest part of a response for one partition in bytes"),
-    BR_DURATION(T, max_fetch_wait, "250ms", "longest wait of a broker for min_fetch_size"),
+           "maximum number of bytes that a response contains for one partition"),
+    BR_DURATION(T, max_fetch_wait, "250ms",
+                "maximum time that a broker waits for min_fetch_size bytes"),
     BR_IGNORED("max_decompress_batch_bytes", "max_fetch_size limits compressed batches"),
     BR_STRUCT(T, traces, topics_options, "topics and format of traces"),
     BR_STRUCT(T, profiles, topics_options, "topics and format of profiles"),
     BR_IGNORED("logs", "Braid reads no logs"),
     BR_IGNORED("metrics", "Braid reads no metrics"),
-    BR_STRUCT(T, autocommit, autocommit_options, "commits of offsets"),
+    BR_STRUCT(T, autocommit, autocommit_options, "when offsets are committed"),
     BR_STRUCT(T, message_marking, marking_options, "when a message counts as processed"),
     BR_STRUCT(T, header_extraction, extraction_options, "not supported"),
-    BR_IGNORED("error_backoff", "a refused message is sent again after 1s, later up to 30s"),
+    BR_IGNORED("error_backoff",
+               "a refused message is sent again after 1s; the delay doubles up to 30s"),
     BR_IGNORED("partition_processing", "partitions are always processed independently"),
-    BR_IGNORED("telemetry", "there is no metric of the delay of records"),
+    BR_IGNORED("telemetry", "Braid has no metric for the delay of messages"),
     BR_OPT_END,
 };
 
-/* Warns about a strategy with which the spans and samples of a trace can reach different members.
+/* Adds an error for an unknown strategy, and a warning for a strategy that can assign the spans and
+ * samples of a trace to different group members.
  */
 static bool kafka_receiver_check_strategy(const char *name, const struct br_yaml *node,
                                           const char *path, struct br_errs *errs)
@@ -187,9 +192,10 @@ static void kafka_receiver_on_left(void *arg)
     br_node_drained(arg);
 }
 
-/* At a shutdown the receiver is drained before its messages end, because components after it hold
- * them until they are drained themselves. The offsets of these messages are committed nevertheless.
- * At a reload the components after it go on, so the receiver first leaves the group. */
+/* At a shutdown, the receiver is drained at once, because the components after the receiver keep
+ * its messages until they are drained themselves. The offsets of these messages are committed
+ * later. At a reload, the components after the receiver continue to run, so the drain ends only
+ * when the consumer has left its group. */
 static void kafka_receiver_drain(struct br_node *node)
 {
     const struct state *state = node->state;

@@ -5,54 +5,8 @@
 #include "otlp/walk/walk.h"
 #include "receivers/otlp/otlp.h"
 
-static const struct br_option parameter_options[] = {
-    BR_DURATION(struct otlp_keepalive_parameters, max_connection_idle, "0s",
-                "close a connection after this time without a request; 0: never"),
-    BR_DURATION(struct otlp_keepalive_parameters, max_connection_age, "0s",
-                "ask a client to reconnect after this time, varied by 10%; 0: never"),
-    BR_DURATION(struct otlp_keepalive_parameters, max_connection_age_grace, "0s",
-                "time after max_connection_age at which the connection is closed, even with "
-                "requests in progress; 0: never"),
-    BR_DURATION(struct otlp_keepalive_parameters, time, "0s",
-                "send a ping to a client that has sent no data for this time; 0: 2h"),
-    BR_DURATION(struct otlp_keepalive_parameters, timeout, "0s",
-                "close the connection if a ping is not answered within this time; 0: 20s"),
-    BR_OPT_END,
-};
-
-static const struct br_option policy_options[] = {
-    BR_DURATION(struct otlp_keepalive_policy, min_time, "0s",
-                "shortest interval between pings of a client; a client that sends pings faster "
-                "three times between two responses is disconnected; 0: 5m"),
-    BR_BOOL(struct otlp_keepalive_policy, permit_without_stream, false,
-            "true: min_time also applies while no request is in progress; false: the shortest "
-            "interval is then 2h"),
-    BR_OPT_END,
-};
-
-static const struct br_option keepalive_options[] = {
-    BR_PRESENT(struct otlp_keepalive, server_parameters, struct otlp_keepalive_parameters,
-               parameter_options, "lifetime of connections, and pings to clients"),
-    BR_PRESENT(struct otlp_keepalive, enforcement_policy, struct otlp_keepalive_policy,
-               policy_options, "limits for pings from clients"),
-    BR_OPT_END,
-};
-
 static const struct br_option grpc_options[] = {
-    BR_LISTEN_ROWS(struct otlp_grpc, "localhost:4317"),
-    BR_AUTH_SERVER_ROW(struct otlp_grpc),
-    BR_INT(struct otlp_grpc, max_recv_msg_size_mib, 64, 0, 255,
-           "largest message in MiB, before and after decompression; 0: 64"),
-    BR_INT(struct otlp_grpc, max_concurrent_streams, 0, 0, 4294967295.0,
-           "largest number of concurrent requests on a connection; 0: 100"),
-    BR_PRESENT(struct otlp_grpc, keepalive, struct otlp_keepalive, keepalive_options,
-               "lifetime of connections, and pings on them"),
-    BR_CONNECTION_ROWS(struct otlp_grpc),
-    BR_IGNORED("read_buffer_size", "the server chooses buffer sizes"),
-    BR_IGNORED("write_buffer_size", "the server chooses buffer sizes"),
-    BR_IGNORED("dialer", "only clients open connections, so a server does not use this key"),
-    BR_BOOL(struct otlp_grpc, include_metadata, false,
-            "retain the client metadata that processors and exporters use"),
+    BR_GRPC_ROWS("localhost:4317"),
     BR_OPT_END,
 };
 
@@ -67,10 +21,10 @@ static const struct br_option http_options[] = {
 };
 
 static const struct br_option protocol_options[] = {
-    BR_PRESENT(struct otlp_protocols, grpc, struct otlp_grpc, grpc_options,
-               "server for gRPC; if absent, there is none"),
+    BR_PRESENT(struct otlp_protocols, grpc, struct br_grpc_config, grpc_options,
+               "server for gRPC; absent: no gRPC server"),
     BR_PRESENT(struct otlp_protocols, http, struct otlp_http, http_options,
-               "server for HTTP; if absent, there is none"),
+               "server for HTTP; absent: no HTTP server"),
     BR_OPT_END,
 };
 

@@ -69,7 +69,7 @@ static void otlp_receiver_begin_http(struct br_handler *self, struct br_request 
     struct otlp *otlp = br_container_of(listener, struct otlp, http);
     if (br_grpc_is(request)) {
         const struct otlp_config *config = listener->ingest->node->config;
-        const struct otlp_grpc *grpc = config->protocols.grpc;
+        const struct br_grpc_config *grpc = config->protocols.grpc;
         char why[BR_INGEST_UNKNOWN_MAX];
         otlp_receiver_report_wrong_protocol(listener, request, "HTTP", "gRPC",
                                             grpc ? grpc->endpoint : NULL, why, sizeof why);
@@ -88,7 +88,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
 {
     struct otlp *otlp = node->state;
     const struct otlp_config *config = node->config;
-    const struct otlp_grpc *grpc = config->protocols.grpc;
+    const struct br_grpc_config *grpc = config->protocols.grpc;
     const struct otlp_http *http = config->protocols.http;
     int rc = br_ingest_init(&otlp->ingest, node, err);
     if (rc)
@@ -98,10 +98,9 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
                                              .signals = BR_BOTH_SIGNALS};
     br_otlp_handler_init(&otlp->service, node);
     if (grpc) {
-        size_t mib = (size_t)grpc->max_recv_msg_size_mib;
         otlp->grpc.service.handler.begin = otlp_receiver_begin_grpc;
         otlp->grpc.drops_metadata = !grpc->include_metadata;
-        otlp->grpc.max_body = mib ? mib << 20 : BR_BODY_MAX;
+        otlp->grpc.max_body = br_grpc_max_message(grpc);
         br_meter_init(&otlp->grpc_meter, node, "grpc", BR_BOTH_SIGNALS);
     }
     if (http) {
@@ -116,48 +115,14 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-#define PING_TIME_MS 7200000u /* default of the keepalive time in grpc-go, in milliseconds */
-#define PING_MIN_MS 300000u
-
-static uint64_t otlp_receiver_ms_or(uint64_t ns, uint64_t otherwise_ms)
-{
-    return ns ? ns / 1000000 : otherwise_ms;
-}
-
-static struct br_server_config otlp_receiver_grpc_server(const struct otlp_grpc *grpc)
-{
-    static const struct otlp_keepalive_parameters no_parameters;
-    static const struct otlp_keepalive_policy no_policy;
-    const struct otlp_keepalive *keepalive = grpc->keepalive;
-    const struct otlp_keepalive_parameters *k =
-        keepalive && keepalive->server_parameters ? keepalive->server_parameters : &no_parameters;
-    const struct otlp_keepalive_policy *policy =
-        keepalive && keepalive->enforcement_policy ? keepalive->enforcement_policy : &no_policy;
-    struct br_server_config server = {
-        .endpoint = grpc->endpoint,
-        .transport = grpc->transport,
-        .tls = grpc->tls,
-        .gate = {.auth = grpc->auth},
-        .limits = {.max_concurrent_streams = (uint32_t)grpc->max_concurrent_streams,
-                   .ping_min_ms = otlp_receiver_ms_or(policy->min_time, PING_MIN_MS),
-                   .ping_without_stream = policy->permit_without_stream},
-        .idle_timeout_ms = k->max_connection_idle / 1000000,
-        .max_age_ms = k->max_connection_age / 1000000,
-        .max_age_grace_ms = k->max_connection_age_grace / 1000000,
-        .ping_time_ms = otlp_receiver_ms_or(k->time, PING_TIME_MS),
-        .ping_timeout_ms = k->timeout / 1000000};
-    br_connections_apply(&grpc->connections, &server);
-    return server;
-}
-
 static int otlp_receiver_start(struct br_node *node, struct br_err *err)
 {
     struct otlp *otlp = node->state;
     const struct otlp_config *otlp_config = node->config;
-    const struct otlp_grpc *grpc = otlp_config->protocols.grpc;
+    const struct br_grpc_config *grpc = otlp_config->protocols.grpc;
     int rc = 0;
     if (grpc) {
-        struct br_server_config config = otlp_receiver_grpc_server(grpc);
+        struct br_server_config config = br_grpc_server(grpc);
         rc = br_ingest_listen(&otlp->ingest, &otlp->grpc, "grpc", &config, err);
     }
     if (otlp_config->protocols.http && !rc) {

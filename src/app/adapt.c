@@ -31,8 +31,8 @@ static bool adapt_is_named(const char *path, const char *name)
     return path_len == len || path[path_len - len - 1] == ':';
 }
 
-/* Removes a key of a map or an item of a list. With `why`, adds a warning and leaves a comment
- * in the file. */
+/* Removes a key of a map or an item of a list. If `why` is not NULL, adds a warning and a comment
+ * in the file, which both contain this reason. */
 static void adapt_remove(struct br_adapter *adapter, struct br_yaml *parent, size_t index,
                          const char *path, const char *why)
 {
@@ -67,8 +67,8 @@ struct br_yaml *br_adapt_pipelines(const struct br_adapter *adapter)
 
 /* --- Components ------------------------------------------------------------------------------ */
 
-/* Returns true if no component has a similar name, so that `type` is unlikely to be a typing
- * error. */
+/* Returns true if no component of this kind has a name similar to `type`, so that `type` is
+ * probably not a misspelt name. */
 static bool adapt_is_unknown(const struct br_adapter *adapter, enum br_kind kind, const char *type)
 {
     const char *names[512];
@@ -180,13 +180,13 @@ static void adapt_list(struct br_adapter *adapter, struct br_yaml *list, enum br
 const struct br_adapt_list br_adapt_lists[BR_ADAPT_LISTS] = {
     {"receivers", BR_RECEIVER}, {"processors", BR_PROCESSOR}, {"exporters", BR_EXPORTER}};
 
-static bool adapt_is_foreign_signal(const char *id)
+bool br_adapt_is_foreign_signal(const char *id)
 {
     size_t n = strcspn(id, "/");
     return br_bytes_are(id, n, "metrics") || br_bytes_are(id, n, "logs");
 }
 
-/* Marks the components that a pipeline lists. */
+/* Marks the components in the lists of a pipeline as named and, if the pipeline stays, as used. */
 static void adapt_mark_units(struct br_adapter *adapter, const struct br_yaml *pipeline, bool stays)
 {
     for (size_t k = 0; k < BR_ADAPT_LISTS; k++) {
@@ -203,7 +203,8 @@ static void adapt_mark_units(struct br_adapter *adapter, const struct br_yaml *p
     }
 }
 
-/* Records the unsupported processors of a pipeline that may drop, hide or change data. */
+/* Records each unsupported processor of a pipeline if the processor may drop, hide or change
+ * data. */
 static void adapt_note_losses(struct br_adapter *adapter, const struct br_yaml *key,
                               const struct br_yaml *list)
 {
@@ -235,7 +236,7 @@ static void adapt_signals(struct br_adapter *adapter, struct br_yaml *pipelines)
     for (size_t i = 0; i < pipelines->count;) {
         const char *id =
             br_adapt_keep(adapter, br_id_trim(adapter->adapt->arena, pipelines->keys[i]->text));
-        if (!id || !adapt_is_foreign_signal(id)) {
+        if (!id || !br_adapt_is_foreign_signal(id)) {
             i++;
             continue;
         }
@@ -248,8 +249,8 @@ static void adapt_signals(struct br_adapter *adapter, struct br_yaml *pipelines)
     }
 }
 
-/* Removes the unsupported components from one list of a pipeline. Returns true if the list has
- * become empty and a pipeline without that list is not valid. */
+/* Removes the unsupported components from a pipeline's list of receivers or exporters. Returns true
+ * if no component remains in the list. */
 static bool adapt_empties_list(struct br_adapter *adapter, const struct br_yaml *pipeline,
                                size_t index)
 {
@@ -300,8 +301,8 @@ static bool adapt_remove_empty_pipeline(struct br_adapter *adapter, struct br_ya
     return true;
 }
 
-/* Removes the unsupported components from a pipeline. Returns false if that removed the
- * pipeline. */
+/* Removes the unsupported components from a pipeline. Returns false if the whole pipeline was
+ * removed. */
 static bool adapt_pipeline(struct br_adapter *adapter, struct br_yaml *pipelines, size_t index)
 {
     for (size_t k = 0; k < BR_ADAPT_LISTS && !adapter->no_memory; k++)
@@ -316,9 +317,9 @@ static bool adapt_pipeline(struct br_adapter *adapter, struct br_yaml *pipelines
     return true;
 }
 
-/* Removes a pipeline from Braid's file if the Collector runs all of it. The Collector does so if
- * all exporters of the pipeline are unsupported, or if one of them sends headers from client
- * requests, which no link forwards. */
+/* Removes a pipeline from Braid's configuration if Braid supports none of its exporters, or if an
+ * exporter sends headers from client requests. The Collector then runs the whole pipeline. The
+ * links between the Collector and Braid do not forward headers from client requests. */
 static bool adapt_keep_in_collector(struct br_adapter *adapter, struct br_yaml *pipelines,
                                     size_t index)
 {
@@ -341,7 +342,7 @@ static bool adapt_keep_in_collector(struct br_adapter *adapter, struct br_yaml *
     return true;
 }
 
-/* Adapts all pipelines to the components that are supported. */
+/* Removes or splits pipelines until Braid's pipelines contain only supported components. */
 static void adapt_all_pipelines(struct br_adapter *adapter, struct br_yaml *pipelines)
 {
     for (size_t i = 0; i < pipelines->count && !adapter->no_memory;)
@@ -350,6 +351,74 @@ static void adapt_all_pipelines(struct br_adapter *adapter, struct br_yaml *pipe
             i++;
     if (adapter->adapt->split && !adapter->no_memory)
         br_adapt_split(adapter);
+}
+
+/* --- Connectors ------------------------------------------------------------------------------ */
+
+/* Returns true if a list of a pipeline names the connector. `list` is an index of
+ * br_adapt_lists. */
+static bool adapt_list_names(struct br_adapter *adapter, const struct br_yaml *pipeline,
+                             size_t list, const struct br_adapt_unit *connector)
+{
+    const struct br_yaml *items = br_yaml_get(pipeline, br_adapt_lists[list].key);
+    bool seq = items && items->type == BR_YAML_SEQ;
+    for (size_t i = 0; items && i < (seq ? items->count : 1); i++)
+        if (br_adapt_resolve(adapter, br_adapt_lists[list].kind, seq ? items->items[i] : items) ==
+            connector)
+            return true;
+    return false;
+}
+
+/* Returns true if pipelines name the connector as an exporter and as a receiver. */
+static bool adapt_is_connected(struct br_adapter *adapter, const struct br_yaml *pipelines,
+                               const struct br_adapt_unit *connector)
+{
+    bool exports = false, receives = false;
+    for (size_t i = 0; i < pipelines->count; i++) {
+        receives = receives || adapt_list_names(adapter, pipelines->items[i], 0, connector);
+        exports = exports || adapt_list_names(adapter, pipelines->items[i], 2, connector);
+    }
+    return exports && receives;
+}
+
+static void adapt_note_connected(struct br_adapter *adapter)
+{
+    const struct br_yaml *pipelines = br_adapt_pipelines(adapter);
+    for (size_t i = 0; pipelines && i < adapter->n_units; i++)
+        if (adapter->units[i].kind == BR_CONNECTOR)
+            adapter->units[i].connected =
+                adapt_is_connected(adapter, pipelines, &adapter->units[i]);
+}
+
+/* Removes each connector whose pipelines at one end were removed. Returns true if there is one. */
+static bool adapt_disconnect(struct br_adapter *adapter, const struct br_yaml *pipelines)
+{
+    bool changed = false;
+    for (size_t i = 0; i < adapter->n_units; i++) {
+        struct br_adapt_unit *unit = &adapter->units[i];
+        bool observes = unit->component && unit->component->observes;
+        if (!unit->connected || observes || unit->lacking ||
+            adapt_is_connected(adapter, pipelines, unit))
+            continue;
+        unit->lacking = adapter->adapt->split ? "the Collector keeps it, with its pipelines"
+                                              : "the pipelines at one of its ends are left out";
+        changed = true;
+    }
+    return changed;
+}
+
+/* Warns of connectors whose metrics went to a pipeline of metrics, which is removed. */
+static void adapt_warn_observers(struct br_adapter *adapter)
+{
+    for (size_t i = 0; i < adapter->n_units; i++) {
+        const struct br_adapt_unit *unit = &adapter->units[i];
+        char path[192];
+        if (unit->connected && unit->used && unit->component && unit->component->observes)
+            br_errs_warn(adapter->adapt->errs, unit->key,
+                         br_path_join(path, br_kind_section(BR_CONNECTOR), unit->id),
+                         "Braid has no pipelines of metrics: the metrics are at the endpoint of "
+                         "service::telemetry::metrics, from which Prometheus can scrape them");
+    }
 }
 
 /* --- Sections -------------------------------------------------------------------------------- */
@@ -367,7 +436,8 @@ static bool adapt_names_authenticator(const struct br_yaml *node, const char *id
     return false;
 }
 
-/* Returns true for an extension that authenticates requests of a receiver or an exporter. */
+/* Returns true if `unit` is an extension that a receiver or an exporter names as its
+ * authenticator. */
 static bool adapt_is_authenticator(const struct br_adapter *adapter,
                                    const struct br_adapt_unit *unit)
 {
@@ -428,9 +498,10 @@ static bool adapt_reads_client(const struct br_yaml *extension)
     return false;
 }
 
-/* Checks an exporter's `auth`. Returns true if Braid does not support the authenticator and the
- * exporter has to be removed. With `split`, the Collector keeps exporters that send headers of
- * clients, because a Collector in front of Braid does not pass these headers on. */
+/* Checks an exporter's `auth`. Returns true if the exporter has to be removed from Braid's
+ * configuration. With `split` or `accept_loss`, an exporter is removed if Braid does not have its
+ * authenticator. With `split`, an exporter is also removed if it sends headers from client
+ * requests, because the links between the Collector and Braid do not forward these headers. */
 static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
 {
     const struct br_yaml *name = br_yaml_get(br_yaml_get(unit->node, "auth"), "authenticator");
@@ -438,7 +509,7 @@ static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
         name ? br_adapt_resolve(adapter, BR_EXTENSION, name) : NULL;
     bool by_client = adapter->adapt->split && extension && adapt_reads_client(extension->node);
     if (!extension || (extension->component && !by_client))
-        return false; /* the loader checks a supported `auth` */
+        return false; /* the loader checks `auth` if Braid has the authenticator */
     const char *why = by_client ? "it sends headers from client requests"
                                 : "Braid does not have its authenticator";
     unit->refused = br_adapt_keep(
@@ -451,7 +522,8 @@ static bool adapt_auth(struct br_adapter *adapter, struct br_adapt_unit *unit)
     return true;
 }
 
-/* Checks the `auth` of all exporters in use. Returns true if an exporter has to be removed. */
+/* Checks the `auth` of all exporters in use. Returns true if at least one exporter has to be
+ * removed. */
 static bool adapt_auths(struct br_adapter *adapter)
 {
     bool lost = false;
@@ -466,7 +538,7 @@ static bool adapt_auths(struct br_adapter *adapter)
     return lost;
 }
 
-/* Removes authenticators that only removed components use. */
+/* Marks authenticators as unsupported if no remaining component uses them. */
 static void adapt_unused_authenticators(struct br_adapter *adapter)
 {
     for (size_t i = 0; i < adapter->n_units; i++) {
@@ -495,17 +567,23 @@ static void adapt_mark_used(struct br_adapter *adapter, const struct br_yaml *pi
         adapt_mark_units(adapter, pipelines->items[i], true);
 }
 
-/* Removes unsupported pipelines and components. Called again after each removed setting, which
- * may have made a component unsupported. */
+/* Removes unsupported pipelines and components. Called again after settings were removed, because
+ * the removal may have made a component unsupported. */
 static int adapt_components(struct br_adapter *adapter)
 {
     struct br_yaml *pipelines = br_adapt_pipelines(adapter);
     if (!pipelines || pipelines->count == 0)
         return 0; /* the loader reports an error if there are no pipelines */
+    if (adapter->adapt->split)
+        br_adapt_split_connectors(adapter);
     adapt_signals(adapter, pipelines);
     adapt_all_pipelines(adapter, pipelines);
     adapt_mark_used(adapter, pipelines);
     if (adapt_auths(adapter)) {
+        adapt_all_pipelines(adapter, pipelines);
+        adapt_mark_used(adapter, pipelines);
+    }
+    while (adapt_disconnect(adapter, pipelines)) {
         adapt_all_pipelines(adapter, pipelines);
         adapt_mark_used(adapter, pipelines);
     }
@@ -524,7 +602,7 @@ static int adapt_components(struct br_adapter *adapter)
 
 /* --- Errors of the loader -------------------------------------------------------------------- */
 
-/* The keys and list indices from the root to a node. */
+/* The path from the root of the tree to a node, as keys and list indices. */
 struct chain {
     struct {
         struct br_yaml *parent;
@@ -553,8 +631,9 @@ static bool adapt_chain_add(struct chain *chain, struct br_yaml *parent, size_t 
     return true;
 }
 
-/* Returns the index of the key of `map` that is the first component of `path`, or the number of
- * keys if no key matches. A key may contain "::"; the longest matching key is returned. */
+/* Finds the key of `map` that is at the start of `path`. Returns the index of the key, or the
+ * number of keys if no key matches. Several keys may match, because keys may contain "::". Returns
+ * the index of the longest key that matches. */
 static size_t adapt_chain_step(const struct br_yaml *map, const char *path, size_t *ret_len)
 {
     size_t best = map->count, best_len = 0;
@@ -572,7 +651,8 @@ static size_t adapt_chain_step(const struct br_yaml *map, const char *path, size
     return best;
 }
 
-/* Adds to the chain the nodes on the path of an error, up to the last one that exists. */
+/* Adds the nodes on the path of an error to the chain. Stops at the first node that does not
+ * exist. */
 static void adapt_chain_follow(struct chain *chain, struct br_yaml *tree, const char *path)
 {
     struct br_yaml *at = tree;
@@ -615,8 +695,8 @@ static void adapt_chain_point(struct chain *chain, const struct br_err *err)
     }
 }
 
-/* Returns the position in the chain of a key that restricts access (TLS or authentication), or
- * the length of the chain if it has no such key. */
+/* Returns the position of the first key in the chain that configures TLS or authentication, or the
+ * length of the chain if there is no such key. */
 static size_t adapt_chain_guard(const struct chain *chain)
 {
     static const char *const guards[] = {"tls", "tls_settings", "auth"};
@@ -637,7 +717,8 @@ static bool adapt_is_expanded(const struct br_yaml *node)
     return false;
 }
 
-/* Returns the text of an error without the name of the key, which the warning already contains. */
+/* Returns the text of an error without the name of the key, because the warning already contains
+ * this name. */
 static const char *adapt_why(struct br_adapter *adapter, const struct br_err *err)
 {
     const char *text = err->text, *end = text[0] == '"' ? strstr(text, "\": ") : NULL;
@@ -646,8 +727,8 @@ static const char *adapt_why(struct br_adapter *adapter, const struct br_err *er
     return br_adapt_keep(adapter, br_arena_strndup(adapter->adapt->arena, text, strlen(text)));
 }
 
-/* Returns true for an item of a list of conditions. Each condition is a separate rule, so it can
- * be removed alone. */
+/* Returns true if the chain has an item of a list `conditions` at position `index`. A condition can
+ * be removed alone, because each condition is a separate rule. */
 static bool adapt_chain_is_condition(const struct chain *chain, size_t index)
 {
     return !chain->value[index].parent->keys &&
@@ -665,7 +746,8 @@ static struct br_adapt_unit *adapt_chain_unit(const struct br_adapter *adapter,
     return NULL;
 }
 
-/* Marks the component that contains the setting at the end of the chain as unsupported. */
+/* Finds the component that contains the setting at the end of the chain, and marks the component as
+ * unsupported. */
 static bool adapt_mark_lacking(struct br_adapter *adapter, const struct chain *chain,
                                const char *why)
 {
@@ -676,8 +758,8 @@ static bool adapt_mark_lacking(struct br_adapter *adapter, const struct chain *c
     return true;
 }
 
-/* Returns true if the error may be caused by a value from ${...}. If a component has lost a
- * setting, an error of the whole component is attributed to that loss instead. */
+/* Returns true if a value from ${...} may be the cause of an error. An error of a whole component
+ * is not attributed to ${...} if a setting of the component was removed. */
 static bool adapt_may_be_expanded(const struct br_adapter *adapter, const struct chain *chain)
 {
     const struct br_adapt_unit *unit = chain->count == 2 ? adapt_chain_unit(adapter, chain) : NULL;
@@ -692,7 +774,7 @@ static int adapt_kind_of(const char *section)
     return -1;
 }
 
-/* The ways to handle an error of the loader. */
+/* Ways to handle an error that the loader reports. */
 enum adapt_action {
     ADAPT_REPORT,           /* change nothing and report the error */
     ADAPT_REMOVE_SETTING,   /* remove the setting at position `last` of the chain */
@@ -705,8 +787,8 @@ static bool adapt_is_lossy(const struct br_adapt_unit *unit)
     return unit && unit->kind == BR_PROCESSOR && !br_foreign_is_harmless(unit->type);
 }
 
-/* Chooses how to handle an error. If `loss` is true, settings that protect, drop or change data
- * may be removed. */
+/* Chooses how to handle an error. Sets `*ret_last` to the position of the setting to remove. If
+ * `loss` is true, the setting may be removed even if it protects, drops or changes data. */
 static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct chain *chain,
                                       const struct br_err *err, bool loss, size_t *ret_last)
 {
@@ -728,14 +810,16 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
                                                              : ADAPT_REPORT;
     if (serves && guard < chain->count)
         for (last = guard - 1; last > 1 && chain->value[last].parent->count == 1;)
-            last--; /* without its last protocol the component is useless, so remove it */
+            /* a component whose only protocol is removed is useless, so remove the component */
+            last--;
     else if (kind == BR_EXPORTER && guard < chain->count &&
              strcmp(adapt_chain_key(chain, guard), "tls_settings") != 0)
-        last = 1; /* an exporter without its credentials or TLS must not send, so remove it */
+        /* an exporter must not send without its credentials or TLS, so remove the exporter */
+        last = 1;
     for (size_t i = 2; i < last; i++)
         if (!chain->value[i].parent->keys && !adapt_chain_is_condition(chain, last))
-            /* a rule without one of its conditions would match something else, so remove the
-             * whole rule */
+            /* a rule without one of its conditions would match other data, so remove the whole
+             * rule */
             last = i;
     *ret_last = last;
     return kind >= 0 && last == 1 ? ADAPT_REMOVE_COMPONENT : ADAPT_REMOVE_SETTING;
@@ -747,18 +831,19 @@ static bool adapt_chain_is_auth(const struct chain *chain)
            strcmp(adapt_chain_key(chain, 2), "auth") == 0;
 }
 
-/* Removes the cause of an error. Returns false if the error has to be reported. */
+/* Removes the cause of an error. Returns false if the cause cannot be removed, so that the error
+ * has to be reported. */
 static bool adapt_resolve_error(struct br_adapter *adapter, const struct br_err *err)
 {
     struct chain chain = {.count = 0};
     adapt_chain_follow(&chain, adapter->tree, err->path);
     adapt_chain_point(&chain, err);
     if (chain.count < 2)
-        return false; /* an error outside the sections of components is reported */
+        return false; /* only an error inside a top-level section can be resolved */
     const struct br_adapt_unit *exporter =
         adapt_chain_is_auth(&chain) ? adapt_chain_unit(adapter, &chain) : NULL;
     if (exporter && exporter->refused)
-        return false; /* adapt_auth has already handled the error of `auth` */
+        return false; /* adapt_report prints the reason that adapt_auth has recorded */
     size_t last = 0;
     enum adapt_action action =
         adapt_decide(adapter, &chain, err, adapter->adapt->accept_loss, &last);
@@ -777,8 +862,8 @@ static bool adapt_resolve_error(struct br_adapter *adapter, const struct br_err 
     return true;
 }
 
-/* Loads the configuration once and removes the causes of errors. Returns the number of errors
- * handled. */
+/* Loads the configuration once and removes the causes of the errors that the loader reports.
+ * Returns the number of errors that were resolved. */
 static size_t adapt_round(struct br_adapter *adapter, struct br_errs *errs)
 {
     struct br_config *config = NULL;
@@ -786,7 +871,7 @@ static size_t adapt_round(struct br_adapter *adapter, struct br_errs *errs)
     if (br_config_load_tree(adapter->tree, adapter->adapt->registry, &config, errs) == BR_ENOMEM)
         adapter->no_memory = true;
     br_config_free(config);
-    /* true if an item was removed from a list, so the indices in other paths may be wrong */
+    /* an item was removed from a list, so list indices in the paths of later errors may be wrong */
     bool moved = false;
     for (size_t i = 0; i < errs->n_errors && !adapter->no_memory; i++) {
         bool in_list = strchr(errs->errors[i].path, '[') != NULL;
@@ -800,7 +885,8 @@ static size_t adapt_round(struct br_adapter *adapter, struct br_errs *errs)
 
 #define ADAPT_HINT "; --accept-loss removes it, migrate --rest keeps it in a Collector"
 
-/* Reports a remaining error, with the command-line options that avoid it, if any. */
+/* Reports a remaining error. Adds the command-line options that avoid the error, if there are
+ * any. */
 static int adapt_report(struct br_adapter *adapter, const struct chain *chain,
                         const struct br_err *err)
 {
@@ -822,8 +908,9 @@ static int adapt_report(struct br_adapter *adapter, const struct chain *chain,
                        avoidable ? ADAPT_HINT : "");
 }
 
-/* Reports the remaining errors. Errors of values from ${...} are only warnings if the variables
- * have other values where the configuration will run. */
+/* Reports the remaining errors. With `elsewhere`, an error in a value from ${...} is reported as a
+ * warning, because the variable may have another value on the machine that will run the
+ * configuration. */
 static int adapt_report_all(struct br_adapter *adapter, const struct br_errs *errs)
 {
     int rc = 0;
@@ -843,8 +930,8 @@ static int adapt_report_all(struct br_adapter *adapter, const struct br_errs *er
     return rc;
 }
 
-/* Reports an error for each processor that was removed from a remaining pipeline although it
- * drops, hides or changes data. */
+/* Reports an error for each removed processor that may drop, hide or change data, unless its
+ * pipeline was also removed. */
 static int adapt_report_losses(struct br_adapter *adapter)
 {
     const struct br_yaml *pipelines = br_adapt_pipelines(adapter);
@@ -866,8 +953,8 @@ static int adapt_report_losses(struct br_adapter *adapter)
     return rc;
 }
 
-/* Removes settings until the loader reports no error that can be handled. Each round removes at
- * least one setting, so the loop ends. */
+/* Removes settings and components until the loader reports no error that can be resolved. Each
+ * round removes at least one setting or component, so the loop ends. */
 static int adapt_settings(struct br_adapter *adapter)
 {
     int rc = 0;
@@ -887,6 +974,7 @@ int br_config_adapt(const struct br_adapt *adapt, struct br_yaml *tree)
 {
     struct br_adapter adapter = {.adapt = adapt, .tree = tree};
     adapt_collect(&adapter);
+    adapt_note_connected(&adapter);
     if (adapt->split && !adapter.no_memory)
         br_adapt_plan_all(&adapter);
     int rc = adapter.no_memory ? 0 : adapt_components(&adapter);
@@ -896,5 +984,7 @@ int br_config_adapt(const struct br_adapt *adapt, struct br_yaml *tree)
         rc = BR_EINVAL;
     if (rc == 0 && adapt->split && !adapter.no_memory)
         br_adapt_plan_end(&adapter);
+    if (rc == 0)
+        adapt_warn_observers(&adapter);
     return adapter.no_memory ? br_errs_no_memory(adapt->errs) : rc;
 }

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removes from a Collector's configuration tree everything that Braid does not support. Each
- * removal is reported by a warning that states its effect and any remaining work.
+ * Removes the parts of a Collector's configuration tree that Braid does not support. A warning
+ * reports each removal with the reason and, for some components, with advice.
  *
- * - Pipelines of metrics and logs are removed, with the components that only they use.
+ * - Metrics and logs pipelines are removed, together with the components that no other pipeline
+ *   uses.
  * - Components that Braid does not have are removed from every pipeline. A pipeline without a
  *   receiver or without an exporter is also removed.
  * - Unknown settings are removed one by one.
  *
- * Some removals are errors, unless `accept_loss` allows them. Without the removed part, data would
- * pass that the original dropped, hid or changed, or clients would be accepted that it rejected.
- * Examples are tail_sampling, filter, redaction and transform, settings of such a processor, `auth`
- * or `tls` of a receiver, and an `auth` of an exporter whose authenticator Braid does not have.
+ * Some removals are errors unless `accept_loss` is set. Without the removed part, Braid would
+ * forward data that the original configuration drops, hides or changes, or would accept clients
+ * that the original rejects. Examples of parts whose removal is an error:
  *
- * With `accept_loss`, all other settings that the loader rejects are removed too. A server or
- * exporter whose `auth` or `tls` is rejected is removed as a whole.
+ * - a processor that drops, hides or changes data, such as filter, and settings of such a processor
+ * - `auth` or `tls` of a receiver
+ * - `auth` of an exporter, if Braid does not have the authenticator
  *
- * With `split`, a Collector runs next to Braid and keeps the removed parts (remainder.c), so
- * nothing is lost. Links over OTLP on loopback connect Braid and the Collector, one per pipeline
- * and direction.
+ * With `accept_loss`, all other settings that the loader rejects are removed too. If the loader
+ * rejects the `auth` or `tls` of a server or exporter, the whole server or exporter is removed.
+ *
+ * With `split`, a Collector runs next to Braid and keeps the removed parts (remainder.c), so no
+ * function is lost. Links connect Braid and the Collector. A link sends the data of one pipeline in
+ * one direction, over OTLP on the loopback interface.
  */
 #pragma once
 
@@ -37,11 +41,12 @@ struct br_adapt {
     bool elsewhere;
     /* a Collector next to Braid keeps the parts that Braid does not support */
     bool split;
-    /* text of the file, for `split`: links use only ports that the text does not contain */
+    /* `split`: text of the file; links use only port numbers that do not occur in the text */
     const char *text;
 };
 
-/* Changes `tree`, which must be merged and expanded. Returns 0, BR_ENOMEM, or BR_EINVAL with
- * errors if something cannot be removed or no pipeline remains. With `elsewhere`, the tree may
- * still contain values from ${...} that the loader rejects. */
+/* Adapts `tree`, which must be merged and expanded, in place. Returns 0 or BR_ENOMEM. Returns
+ * BR_EINVAL, with errors in adapt->errs, if an unsupported part cannot be removed or no pipeline
+ * remains. With `elsewhere`, the tree may still contain values from ${...} that the loader
+ * rejects. */
 int br_config_adapt(const struct br_adapt *adapt, struct br_yaml *tree);

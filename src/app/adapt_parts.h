@@ -13,18 +13,21 @@ struct br_adapt_unit {
     enum br_kind kind;
     const char *id, *type;
     struct br_yaml *key, *node;
-    /* Braid's component, even if the Collector uses another name for it; NULL if Braid lacks it */
+    /* Braid's implementation of the component, which may have another name; NULL if there is
+     * none */
     const struct br_component *component;
     const struct br_foreign *foreign;
-    const char *lacking; /* reason why the component has to be removed; NULL if it can stay */
-    /* for an exporter, the reason why its `auth` is not supported; otherwise NULL */
+    /* reason why the component has to be removed; NULL if the component can stay */
+    const char *lacking;
+    /* exporters: reason why the exporter cannot run in Braid with its `auth`; NULL: none */
     const char *refused;
     bool named;     /* a pipeline lists the component */
-    bool wanted;    /* a pipeline of traces or profiles lists the component */
-    bool used;      /* a pipeline that remains lists the component */
+    bool wanted;    /* a traces or profiles pipeline lists the component */
+    bool used;      /* a pipeline that was not removed lists the component */
     bool cut;       /* at least one setting of the component was removed */
-    bool by_client; /* an exporter that sends headers from client requests */
-    bool collected; /* a receiver that runs in the Collector and therefore not in Braid */
+    bool by_client; /* the exporter sends headers from client requests */
+    bool collected; /* the receiver runs in the Collector and therefore not in Braid */
+    bool connected; /* the connector is used both as an exporter and as a receiver in the file */
 };
 
 /* A processor that was removed from a pipeline, and the key of that pipeline. */
@@ -41,7 +44,7 @@ struct br_adapt_plan {
     struct br_yaml **items[BR_ADAPT_LISTS];
     size_t count[BR_ADAPT_LISTS];
     const char
-        /* ids of the receiver and of the exporter that are Braid's ends of links; NULL: no link */
+        /* for each list: id of the component that is Braid's end of a link; NULL: no link */
         *link[BR_ADAPT_LISTS];
     const char *text[BR_ADAPT_LISTS]; /* settings of the components in `link`, as YAML */
     size_t n_front; /* number of processors that the Collector runs before Braid */
@@ -55,7 +58,7 @@ struct br_adapter {
     struct br_adapt_loss *losses;
     struct br_adapt_plan *plans;
     size_t n_plans;
-    unsigned port; /* port of the link that was added last */
+    unsigned port; /* port number of the link that was added last */
     bool no_memory;
 };
 
@@ -75,17 +78,25 @@ struct br_yaml *br_adapt_pipelines(const struct br_adapter *adapter);
 /* Returns the section of the components of a kind, or NULL if it is not a map. */
 struct br_yaml *br_adapt_section(const struct br_adapter *adapter, enum br_kind kind);
 
-/* Returns the component to which `node`, an item of a list of `kind`, refers. The component may
- * be a connector. Returns NULL if the component is not defined. */
+/* Returns the component of `kind` whose id is in `node`, an item of a list. In a list of receivers
+ * or exporters, the id may also name a connector. Returns NULL if the component is not defined. */
 struct br_adapt_unit *br_adapt_resolve(struct br_adapter *adapter, enum br_kind kind,
                                        const struct br_yaml *node);
 
-/* Records the current lists of all traces and profiles pipelines as plans. */
+/* Creates a plan (struct br_adapt_plan) for each traces and profiles pipeline. A plan contains the
+ * current lists of the pipeline. */
 void br_adapt_plan_all(struct br_adapter *adapter);
 
-/* Splits each remaining pipeline. The Collector keeps the receivers and exporters that Braid
- * does not have, and all processors up to the last one that Braid does not have. In Braid's
- * pipeline, an otlp receiver and an otlp exporter replace the components that the Collector
+/* Returns true if a pipeline with this id is of a signal that Braid does not support. */
+bool br_adapt_is_foreign_signal(const char *id);
+
+/* Marks the connectors that the Collector has to run as lacking, because it runs the pipelines
+ * before or after them. */
+void br_adapt_split_connectors(struct br_adapter *adapter);
+
+/* Splits each remaining pipeline. The Collector keeps the receivers and exporters that Braid does
+ * not have, and all processors up to and including the last one that Braid does not have. In
+ * Braid's pipeline, an otlp receiver and an otlp exporter replace the components that the Collector
  * keeps. */
 void br_adapt_split(struct br_adapter *adapter);
 

@@ -8,7 +8,8 @@
 #include "base/str.h"
 #include "config/parts.h"
 
-#define LINK_PORT 24317 /* port of the first link; each further link uses the next free port */
+/* port of the first link; each further link uses the next port that the file does not contain */
+#define LINK_PORT 24317
 
 enum { RECEIVERS, PROCESSORS, EXPORTERS };
 
@@ -76,7 +77,8 @@ static bool split_lacks(struct br_adapter *adapter, const struct br_adapt_plan *
     return unit && unit->lacking;
 }
 
-/* Returns true if settings use values from a client's request, which links do not forward. */
+/* Returns true if the settings in `node` use values from client requests. The links between the
+ * Collector and Braid do not forward these values. */
 static bool split_reads_client(const struct br_yaml *node)
 {
     for (size_t i = 0; node && i < node->count; i++) {
@@ -98,9 +100,10 @@ static bool split_needs_client(const struct br_adapt_unit *unit)
     return finds_pods || split_reads_client(unit->node);
 }
 
-/* Returns how many processors the Collector runs before Braid: all processors up to the last one
- * that must run in the Collector. That is a processor that Braid does not have, or that uses
- * values from requests of clients. */
+/* Returns the number of processors that the Collector runs before Braid. A processor must run in
+ * the Collector if Braid does not have it. If requests reach Braid through a link, a processor must
+ * also run in the Collector if it uses values from client requests. If a processor must run in the
+ * Collector, all processors before it run in the Collector, too. */
 static size_t split_processors_in_front(struct br_adapter *adapter,
                                         const struct br_adapt_plan *plan)
 {
@@ -121,8 +124,9 @@ static size_t split_processors_in_front(struct br_adapter *adapter,
     return last;
 }
 
-/* Marks the receivers of a pipeline that run in the Collector. A receiver runs in only one of
- * the two processes and serves all its pipelines there. */
+/* Marks the receivers of a pipeline as collected if the Collector runs the pipeline or its first
+ * processors. A receiver runs in only one of the two processes and serves all its pipelines there.
+ * Returns true if at least one receiver was not marked before. */
 static bool split_collect_plan(struct br_adapter *adapter, struct br_adapt_plan *plan)
 {
     bool more = false;
@@ -138,15 +142,97 @@ static bool split_collect_plan(struct br_adapter *adapter, struct br_adapt_plan 
     return more;
 }
 
-/* Marks all receivers that run in the Collector. Repeats until nothing changes: a receiver that
- * moves to the Collector may move processors of its other pipelines, and these processors move
- * their receivers. */
+/* Marks all receivers that run in the Collector. Repeats until nothing changes: if a receiver moves
+ * to the Collector, processors of its other pipelines may have to move, and then also the receivers
+ * of these pipelines. */
 static void split_collect(struct br_adapter *adapter)
 {
     for (bool more = true; more;) {
         more = false;
         for (size_t i = 0; i < adapter->n_plans; i++)
             more = split_collect_plan(adapter, &adapter->plans[i]) || more;
+    }
+}
+
+/* --- Connectors ------------------------------------------------------------------------------ */
+
+static bool split_leave_connector(struct br_adapt_unit *unit)
+{
+    if (!unit || unit->kind != BR_CONNECTOR || unit->lacking)
+        return false;
+    unit->lacking = "the Collector keeps it, because it is in a pipeline that the Collector runs";
+    return true;
+}
+
+/* Leaves the connectors of a pipeline of metrics or logs to the Collector. */
+static void split_leave_connectors_of(struct br_adapter *adapter, const struct br_yaml *pipeline)
+{
+    for (size_t k = 0; k < BR_ADAPT_LISTS; k++) {
+        const struct br_yaml *list = br_yaml_get(pipeline, br_adapt_lists[k].key);
+        bool seq = list && list->type == BR_YAML_SEQ;
+        for (size_t i = 0; list && i < (seq ? list->count : 1); i++)
+            (void)split_leave_connector(
+                br_adapt_resolve(adapter, br_adapt_lists[k].kind, seq ? list->items[i] : list));
+    }
+}
+
+/* Returns true if the Collector runs the receivers of the pipeline, or all of the pipeline. */
+static bool split_collects_receivers(struct br_adapter *adapter, const struct br_adapt_plan *plan)
+{
+    size_t n_lacking = 0;
+    for (size_t i = 0; i < plan->count[RECEIVERS]; i++)
+        if (split_lacks(adapter, plan, RECEIVERS, i))
+            return true;
+    for (size_t i = 0; i < plan->count[PROCESSORS]; i++) {
+        const struct br_adapt_unit *unit = split_unit(adapter, plan, PROCESSORS, i);
+        if (unit && (unit->lacking || split_reads_client(unit->node)))
+            return true;
+    }
+    for (size_t i = 0; i < plan->count[EXPORTERS]; i++)
+        n_lacking += split_lacks(adapter, plan, EXPORTERS, i);
+    return n_lacking == plan->count[EXPORTERS];
+}
+
+/* Returns true if an exporter of the pipeline sends headers from client requests, so that the
+ * Collector runs all of the pipeline. */
+static bool split_is_by_client(struct br_adapter *adapter, const struct br_adapt_plan *plan)
+{
+    for (size_t i = 0; i < plan->count[EXPORTERS]; i++) {
+        const struct br_adapt_unit *unit = split_unit(adapter, plan, EXPORTERS, i);
+        if (unit && unit->by_client)
+            return true;
+    }
+    return false;
+}
+
+/* Leaves the connectors at the ends of a pipeline that the Collector runs to the Collector. Returns
+ * true if there is one. */
+static bool split_leave_connectors(struct br_adapter *adapter, const struct br_adapt_plan *plan)
+{
+    bool by_client = split_is_by_client(adapter, plan), changed = false;
+    bool before = by_client || split_collects_receivers(adapter, plan);
+    for (size_t i = 0; before && i < plan->count[RECEIVERS]; i++)
+        changed = split_leave_connector(split_unit(adapter, plan, RECEIVERS, i)) || changed;
+    for (size_t i = 0; by_client && i < plan->count[EXPORTERS]; i++)
+        changed = split_leave_connector(split_unit(adapter, plan, EXPORTERS, i)) || changed;
+    return changed;
+}
+
+/* Repeats until nothing changes, because a connector that the Collector runs affects the other
+ * pipelines of the connector. */
+void br_adapt_split_connectors(struct br_adapter *adapter)
+{
+    const struct br_yaml *pipelines = br_adapt_pipelines(adapter);
+    for (size_t i = 0; pipelines && i < pipelines->count; i++) {
+        const char *id =
+            br_adapt_keep(adapter, br_id_trim(adapter->adapt->arena, pipelines->keys[i]->text));
+        if (id && br_adapt_is_foreign_signal(id))
+            split_leave_connectors_of(adapter, pipelines->items[i]);
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < adapter->n_plans; i++)
+            more = split_leave_connectors(adapter, &adapter->plans[i]) || more;
     }
 }
 
@@ -161,7 +247,8 @@ static bool split_is_taken(const struct br_adapter *adapter, size_t list, const 
            br_yaml_get(br_adapt_section(adapter, other), others);
 }
 
-/* Appends `id` and, unless the pipeline is "traces", the name of the pipeline. */
+/* Appends `id`. Unless the id of the pipeline is "traces", also appends "_" and the name of the
+ * pipeline. */
 static void split_name(const struct br_adapt_plan *plan, const char *id, struct br_str *out)
 {
     const char *name = strcmp(plan->id, "traces") == 0 ? "" : plan->id;
@@ -171,8 +258,8 @@ static void split_name(const struct br_adapt_plan *plan, const char *id, struct 
         br_str_putc(out, *name == '/' ? '_' : *name);
 }
 
-/* Returns the id of Braid's end of a link. The id of the Collector's end has "braid" instead of
- * "collector". Neither of the two ids occurs in the file. */
+/* Returns an id for Braid's end of a link. The id of the Collector's end has "braid" in place of
+ * "collector". No component in the file has one of these two ids. */
 static const char *split_id(struct br_adapter *adapter, const struct br_adapt_plan *plan,
                             size_t list)
 {
@@ -207,7 +294,8 @@ static struct br_yaml *split_scalar(struct br_adapter *adapter, const char *text
     return br_adapt_keep(adapter, br_yaml_scalar(adapter->adapt->arena, text, strlen(text), at));
 }
 
-/* Adds Braid's end of a link to a pipeline. Both ends of the link use the loopback address. */
+/* Adds Braid's end of a link, a receiver or an exporter, to its section. Both ends of the link use
+ * the loopback address. */
 static void split_make(struct br_adapter *adapter, struct br_adapt_plan *plan, size_t list)
 {
     const char *id = split_id(adapter, plan, list);
@@ -248,7 +336,8 @@ static bool split_stays(struct br_adapter *adapter, const struct br_adapt_plan *
     const struct br_adapt_unit *unit = split_unit(adapter, plan, list, index);
     if (unit && unit->lacking)
         return false;
-    if (list == PROCESSORS) /* each process needs a memory limit */
+    /* a memory_limiter runs in both processes, because each process needs a memory limit */
+    if (list == PROCESSORS)
         return index >= plan->n_front || split_is_limiter(unit);
     return list != RECEIVERS || (!plan->n_front && !(unit && unit->collected));
 }
@@ -303,8 +392,8 @@ static bool split_has(const struct br_yaml *list, const struct br_yaml *item)
     return false;
 }
 
-/* Records the change of a list. If only some items were removed, records each of them, otherwise
- * the list as a whole. */
+/* Records how a pipeline's list changes in the file. If some items were removed and no link was
+ * added, records each removal. Otherwise, records the whole new list. */
 static void split_edit_list(struct br_adapter *adapter, const struct br_adapt_plan *plan,
                             size_t list)
 {
@@ -332,7 +421,8 @@ static void split_edit_list(struct br_adapter *adapter, const struct br_adapt_pl
         split_edit(adapter, BR_EDIT_SET, plan->pipeline->keys[at], NULL, kept);
 }
 
-/* Records the addition of a pipeline's links, or removes the links if the pipeline was removed. */
+/* Records the changes of one list of a pipeline, and the settings of the link in this list. If the
+ * pipeline was removed, removes the link from its section instead. */
 static void split_plan_end(struct br_adapter *adapter, const struct br_adapt_plan *plan,
                            size_t list)
 {
@@ -351,8 +441,8 @@ static void split_plan_end(struct br_adapter *adapter, const struct br_adapt_pla
         br_yaml_remove(section, at);
 }
 
-/* Warns of processors that Braid supports and that nevertheless run in the Collector, because a
- * later processor must run there. */
+/* Warns of each processor that Braid supports but that runs only in the Collector, because a later
+ * processor must run in the Collector. */
 static void split_warn_front(struct br_adapter *adapter, struct br_adapt_plan *plan)
 {
     char path[192];

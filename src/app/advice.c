@@ -12,7 +12,7 @@
 
 /* --- Client metadata -------------------------------------------------------------------------- */
 
-#define BLOCK_PATHS_MAX 65536u /* bytes of the paths of an exporter's settings */
+#define BLOCK_PATHS_MAX 65536u /* limit in bytes for the paths of an exporter's settings */
 
 static const struct br_strings no_keys;
 
@@ -46,7 +46,7 @@ static const struct br_strings *advice_keys_of(const struct br_config *config,
 {
     const struct br_component *component = instance->component;
     if (!component || !instance->config)
-        return &no_keys; /* --skip-unsupported has removed the component */
+        return &no_keys; /* a Collector component that changes no data uses no metadata */
     const struct br_strings *keys =
         component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
     if (!keys || !keys->count)
@@ -55,8 +55,8 @@ static const struct br_strings *advice_keys_of(const struct br_config *config,
                                                           : keys;
 }
 
-/* Returns one of the headers of clients that an instance uses, or NULL if it uses none. Attributes
- * and addresses of clients are always kept. */
+/* Returns a client header that an instance uses, or NULL if there is none. Addresses of clients and
+ * attributes of authenticated clients are not considered, because receivers always keep them. */
 static const char *advice_key_of(const struct br_config *config, const struct br_instance *instance)
 {
     const struct br_strings *keys = advice_keys_of(config, instance);
@@ -67,7 +67,8 @@ static const char *advice_key_of(const struct br_config *config, const struct br
     return NULL;
 }
 
-/* Returns the first processor or exporter of a pipeline that uses metadata, or NULL. */
+/* Returns the first processor or exporter in a pipeline that uses client headers, or NULL if there
+ * is none. */
 static const struct br_instance *advice_reader_of(const struct br_config *config,
                                                   const struct br_pipeline *pipeline)
 {
@@ -125,8 +126,8 @@ static const char *advice_lost_key(const struct br_config *config,
     return NULL;
 }
 
-/* Returns the first component after `gatherer` in a pipeline that uses a metadata key that
- * `gatherer` does not keep, or NULL. */
+/* Searches the components after `gatherer` in a pipeline. Returns the first component that uses a
+ * metadata key which `gatherer` does not keep, or NULL. */
 static const struct br_instance *advice_loser_of(const struct br_config *config,
                                                  const struct br_pipeline *pipeline,
                                                  const struct br_instance *gatherer)
@@ -143,8 +144,8 @@ static const struct br_instance *advice_loser_of(const struct br_config *config,
     return NULL;
 }
 
-/* Warns of a processor that merges requests and loses metadata: a merged request keeps only the
- * metadata that all its clients have in common. */
+/* Warns if `gatherer`, a processor that merges requests, loses metadata that a later component
+ * uses. A merged request keeps only the metadata that all its clients have in common. */
 static void advice_gatherer(const struct br_config *config, const struct br_instance *gatherer,
                             struct br_errs *errs)
 {
@@ -163,9 +164,9 @@ static void advice_gatherer(const struct br_config *config, const struct br_inst
 }
 
 /* Warns of each receiver without include_metadata if a later processor or exporter uses client
- * metadata: as in the Collector, that component will find none. Also warns of each processor
- * that merges requests of several clients if its metadata_keys lack a key that a later component
- * uses. */
+ * metadata. As in the Collector, the later component then receives no metadata. Also warns of each
+ * processor that merges requests of several clients if a later component uses a key that the
+ * processor's metadata_keys do not contain. */
 static void advice_metadata(const struct br_config *config, struct br_errs *errs)
 {
     for (size_t i = 0; i < config->n_instances; i++) {
@@ -188,8 +189,8 @@ static bool advice_is(const struct br_instance *instance, const char *name)
     return instance->component && strcmp(instance->component->name, name) == 0;
 }
 
-/* Warns if a memory_limiter is not the first processor of a pipeline. `pipeline` lists the
- * processors in the same order as the tree. */
+/* Warns if a memory_limiter is not the first processor of a pipeline. A processor has the same
+ * index in the pipeline and in the pipeline's list in the tree. */
 static void advice_limiter(const struct br_config *config, size_t index, struct br_errs *errs)
 {
     const struct br_pipeline *pipeline = &config->pipelines[index];
@@ -226,8 +227,8 @@ static bool advice_is_loopback(const struct br_yaml *node)
            advice_starts(node, "[::1]:");
 }
 
-/* Warns if `tls` contradicts the scheme of an endpoint. Only gRPC endpoints may lack a scheme;
- * without a scheme, they use TLS by default. */
+/* Warns if `tls` contradicts the scheme of an endpoint. Also warns of a gRPC endpoint on loopback
+ * with neither a scheme nor `tls`, because such an endpoint uses TLS by default. */
 static void advice_endpoint(const struct br_instance *instance, const struct br_yaml *endpoint,
                             struct br_errs *errs)
 {
@@ -247,8 +248,8 @@ static void advice_endpoint(const struct br_instance *instance, const struct br_
                      "plaintext; write https:// for TLS");
     else if (grpc && advice_is_loopback(endpoint) && (!tls || tls->type == BR_YAML_NULL))
         br_errs_warn(errs, endpoint, path,
-                     "TLS is on, as the endpoint has no scheme; for a plaintext server write "
-                     "\"tls: {insecure: true}\"");
+                     "TLS is enabled, because the endpoint has no scheme; for a plaintext server "
+                     "write \"tls: {insecure: true}\"");
 }
 
 /* --- Exporters that send to their own receiver ------------------------------------------------ */
@@ -263,7 +264,7 @@ static bool advice_split_endpoint(const char *endpoint, char host[256], unsigned
     return br_endpoint_parse(address, host, ret_port);
 }
 
-/* Returns true if a connection to `to` reaches a server that listens on `on`. */
+/* Returns true if a connection to the host `to` reaches a server that listens on the host `on`. */
 static bool advice_host_reaches(const char *to, const char *on)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "::1", "[::1]"};
@@ -332,6 +333,8 @@ static const char *advice_answers_early(const struct br_instance *processor)
     if (advice_is(processor, "queue_batch"))
         return advice_is_true(br_yaml_get(processor->node, "wait_for_result")) ? NULL
                                                                                : "wait_for_result";
+    if (advice_is(processor, "tail_sampling"))
+        return "decision_wait";
     for (size_t i = 0; advice_is(processor, "join") && i < 2; i++) {
         const struct br_yaml *hold = br_yaml_get(processor->node, holds[i]);
         if (hold && hold->type == BR_YAML_SCALAR && br_duration_parse(hold->text, &ns) && ns)
@@ -340,7 +343,8 @@ static const char *advice_answers_early(const struct br_instance *processor)
     return NULL;
 }
 
-/* Warns of processors that answer requests before a durable queue has stored them. */
+/* Warns of each processor that answers requests before the durable queue of `exporter` has stored
+ * them. */
 static void advice_durable(const struct br_pipeline *pipeline, const struct br_instance *exporter,
                            struct br_errs *errs)
 {
@@ -353,14 +357,43 @@ static void advice_durable(const struct br_pipeline *pipeline, const struct br_i
         if (!key)
             continue;
         (void)snprintf(path, sizeof path, "processors::%.100s", processor->id);
-        br_errs_warn(errs, processor->node, path,
-                     advice_is(processor, "join")
-                         ? "%s answers requests while it holds them, before %s has stored them; a "
-                           "killed process loses these: set %s to 0s if that must not happen"
-                         : "%s answers requests before %s has stored them; a killed process loses "
-                           "these: use sending_queue::batch of the exporter, or change `%s`",
-                     processor->id, exporter->id, key);
+        bool joins = advice_is(processor, "join"), samples = advice_is(processor, "tail_sampling");
+        const char *what =
+            joins || samples ? "holds requests and answers them" : "answers requests";
+        const char *before_key = "use sending_queue::batch of the exporter instead, or change `";
+        const char *after_key = "`";
+        if (joins || samples) {
+            before_key = joins ? "to prevent this, set " : "to lose fewer, shorten ";
+            after_key = joins ? " to 0s" : "";
+        }
+        br_errs_warn(
+            errs, processor->node, path,
+            "%s %s before %s has stored them; if the process is killed, these requests are "
+            "lost; %s%s%s",
+            processor->id, what, exporter->id, before_key, key, after_key);
     }
+}
+
+/* Warns of exporters after a failover connector that answer requests before these are delivered:
+ * the connector does not learn of failures. */
+static void advice_failover(const struct br_pipeline *pipeline, const struct br_instance *exporter,
+                            struct br_errs *errs)
+{
+    const struct br_exporter_config *common =
+        exporter->component && exporter->component->exporter_wrapped && exporter->config
+            ? (const void *)((const char *)exporter->config + exporter->component->common_at)
+            : NULL;
+    char path[192];
+    if (!common || !common->sending_queue.enabled || common->sending_queue.wait_for_result)
+        return;
+    for (size_t i = 0; i < pipeline->n_receivers; i++)
+        if (advice_is(pipeline->receivers[i], "failover"))
+            br_errs_warn(errs, exporter->node,
+                         br_path_join(path, br_kind_section(BR_EXPORTER), exporter->id),
+                         "answers requests when they are in its sending_queue, so that %s does not "
+                         "learn of failures; set sending_queue::enabled to false, unless this is "
+                         "the last level",
+                         pipeline->receivers[i]->id);
 }
 
 void br_advice(const struct br_config *config, struct br_errs *errs)
@@ -372,6 +405,8 @@ void br_advice(const struct br_config *config, struct br_errs *errs)
         advice_limiter(config, i, errs);
         for (size_t k = 0; k < pipeline->n_exporters; k++)
             advice_durable(pipeline, pipeline->exporters[k], errs);
+        for (size_t k = 0; k < pipeline->n_exporters; k++)
+            advice_failover(pipeline, pipeline->exporters[k], errs);
         for (size_t k = 0; k < pipeline->n_exporters; k++)
             for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
                 advice_loop(pipeline, pipeline->exporters[k], keys[n], errs);

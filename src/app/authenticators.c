@@ -10,7 +10,8 @@
 struct check {
     const struct br_config *config;
     struct br_errs *errs;
-    const struct br_instance *found; /* the extension that the last block names */
+    /* the extension that the last visited `auth` block names; NULL: none */
+    const struct br_instance *found;
 };
 
 static const struct br_instance *authenticators_find(const struct br_config *config, const char *id)
@@ -21,7 +22,8 @@ static const struct br_instance *authenticators_find(const struct br_config *con
     return NULL;
 }
 
-/* Returns the sides (BR_AUTH_SERVER, BR_AUTH_CLIENT) on which an extension authenticates. */
+/* Returns bits: BR_AUTH_SERVER if an extension checks the credentials of clients, and
+ * BR_AUTH_CLIENT if it adds credentials to requests. */
 static unsigned authenticators_sides(const struct br_instance *extension)
 {
     const struct br_component *component = extension->component;
@@ -49,7 +51,7 @@ static void authenticators_check_block(const struct br_config *config,
     char shown[BR_SHOWN_SIZE], at[192];
     const struct br_instance *found = authenticators_find(config, auth->authenticator);
     if (!auth->authenticator && node && node->type == BR_YAML_NULL)
-        return; /* a key without a value is the same as a missing key */
+        return; /* a key `auth` without a value is treated as a missing key */
     if (!found && authenticators_is_foreign(auth->authenticator)) {
         br_errs_lack(
             errs, br_yaml_get(node, "authenticator"), br_path_join(at, path, "authenticator"),
@@ -58,7 +60,7 @@ static void authenticators_check_block(const struct br_config *config,
     }
     if (!auth->authenticator || !*auth->authenticator)
         br_errs_add_key(errs, node, path, "authenticator",
-                        "must be the id of an extension, as {authenticator: bearertokenauth}");
+                        "must be the id of an extension, such as {authenticator: bearertokenauth}");
     else if (!found)
         br_errs_add_key(errs, node, path, "authenticator",
                         "must be the id of an extension in service::extensions, got %s",

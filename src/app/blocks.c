@@ -22,7 +22,7 @@ static int blocks_visit_map(const struct visit *visit, const struct br_block *bl
     return inner ? inner : rc;
 }
 
-/* Visits the value of one option, which is one map or a list of maps. */
+/* Visits the value of one option. The value is a map or a list of maps. */
 static int blocks_visit_row(const struct visit *visit, const struct br_option *option,
                             const char *field, const struct br_yaml *node, const char *path)
 {

@@ -21,23 +21,26 @@ void br_components_json(struct br_str *out, const struct br_component *const *re
 /* --- `braid` without arguments (quickstart.c) ------------------------------------------------- */
 
 /* The built-in configuration is config/examples/quickstart.yaml. Data is also forwarded to the
- * backends in the environment. */
+ * backends whose addresses are in the environment variables TEMPO_ENDPOINT and
+ * PYROSCOPE_ENDPOINT. */
 
 #define BR_QUICKSTART_URIS 3
 
-/* Sets the URIs of `sources` to the built-in configuration, plus one URI for each of
- * TEMPO_ENDPOINT and PYROSCOPE_ENDPOINT that is set. The caller owns `uris`; the texts are in
- * the arena. Returns 0 or BR_ENOMEM. */
+/* Sets the URIs of `sources` to the built-in configuration. Adds one URI for TEMPO_ENDPOINT and one
+ * for PYROSCOPE_ENDPOINT if these variables are set. The URIs are stored in `uris`, an array that
+ * the caller owns. The texts of the URIs remain valid as long as the arena exists. Returns 0 or
+ * BR_ENOMEM. */
 int br_quickstart_sources(struct br_config_sources *sources, const char *uris[BR_QUICKSTART_URIS],
                           struct br_arena *arena);
 
-/* Prints the addresses of the page and of the receivers, according to `sources`. Called when all
- * servers listen. */
+/* Prints the addresses of the web page and of the receivers, which are read from `sources`. Called
+ * when all servers listen. */
 void br_quickstart_welcome(const struct br_config_sources *sources);
 
 /* --- `braid save` and `braid open` (replay.c) ------------------------------------------------- */
 
-/* `braid save` writes the data of a store to one file, and `braid open` shows such a file. */
+/* `braid save` writes the data of a store exporter to one file. `braid open` shows the data in such
+ * a file. */
 
 extern const char br_replay_help[];
 
@@ -45,14 +48,16 @@ extern const char br_replay_help[];
  * success, 1 on failure, or 2 for invalid arguments. */
 int br_replay_save(int argc, char **argv);
 
-/* Creates a temporary directory. Returns its path, in the arena, or NULL with `err` set. */
+/* Creates a temporary directory. Returns its path, which is allocated in the arena, or NULL with
+ * `err` set. */
 char *br_replay_make_directory(struct br_arena *arena, struct br_err *err);
 
 /* Forks the process. Returns true in the child. In the parent, waits until the child has ended,
  * removes the directory, and returns false with the exit code of the child in `*ret_code`. */
 bool br_replay_fork(const char *directory, int *ret_code);
 
-/* Unpacks `file` into the directory. Sets `*uri`, the only URI of `sources`, to a configuration
- * that shows the file. Texts are in the arena. Returns 0, or a negative code with `err` set. */
+/* Unpacks `file` into `directory`. Sets `*uri` to a configuration that shows the file, and makes it
+ * the only URI of `sources`. The text of `*uri` is allocated in the arena. Returns 0, or a negative
+ * code with `err` set. */
 int br_replay_open(struct br_config_sources *sources, const char *file, const char *directory,
                    const char **uri, struct br_arena *arena, struct br_err *err);

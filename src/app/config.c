@@ -5,6 +5,7 @@
 
 #include "app/adapt.h"
 #include "app/authenticators.h"
+#include "app/connectors.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -15,8 +16,8 @@
 #define NAME_MAX_CHARS 1024
 #define KINDS (BR_EXTENSION + 1)
 
-/* The top-level keys of a file. Sections are kept as nodes, because the keys below them are the
- * user's ids. */
+/* The top-level keys of a file. Sections are kept as nodes, because their keys are ids that the
+ * user has chosen. */
 struct top {
     const struct br_yaml *sections[KINDS];
     const struct br_yaml *service;
@@ -50,8 +51,8 @@ static const struct br_option top_options[] = {
 const struct br_option br_service_options[] = {
     BR_VALUE(struct service, extensions, "ids of the extensions that run"),
     BR_VALUE(struct service, pipelines,
-             "map of pipelines: `traces` or `profiles`, with `/NAME` if there are several of one; "
-             "each lists `receivers`, `processors` in order, and `exporters`"),
+             "map of pipelines: `traces` or `profiles`, with `/NAME` if a signal has several "
+             "pipelines; each lists `receivers`, `processors` in order, and `exporters`"),
     BR_VALUE(struct service, telemetry, "log and metrics of the process itself"),
     BR_VALUE(struct service, workers,
              "number of event loops, each in a thread, or `auto` for one per core; default: 1"),
@@ -69,13 +70,13 @@ static const struct br_option lists_options[] = {
     BR_OPT_END,
 };
 
-/* The loader's additional data of an instance. An instance of an unknown type stays in the list,
- * so that a pipeline that names it does not cause a second error; br_config_load fails in that
- * case. */
+/* Data that the loader needs for an instance. An instance of an unknown type stays in
+ * config->instances, although loading fails in this case. A pipeline that lists the instance
+ * therefore does not cause a second error. */
 struct slot {
     enum br_kind kind;
     const struct br_yaml *key;
-    bool idle; /* a Collector component that changes no data; the lists of pipelines skip it */
+    bool idle; /* a Collector component that changes no data; pipelines omit it */
 };
 
 struct loader {
@@ -83,14 +84,14 @@ struct loader {
     const struct br_component *const *registry;
     struct br_arena *arena;
     struct br_errs *errs;
-    struct slot *slots; /* additional data of config->instances, at the same indices */
+    struct slot *slots; /* the loader's data for config->instances, at the same indices */
     const struct top *top;
-    /* the top-level keys have errors: a section may be missing because its key is misspelt */
+    /* a top-level key is invalid, so a section may be missing because its key is misspelt */
     bool top_failed;
     bool no_memory;
 };
 
-/* The parts of an id "type/name". The texts are in the arena. */
+/* The type and the whole text of an id "type/name". Both texts are in the arena. */
 struct id {
     const char *type;
     const char *whole;
@@ -107,8 +108,8 @@ static void loader_note(struct loader *loader, int rc)
     loader->no_memory = loader->no_memory || rc == BR_ENOMEM;
 }
 
-/* Returns true if a name has at most NAME_MAX_CHARS characters and no spaces, control characters
- * or symbols. The Collector has the same rule; only ASCII symbols are checked here. */
+/* Returns true if a name has at most NAME_MAX_CHARS characters and no spaces, control characters or
+ * symbols. The Collector has the same rule, but also rejects symbols outside ASCII. */
 static bool loader_name_valid(const char *name, size_t len)
 {
     size_t chars = 0;
@@ -158,8 +159,8 @@ static struct br_instance *loader_find_instance(const struct loader *loader, enu
     return NULL;
 }
 
-/* Returns the most similar name in the registry, or NULL. Sets `*ret_any` if the registry has
- * components of that kind. */
+/* Returns the name in the registry that is most similar to `type`, or NULL. Sets `*ret_any` to true
+ * if the registry has at least one component of this kind. */
 static const char *loader_nearest_component(const struct loader *loader, enum br_kind kind,
                                             const char *type, bool *ret_any)
 {
@@ -192,8 +193,7 @@ static const char *loader_article(enum br_kind kind)
     return kind == BR_EXPORTER || kind == BR_EXTENSION ? "an" : "a";
 }
 
-/* Returns a kind, other than `kind`, that has components of this type, or -1 if the type is
- * unknown. */
+/* Returns a kind, other than `kind`, that has a component of this type, or -1 if there is none. */
 static int loader_other_kind(const struct loader *loader, enum br_kind kind, const char *type)
 {
     for (int other = KINDS - 1; other >= 0; other--)
@@ -263,8 +263,8 @@ static void loader_read_config(struct loader *loader, struct br_instance *instan
         br_errs_add(loader->errs, instance->node, path, "%s", br_strerror(rc));
 }
 
-/* Returns the component of a type, even if only the Collector uses this name for it. Returns
- * NULL if Braid does not have the component. */
+/* Returns Braid's component of a type, or NULL if there is none. The type may be the name that the
+ * Collector uses for the component. */
 static const struct br_component *loader_find_component(struct loader *loader, struct slot *slot,
                                                         const char *path, const char *type)
 {
@@ -348,7 +348,7 @@ static void loader_sections(struct loader *loader, const struct top *top)
     }
 }
 
-/* Returns the component of another kind with this id, preferably an exporter, or NULL. */
+/* Returns a component of another kind that has this id, or NULL. Prefers exporters. */
 static const struct slot *loader_find_elsewhere(const struct loader *loader, enum br_kind kind,
                                                 const char *id)
 {
@@ -410,7 +410,8 @@ static void loader_refuse_reference(struct loader *loader, const struct br_yaml 
                     what, shown, section);
 }
 
-/* Returns the instance with the id in `node`. Adds an error and returns NULL if there is none. */
+/* Returns the instance with the id in `node`. Adds an error and returns NULL if no such instance
+ * exists. */
 static struct br_instance *loader_resolve(struct loader *loader, const struct br_yaml *node,
                                           const char *path, enum br_kind kind)
 {
@@ -450,8 +451,8 @@ static bool loader_is_idle(const struct loader *loader, const struct br_instance
     return loader->slots[instance - loader->config->instances].idle;
 }
 
-/* Reads a list of ids, in which each id may occur once. `pipeline` is NULL for
- * service::extensions. */
+/* Reads a list of ids. Adds an error for an id that is listed twice. `pipeline` is NULL if the list
+ * is service::extensions. */
 static void loader_list(struct loader *loader, const struct br_yaml *list, const char *path,
                         enum br_kind kind, const struct br_pipeline *pipeline,
                         struct br_instance ***ret, size_t *ret_n)
@@ -497,6 +498,28 @@ static void loader_pipeline_list(struct loader *loader, const struct br_yaml *ke
         br_errs_add(loader->errs, list ? list : key, path, "a pipeline needs at least one %s",
                     br_kind_name(kind));
     loader_list(loader, list, path, kind, pipeline, ret, ret_n);
+}
+
+/* Moves the connectors that only read data from the exporters of a pipeline to the end of its
+ * processors. */
+static void loader_move_observers(struct loader *loader, struct br_pipeline *p)
+{
+    size_t n = p->n_processors + p->n_exporters, n_left = 0;
+    struct br_instance **chain =
+        loader_keep(loader, br_arena_calloc(loader->arena, n, sizeof *chain));
+    if (!chain)
+        return;
+    for (size_t i = 0; i < p->n_processors; i++)
+        chain[i] = p->processors[i];
+    for (size_t i = 0; i < p->n_exporters; i++) {
+        const struct br_component *component = p->exporters[i]->component;
+        if (component && component->observes)
+            chain[p->n_processors++] = p->exporters[i];
+        else
+            p->exporters[n_left++] = p->exporters[i];
+    }
+    p->processors = chain;
+    p->n_exporters = n_left;
 }
 
 static bool loader_parse_signal(struct loader *loader, const struct br_yaml *key, const char *type,
@@ -560,6 +583,7 @@ static void loader_pipeline(struct loader *loader, const struct br_yaml *key,
                              &p->n_processors, rc != 0);
         loader_pipeline_list(loader, key, lists.exporters, BR_EXPORTER, p, &p->exporters,
                              &p->n_exporters, rc != 0);
+        loader_move_observers(loader, p);
     }
 }
 
@@ -583,8 +607,8 @@ static void loader_pipelines(struct loader *loader, const struct br_yaml *servic
         loader_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
 }
 
-/* Checks that each component that an option of an extension refers to exists and is in a
- * pipeline. */
+/* Checks the options of extensions that name another component. The named component must exist and
+ * be in a pipeline. */
 static void loader_check_references(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_extensions; i++) {
@@ -607,7 +631,8 @@ static void loader_check_references(struct loader *loader)
     }
 }
 
-/* Checks that each storage that a queue names is a file_storage extension that runs. */
+/* Checks the `storage` of each sending queue. The id must name a file_storage extension that is in
+ * service::extensions. */
 static void loader_check_storages(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_instances; i++) {
@@ -650,7 +675,10 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
     loader->config->fanout = service.fanout;
     loader_list(loader, service.extensions, "service::extensions", BR_EXTENSION, NULL,
                 &loader->config->extensions, &loader->config->n_extensions);
+    size_t before = loader->errs->n_errors;
     loader_pipelines(loader, node, service.pipelines);
+    if (loader->errs->n_errors == before)
+        loader_note(loader, br_connectors_check(loader->config, loader->arena, loader->errs));
     loader_check_references(loader);
     loader_check_storages(loader);
     loader_note(loader, br_authenticators_check(loader->config, loader->arena, loader->errs));
@@ -692,8 +720,8 @@ static unsigned loader_signals_of(const struct br_config *config,
     return signals;
 }
 
-/* Returns an instance of the same component that is only in pipelines of the signal that
- * `instance` lacks, or NULL. */
+/* Returns another instance of the same component that is only in pipelines of the signal `missing`,
+ * or NULL if there is none. */
 static const struct br_instance *loader_other_half(const struct br_config *config,
                                                    const struct br_instance *instance,
                                                    unsigned missing)
@@ -705,8 +733,8 @@ static const struct br_instance *loader_other_half(const struct br_config *confi
     return NULL;
 }
 
-/* Warns of processors that need both signals, such as join, and are in pipelines of one signal
- * only. */
+/* Warns of each processor that needs another signal, such as join, but is only in pipelines of one
+ * signal. */
 static void loader_warn_half(struct loader *loader)
 {
     const struct br_config *config = loader->config;
@@ -716,17 +744,17 @@ static void loader_warn_half(struct loader *loader)
             continue;
         unsigned signals = loader_signals_of(config, instance);
         unsigned missing = instance->component->signals & ~signals;
-        if (!signals || !missing)
+        if (!signals || !missing || !(signals & ~instance->component->handles_alone))
             continue;
         char path[192];
         const struct br_instance *half = loader_other_half(config, instance, missing);
         enum br_signal lacking = missing == BR_SIGNAL_BIT(BR_TRACES) ? BR_TRACES : BR_PROFILES;
-        br_errs_warn(
-            loader->errs, loader->slots[i].key,
-            br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
-            "is not in any %s pipeline, so it does nothing; %s%s%slist the same id in both",
-            br_signal_name(lacking), half ? "one lists \"" : "", half ? half->id : "",
-            half ? "\": " : "");
+        br_errs_warn(loader->errs, loader->slots[i].key,
+                     br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
+                     "is not in any %s pipeline, so it does nothing; %s%s%slist the same id in "
+                     "both pipelines",
+                     br_signal_name(lacking), half ? "such a pipeline lists \"" : "",
+                     half ? half->id : "", half ? "\"; " : "");
     }
 }
 
@@ -735,14 +763,16 @@ static bool loader_failed(const struct br_errs *errs)
     return errs->n_errors || errs->more;
 }
 
-/* Returns true if the file has one key whose text is a configuration. */
+/* Returns true if the file has a single key, and the value of this key is a text that contains a
+ * configuration. */
 static bool loader_is_wrapped(const struct br_yaml *tree)
 {
     return tree->count == 1 && tree->items[0]->type == BR_YAML_SCALAR &&
            strstr(tree->items[0]->text, "receivers:");
 }
 
-/* Adds an error for a Kubernetes manifest that contains a configuration, a common mistake. */
+/* Adds an error if the file is a Kubernetes manifest or the values of a Helm chart. The
+ * configuration is then only a part of the file. Returns true if an error was added. */
 static bool loader_refuse_manifest(struct loader *loader, const struct br_yaml *tree)
 {
     const struct br_yaml *kind = br_yaml_get(tree, "kind"), *data = br_yaml_get(tree, "data");
@@ -820,7 +850,7 @@ static int loader_sort_errors(const struct br_config_sources *sources, struct br
     return 0;
 }
 
-/* Returns an empty configuration with an arena, or NULL after an error. */
+/* Returns an empty configuration with an arena, or NULL if memory runs out. */
 static struct br_config *loader_config_new(struct br_errs *errs)
 {
     struct br_config *config = br_calloc(1, sizeof *config);
@@ -833,8 +863,8 @@ static struct br_config *loader_config_new(struct br_errs *errs)
     return config;
 }
 
-/* Reads config->tree into `config`. On success sets `*ret`, which the caller owns; otherwise
- * frees `config`. */
+/* Reads config->tree into `config`. On success, sets `*ret` to `config`, which the caller then
+ * owns. On failure, frees `config`. */
 static int loader_into(struct br_config *config, const struct br_component *const *registry,
                        struct br_config **ret, struct br_errs *errs)
 {

@@ -8,17 +8,17 @@
 #include "config/option.h"
 #include "config/parts.h"
 
-#define SIMPLE_KEY_MAX                                                                             \
-    120 /* characters; longer keys have the form "? key" (YAML's limit: 1024)                      \
-         */
+/* longest key, in bytes, that is printed without "? " (YAML's limit: 1024) */
+#define SIMPLE_KEY_MAX 120
 
-/* The source that describes the printed node and determines which values are secret. */
+/* Determines which values below a printed node are secret. */
 enum view {
     VIEW_ROOT,
     VIEW_SECTION, /* a section: a map of component ids */
     VIEW_TABLE,   /* a map, or a list of maps, that an option table describes */
     VIEW_HEADERS,
-    VIEW_GUESS, /* no table describes the node; its name decides whether the value is secret */
+    /* no table describes the node; a value is secret if the name of its key suggests a secret */
+    VIEW_GUESS,
     VIEW_HIDE,
 };
 
@@ -125,8 +125,8 @@ static struct scope config_print_scope_of_child(const struct printer *printer, s
     return (struct scope){.view = VIEW_HIDE};
 }
 
-/* Returns the scope of a list item. In the list form of headers, names are printed and values
- * are hidden. */
+/* Returns the scope of a list item. If headers are written as a list, their names are printed and
+ * their values are hidden. */
 static struct scope config_print_scope_of_item(struct scope scope)
 {
     static const struct br_option pair[] = {
@@ -139,7 +139,7 @@ static struct scope config_print_scope_of_item(struct scope scope)
     return scope;
 }
 
-/* Returns true if the text can be printed without quotes, as a value and as a key. */
+/* Returns true if the text can be printed without quotes, both as a value and as a key. */
 static bool config_print_plain_safe(const char *text, size_t len)
 {
     if (!isalnum((unsigned char)text[0]) && !strchr("/_.", text[0]))
@@ -200,8 +200,9 @@ static void print_plain(struct br_str *out, const char *text, bool dollars)
         br_str_puts(out, *text == '$' && dollars ? "$$" : (char[]){*text, '\0'});
 }
 
-/* Appends a scalar. Quotes distinguish text from numbers and booleans. A value from ${...} was
- * read without that distinction and is printed unquoted. */
+/* Appends a scalar. A text that looks like a number or a boolean is quoted if it is quoted in the
+ * file. If the text comes from ${...}, it is printed without quotes, because quotes around ${...}
+ * have no effect when a file is read. */
 static void print_text(struct br_str *out, const struct br_yaml *node, bool dollars)
 {
     enum br_yaml_look look = br_yaml_look(node->text);
@@ -273,8 +274,8 @@ static void print_child(const struct printer *printer, const struct br_yaml *par
     } else {
         br_str_putc(printer->out, '-');
     }
-    /* ${...} may have expanded to a map although the option is a text. A map that has to be
-     * hidden is printed as a hidden text. */
+    /* The value of a secret option may be a map that comes from ${...}, although the option is a
+     * text. The whole map is then printed as [REDACTED]. */
     bool hidden = child->brought && !printer->raw && inner.view == VIEW_HIDE;
     if (hidden) {
         br_str_puts(printer->out, " \"[REDACTED]\"\n");
@@ -326,7 +327,8 @@ int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *
 
 /* --- Effective settings ---------------------------------------------------------------------- */
 
-/* Appends a key and its value to a map. Returns BR_ENOMEM if an argument is NULL. */
+/* Appends a key and its value to a map. Returns BR_ENOMEM if an argument is NULL because its
+ * allocation failed. */
 static int config_print_add(struct br_arena *arena, struct br_yaml *map, const char *key,
                             struct br_yaml *value)
 {
@@ -334,17 +336,24 @@ static int config_print_add(struct br_arena *arena, struct br_yaml *map, const c
     return map && name && value ? br_yaml_append(arena, map, name, value) : BR_ENOMEM;
 }
 
-static struct br_yaml *config_print_ids(struct br_arena *arena,
-                                        struct br_instance *const *instances, size_t count)
+/* Appends the ids of instances to a list, which may be NULL. Returns 0 or BR_ENOMEM. */
+static int config_print_append_ids(struct br_arena *arena, struct br_yaml *list,
+                                   struct br_instance *const *instances, size_t count)
 {
-    struct br_yaml *list = br_yaml_new(arena, BR_YAML_SEQ, NULL);
     for (size_t i = 0; list && i < count; i++) {
         struct br_yaml *id =
             br_yaml_scalar(arena, instances[i]->id, strlen(instances[i]->id), NULL);
         if (!id || br_yaml_append(arena, list, NULL, id))
-            return NULL;
+            return BR_ENOMEM;
     }
-    return list;
+    return list ? 0 : BR_ENOMEM;
+}
+
+static struct br_yaml *config_print_ids(struct br_arena *arena,
+                                        struct br_instance *const *instances, size_t count)
+{
+    struct br_yaml *list = br_yaml_new(arena, BR_YAML_SEQ, NULL);
+    return config_print_append_ids(arena, list, instances, count) ? NULL : list;
 }
 
 /* Returns a section with the components of a kind that are in use, or NULL. */
@@ -372,12 +381,16 @@ static struct br_yaml *config_print_pipelines(struct br_config *config)
         struct br_yaml *lists = br_yaml_new(arena, BR_YAML_MAP, NULL);
         int rc = config_print_add(arena, lists, "receivers",
                                   config_print_ids(arena, p->receivers, p->n_receivers));
+        size_t n = p->n_processors;
+        while (n && p->processors[n - 1]->component && p->processors[n - 1]->component->observes)
+            n--;
         rc = rc ? rc
                 : config_print_add(arena, lists, "processors",
-                                   config_print_ids(arena, p->processors, p->n_processors));
-        rc = rc ? rc
-                : config_print_add(arena, lists, "exporters",
-                                   config_print_ids(arena, p->exporters, p->n_exporters));
+                                   config_print_ids(arena, p->processors, n));
+        struct br_yaml *exporters = config_print_ids(arena, p->exporters, p->n_exporters);
+        if (config_print_append_ids(arena, exporters, p->processors + n, p->n_processors - n))
+            return NULL;
+        rc = rc ? rc : config_print_add(arena, lists, "exporters", exporters);
         if (rc || config_print_add(arena, map, p->id, lists))
             return NULL;
     }
@@ -412,7 +425,8 @@ static struct br_yaml *config_print_service(struct br_config *config)
 int br_config_print_effective(struct br_config *config, const struct br_component *const *registry,
                               struct br_str *out)
 {
-    static const enum br_kind kinds[] = {BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_EXTENSION};
+    static const enum br_kind kinds[] = {BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR,
+                                         BR_EXTENSION};
     struct br_yaml *tree = br_yaml_new(&config->arena, BR_YAML_MAP, NULL);
     int rc = 0;
     for (size_t i = 0; !rc && i < BR_COUNT(kinds); i++)

@@ -9,7 +9,7 @@
 #include "core/pending.h"
 #include "otlp/dictionary/dictionary.h"
 
-/* a queue that may hold this number of records or more is logged at start */
+/* smallest capacity of a queue, in records, that is logged at start */
 #define QUEUE_ITEMS_LARGE 1000000u
 
 static void graph_node_consume(struct br_consumer *self, struct br_item *item)
@@ -55,15 +55,16 @@ static unsigned graph_turn_in(const struct br_graph *graph, const struct br_inst
     unsigned turn = 0;
     for (size_t i = 0; i < config->n_pipelines && &config->pipelines[i] != pipeline; i++)
         for (size_t k = 0; k < config->pipelines[i].n_processors; k++)
-            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a processor has one. */
+            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): set if n_processors > 0. */
             turn += config->pipelines[i].signal == pipeline->signal &&
                     config->pipelines[i].processors[k] == instance;
     return turn;
 }
 
-/* Returns a node of a shared processor. The first traces pipeline and the first profiles
- * pipeline that list the processor share one node. The second pipelines of both signals share
- * another node, and so on. Data shared by all nodes belongs to the host (core/shared.h). */
+/* Returns the place of a shared processor for the pipelines with the index `turn`, or NULL. The
+ * first traces pipeline and the first profiles pipeline that list the processor share one node. The
+ * second pipelines of both signals share another node, and so on. The host owns the data that all
+ * nodes of the processor share (core/shared.h). */
 static struct graph_place *graph_find_shared(struct br_graph *graph,
                                              const struct br_instance *instance, unsigned turn)
 {
@@ -76,7 +77,8 @@ static struct graph_place *graph_find_shared(struct br_graph *graph,
     return NULL;
 }
 
-/* Returns the place of `old` with the same identity as a new place, or NULL. */
+/* Returns the place in `old` that has the same component, id, pipeline and turn as the position
+ * `at`, or NULL. */
 static struct graph_place *graph_find_old(struct br_graph *old, const struct graph_position *at)
 {
     if (!old)
@@ -112,8 +114,9 @@ static struct graph_place *graph_new_place(struct br_graph *graph, const struct 
     return place;
 }
 
-/* Moves a place with the same settings from the old graph, or makes a new one, which takes over the
- * door of its predecessor when the reload succeeds. Returns NULL without memory. */
+/* Moves a place from the old graph if its settings are the same; otherwise creates a new place.
+ * When the reload succeeds, a new place takes over the door of the place that it replaces. Returns
+ * NULL if memory runs out. */
 static struct graph_place *graph_add_place(struct br_graph *graph, struct br_graph *old,
                                            const struct graph_position *at)
 {
@@ -138,13 +141,14 @@ static struct graph_place *graph_add_place(struct br_graph *graph, struct br_gra
     return place->door ? place : NULL;
 }
 
-/* Returns the place of an instance in a pipeline, adding the place if it is new. */
+/* Returns the place of an instance in a pipeline. Adds the place if the graph does not have it yet.
+ * Returns NULL if memory runs out. */
 static struct graph_place *graph_place(struct br_graph *graph, struct br_graph *old,
                                        const struct br_instance *instance,
                                        const struct br_pipeline *pipeline, unsigned depth)
 {
     const struct br_component *component = instance->component;
-    bool own = component->kind == BR_PROCESSOR && !component->shared;
+    bool own = (component->kind == BR_PROCESSOR && !component->shared) || component->observes;
     struct graph_position at = {.instance = instance,
                                 .pipeline = own ? pipeline : NULL,
                                 .turn = component->shared ? graph_turn_in(graph, instance, pipeline)
@@ -179,9 +183,11 @@ static int graph_place_all(struct br_graph *graph, struct br_graph *old, struct 
         for (size_t k = 0; k < p->n_processors; k++)
             if (!graph_place(graph, old, p->processors[k], p, (unsigned)k + 1))
                 return br_graph_no_memory(err);
-        for (size_t k = 0; k < p->n_exporters; k++)
-            if (!graph_place(graph, old, p->exporters[k], p, GRAPH_DEPTH_EXPORTER))
+        for (size_t k = 0; k < p->n_exporters; k++) {
+            bool ends = p->exporters[k]->component->kind == BR_EXPORTER;
+            if (!graph_place(graph, old, p->exporters[k], p, ends ? GRAPH_DEPTH_EXPORTER : 1))
                 return br_graph_no_memory(err);
+        }
     }
     return 0;
 }
@@ -195,8 +201,53 @@ struct graph_place *br_graph_processor(struct br_graph *graph, const struct br_p
                : br_graph_find(graph, instance, pipeline);
 }
 
-/* Increases the depth of processors until each is deeper than its predecessors in all its
- * pipelines. Nodes are drained and destroyed by depth. */
+/* Makes a place deeper than `above`. Returns true if the place was not. */
+static bool graph_lower(struct graph_place *place, unsigned above)
+{
+    if (place->at.depth > above)
+        return false;
+    place->at.depth = above + 1;
+    return true;
+}
+
+static unsigned graph_depth_of_receivers(struct br_graph *graph, const struct br_pipeline *pipeline)
+{
+    unsigned depth = 0;
+    for (size_t k = 0; k < pipeline->n_receivers; k++) {
+        const struct graph_place *place = br_graph_find(graph, pipeline->receivers[k], NULL);
+        depth = place->at.depth > depth ? place->at.depth : depth;
+    }
+    return depth;
+}
+
+unsigned br_graph_depth_of(struct br_graph *graph, const struct br_pipeline *pipeline)
+{
+    return pipeline->n_processors
+               ? br_graph_processor(graph, pipeline, pipeline->n_processors - 1)->at.depth
+               : graph_depth_of_receivers(graph, pipeline);
+}
+
+/* Makes each processor and connector of a pipeline deeper than its predecessors. Returns true if a
+ * depth has changed. */
+static bool graph_order_pipeline(struct br_graph *graph, const struct br_pipeline *pipeline,
+                                 unsigned *ret_depth)
+{
+    unsigned above = graph_depth_of_receivers(graph, pipeline);
+    bool moved = false;
+    for (size_t k = 0; k < pipeline->n_processors; k++) {
+        struct graph_place *place = br_graph_processor(graph, pipeline, k);
+        moved = graph_lower(place, above) || moved;
+        above = place->at.depth;
+    }
+    for (size_t k = 0; k < pipeline->n_exporters; k++)
+        if (pipeline->exporters[k]->component->kind == BR_CONNECTOR)
+            moved = graph_lower(br_graph_find(graph, pipeline->exporters[k], NULL), above) || moved;
+    *ret_depth = above;
+    return moved;
+}
+
+/* Increases the depth of processors and connectors until each one is deeper than all components
+ * before it in its pipelines. Nodes are drained and destroyed in the order of their depth. */
 static int graph_order(struct br_graph *graph, struct br_err *err)
 {
     const struct br_config *config = graph->config;
@@ -204,37 +255,33 @@ static int graph_order(struct br_graph *graph, struct br_err *err)
     while (moved) {
         moved = false;
         for (size_t i = 0; i < config->n_pipelines; i++) {
-            unsigned above = 0;
-            for (size_t k = 0; k < config->pipelines[i].n_processors; k++) {
-                struct graph_place *p = br_graph_processor(graph, &config->pipelines[i], k);
-                if (p->at.depth <= above) {
-                    p->at.depth = above + 1;
-                    moved = true;
-                }
-                above = p->at.depth;
-                if (above >= GRAPH_DEPTH_EXPORTER)
-                    return br_err_set(
-                        err, BR_EINVAL,
-                        "service::pipelines::%s: too many processors, or processors with a shared "
-                        "instance are in a different order than in another pipeline",
-                        config->pipelines[i].id);
-            }
+            unsigned depth;
+            moved = graph_order_pipeline(graph, &config->pipelines[i], &depth) || moved;
+            if (depth + 1 >= GRAPH_DEPTH_EXPORTER)
+                return br_err_set(
+                    err, BR_EINVAL,
+                    "service::pipelines::%s: too many processors, or processors with a shared "
+                    "instance are in a different order than in another pipeline",
+                    config->pipelines[i].id);
         }
     }
     return 0;
 }
 
-/* Registers the record counters of a processor, with the attribute otel.signal as in the
- * Collector's processorhelper. */
+/* Registers the record counters of a processor or connector, with the attribute otel.signal as in
+ * the Collector's processorhelper and in its metrics of connectors. */
 static void graph_count_records(struct br_node *node)
 {
+    bool connects = node->component->kind == BR_CONNECTOR;
+    const char *in =
+        connects ? "otelcol_connector_consumed_items" : "otelcol_processor_incoming_items";
+    const char *out =
+        connects ? "otelcol_connector_produced_items" : "otelcol_processor_outgoing_items";
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
         if (!node->in_pipeline[s])
             continue;
-        node->incoming[s] = br_node_metric(node, BR_COUNTER, "otelcol_processor_incoming_items",
-                                           "otel_signal", br_signal_name(s));
-        node->outgoing[s] = br_node_metric(node, BR_COUNTER, "otelcol_processor_outgoing_items",
-                                           "otel_signal", br_signal_name(s));
+        node->incoming[s] = br_node_metric(node, BR_COUNTER, in, "otel_signal", br_signal_name(s));
+        node->outgoing[s] = br_node_metric(node, BR_COUNTER, out, "otel_signal", br_signal_name(s));
     }
 }
 
@@ -243,8 +290,8 @@ static bool graph_is_durable(const struct br_queue_config *queue)
     return queue->enabled && queue->storage;
 }
 
-/* Returns an exporter's queue in memory. Behind a durable queue, the queue in memory has no
- * limit for requests, and reports the result of each request back. */
+/* Creates the in-memory queue of an exporter. Behind a durable queue, the in-memory queue has no
+ * size limit and reports the result of each request to the durable queue. */
 static struct br_queue *graph_queue(struct graph_place *place, const struct br_queue_config *queue)
 {
     struct br_consumer *next = place->retry ? br_retry_input(place->retry) : &place->node.input;
@@ -271,7 +318,7 @@ int br_graph_create_place(struct graph_place *place, struct br_err *err)
     node->state = br_calloc(1, component->state_size);
     if (!place->log_name || !node->state) {
         br_free(node->state);
-        node->state = NULL; /* the component has not created its state, so it must not destroy it */
+        node->state = NULL; /* component->create has not run, so component->destroy must not run */
         return br_graph_no_memory(err);
     }
     if (component->kind == BR_EXPORTER) {
@@ -282,7 +329,7 @@ int br_graph_create_place(struct graph_place *place, struct br_err *err)
         }
         node->ledger = &place->ledger;
     }
-    if (component->kind == BR_PROCESSOR)
+    if (component->kind == BR_PROCESSOR || component->kind == BR_CONNECTOR)
         graph_count_records(node);
     int rc = component->create ? component->create(node, err) : 0;
     if (rc) {
@@ -322,7 +369,8 @@ struct br_graph *br_graph_alloc(const struct br_config *config, struct br_host *
     br_list_init(&graph->loose);
     graph->spreads = br_calloc(config->n_pipelines, sizeof(struct graph_spread *));
     graph->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
-    if (graph->spreads && graph->heads)
+    graph->delivers = br_calloc(config->n_pipelines, sizeof(bool));
+    if (graph->spreads && graph->heads && graph->delivers)
         return graph;
     br_graph_release(graph);
     return NULL;
@@ -390,8 +438,8 @@ static void graph_note_queue(const struct br_pipeline *pipeline, const struct gr
         return;
     br_info(&exporter->node.log,
             "sending_queue may hold %llu requests, and the batch processor of %s makes requests of "
-            "%llu %s: up to %llu %s, limited only by memory; set sizer to items or bytes to limit "
-            "these",
+            "%llu %s, so the queue may hold up to %llu %s; to limit this number, set sizer to "
+            "items or bytes",
             (unsigned long long)n, pipeline->id, (unsigned long long)items,
             br_signal_records(pipeline->signal), (unsigned long long)(n * items),
             br_signal_records(pipeline->signal));

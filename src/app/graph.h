@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One worker's instance of the configured graph, with nodes in topological order. Receivers and
- * exporters exist once per id, processors once per pipeline (`shared` ones once per id). Extensions
- * exist in the first worker only.
+ * The graph of the configured components in one worker. Each receiver, exporter and connector has
+ * one node in a graph. A processor has one node in each of its pipelines, but a `shared` processor
+ * has one node for a traces pipeline and a profiles pipeline together. An extension has a node in
+ * the first worker only, unless its component sets `every_worker`.
  */
 #pragma once
 
@@ -17,23 +18,24 @@ struct br_graph;
 int br_graph_new(const struct br_config *config, struct br_host *host, struct br_graph **ret,
                  struct br_err *err);
 
-/* Starts the nodes, exporters first and receivers last. After a failure, started nodes keep
- * running until br_graph_free. */
+/* Starts the nodes, exporters first and receivers last. Returns 0, or a negative code with `err`
+ * set. After a failure, the nodes that were started run until br_graph_free. */
 int br_graph_start(struct br_graph *graph, struct br_err *err);
 
-/* Creates the graph and starts each node on a host that opens nothing (br_host.checking), then
- * frees the graph. Adds an error to `errs` for each component that would fail to start. Returns
- * 0 or a negative code. */
+/* Creates a graph, starts each node, and frees the graph. `host` must be a host that opens no files
+ * and no sockets (br_host.checking). Adds an error to `errs` for each component that would fail to
+ * start. Returns 0 or a negative code. */
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
 
-/* Drains the nodes level by level, starting with the receivers: each level after the previous
- * one is empty. Then calls `fn` once. After `flush_ms`, all processors and queues send the
- * records that they hold, even if a previous level is not empty. If memory for the timer is
- * short, this early sending does not happen. */
+/* Drains the nodes, from the receivers to the exporters. A node is drained when all nodes of lower
+ * depth are empty, including the nodes before it in its pipelines. Calls `fn` once when all nodes
+ * are empty. After `flush_ms`, all processors and queues send the records that they hold, even if
+ * nodes before them are not empty. If no memory for the timer is available, this early sending does
+ * not happen. */
 void br_graph_drain(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg);
 
-/* Destroys the nodes. Items in the nodes are finished and counted. Items that arrive later are
- * refused. */
+/* Destroys the nodes. Completes and counts the items that the nodes still hold. Items that arrive
+ * later are refused. */
 void br_graph_end(struct br_graph *graph);
 
 /* Destroys the nodes as br_graph_end does, and frees the graph. Accepts NULL. */
@@ -42,63 +44,68 @@ void br_graph_free(struct br_graph *graph);
 /* --- Reload (graph_reload.c) ------------------------------------------------------------------ */
 
 /*
- * A reload replaces a graph by one of another configuration. Nodes whose settings are equal are
- * moved to the new graph, with everything that they hold. The order of calls, where (all) means for
- * the graphs of all workers, while no other thread runs:
+ * A reload replaces a graph with the graph of another configuration. Nodes with unchanged settings
+ * are moved to the new graph, together with the records that they hold. A reload calls the
+ * functions in the order below. "(all)" marks calls for the graphs of all workers while no other
+ * thread runs.
  *
- * 1. br_graph_hold in each worker, and wait, if br_graph_must_hold
+ * 1. br_graph_hold in each worker, if br_graph_must_hold returns true; then wait for `fn`
  * 2. br_graph_end_held (all)
  * 3. br_graph_prepare and br_graph_start_new (all)
- * 4. br_graph_commit (all). The old graph then contains what was removed.
- * 5. br_graph_retire in each worker, and wait
+ * 4. br_graph_commit (all); the old graph then contains only removed and replaced nodes
+ * 5. br_graph_retire in each worker; then wait for `fn`
  * 6. br_graph_leave (all)
  *
- * After a failure in step 3: br_graph_cancel (all that were prepared), then br_graph_revive_held
- * (all).
+ * If step 3 fails, br_graph_cancel is called for all prepared graphs, and then br_graph_revive_held
+ * for all old graphs.
  */
 
-/* Returns true if the reload replaces nodes that cannot exist twice, because their files can be
- * open only once. */
+/* Returns true if a reload with the configuration `next` replaces a node whose files can be open
+ * only once. The old node must then be destroyed before the new node is created. */
 bool br_graph_must_hold(const struct br_graph *graph, const struct br_config *next);
 
-/* Drains the nodes that cannot exist twice. Requests to them wait. Then calls `fn`, which may be
- * called before the function returns. */
+/* Drains the nodes that the reload replaces and whose files can be open only once. New requests to
+ * these nodes wait. Calls `fn` when the nodes are empty, possibly before the function returns. */
 void br_graph_hold(struct br_graph *graph, const struct br_config *next, void (*fn)(void *arg),
                    void *arg);
 
 /* Destroys the nodes that br_graph_hold has drained. */
 void br_graph_end_held(struct br_graph *graph);
 
-/* Creates and starts these nodes again, after a failed reload, and lets requests go on. Returns 0,
- * or a negative code with `err` set; requests to nodes that could not start are refused. */
+/* Creates and starts the nodes again that br_graph_end_held has destroyed, after a failed reload.
+ * Forwards the requests that wait for these nodes. Returns 0, or a negative code with `err` set.
+ * Nodes that could not start refuse requests. */
 int br_graph_revive_held(struct br_graph *graph, struct br_err *err);
 
-/* Creates a graph for the configuration `next` and moves the nodes of `old` to it that are equal in
- * both. Returns 0, or a negative code with `err` set. In both cases, the caller ends the reload
- * with br_graph_commit or br_graph_cancel if `*ret` is not NULL. */
+/* Creates a graph for the configuration `next`. Moves the nodes with unchanged settings from `old`
+ * to the new graph. Returns 0, or a negative code with `err` set. After success, the caller must
+ * end the reload with br_graph_commit or br_graph_cancel. After a failure, the caller must call
+ * br_graph_cancel if `*ret` is not NULL. */
 int br_graph_prepare(struct br_graph *old, const struct br_config *next, struct br_graph **ret,
                      struct br_err *err);
 
 /* Starts the new nodes. Returns 0, or a negative code with `err` set. */
 int br_graph_start_new(struct br_graph *graph, struct br_graph *old, struct br_err *err);
 
-/* Appends what is unchanged, changed, new and removed, as one line. Call it before
- * br_graph_commit. */
+/* Appends one line with the number of unchanged components and the names of the changed, new and
+ * removed components. Must be called before br_graph_commit. */
 void br_graph_describe(const struct br_graph *graph, const struct br_graph *old,
                        struct br_str *out);
 
-/* Connects the nodes of the new graph. Cannot fail. */
+/* Connects the nodes of the new graph, and directs requests for replaced nodes to the new nodes.
+ * Cannot fail. */
 void br_graph_commit(struct br_graph *graph, struct br_graph *old);
 
-/* Moves the nodes back to the old graph, and frees the new one with its other nodes. */
+/* Moves the nodes that came from the old graph back to it. Frees the new graph with its remaining
+ * nodes. */
 void br_graph_cancel(struct br_graph *graph, struct br_graph *old);
 
-/* Drains a graph that was replaced, as br_graph_drain does, while its worker goes on. */
+/* Drains a replaced graph as br_graph_drain does, while the worker uses its new graph. */
 void br_graph_retire(struct br_graph *graph, uint64_t flush_ms, void (*fn)(void *arg), void *arg);
 
-/* Destroys and frees a graph that was replaced. `heir` is the worker's graph in use. It gets the
- * fan-outs that are still delivering. */
+/* Destroys and frees a replaced graph. Moves fan-outs that are still delivering items to `heir`,
+ * the graph that the worker uses. */
 void br_graph_leave(struct br_graph *graph, struct br_graph *heir);
 
-/* Returns true if the graph or one of its nodes was made from this configuration. */
+/* Returns true if the graph or one of its nodes was created from this configuration. */
 bool br_graph_uses(const struct br_graph *graph, const struct br_config *config);

@@ -38,7 +38,7 @@ void br_graph_drain_place(struct graph_place *place)
         place->node.on_drained_arg = place->graph;
     }
     if (place->durable) {
-        br_queue_drain(place->queue, NULL, NULL); /* sends batches that are not full */
+        br_queue_drain(place->queue, NULL, NULL); /* sends the batches that are not full yet */
         br_durable_drain(place->durable, graph_on_durable_empty, place);
     } else if (place->queue) {
         br_queue_drain(place->queue, graph_on_queue_empty, &place->node);
@@ -53,8 +53,8 @@ static void graph_on_fanout_end(void *arg)
     br_host_defer(graph->host, &graph->step, graph_step);
 }
 
-/* Returns true if a fan-out is empty. If the fan-out is not empty, draining continues when it
- * becomes empty. */
+/* Returns true if draining at the current depth does not have to wait for a fan-out. Otherwise,
+ * draining continues when the fan-out becomes empty. */
 static bool graph_fanout_drained(struct br_graph *graph, struct graph_spread *spread)
 {
     if (!spread || spread->depth != graph->depth)
@@ -65,16 +65,24 @@ static bool graph_fanout_drained(struct br_graph *graph, struct graph_spread *sp
     return false;
 }
 
-/* Returns true if no fan-out directly after the nodes of depth graph->depth, which are drained,
- * holds items. */
+static bool graph_outputs_drained(struct br_graph *graph, struct graph_wiring *wiring)
+{
+    const struct graph_output *output;
+    bool drained = true;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
+            drained = graph_fanout_drained(graph, output->spread) && drained;
+    return drained;
+}
+
+/* Returns true if all fan-outs directly after the nodes of depth graph->depth are empty. The nodes
+ * of this depth must have been drained. */
 static bool graph_fanouts_drained(struct br_graph *graph)
 {
     bool drained = true;
     each_place(graph, l)
     {
-        for (int s = 0; s < BR_SIGNALS; s++)
-            drained =
-                graph_fanout_drained(graph, br_graph_place_of(l)->wiring.spreads[s]) && drained;
+        drained = graph_outputs_drained(graph, &br_graph_place_of(l)->wiring) && drained;
     }
     for (struct br_list *l = graph->loose.next; l != &graph->loose; l = l->next)
         drained = graph_fanout_drained(graph, br_graph_spread_of(l)) && drained;
@@ -117,13 +125,14 @@ static void graph_empty(struct graph_place *place)
     place->node.draining = true;
     if (place->queue)
         br_queue_drain(place->queue, NULL, NULL);
-    else if (place->node.component->kind == BR_PROCESSOR)
+    else if (place->node.component->kind == BR_PROCESSOR ||
+             place->node.component->kind == BR_CONNECTOR)
         graph_drain_node(&place->node);
 }
 
-/* Makes all processors and queues send the records that they hold. Without this, an unresponsive
- * backend would also delay items for other backends. A level still counts as drained only after
- * the previous level. */
+/* Makes all processors and queues send the records that they hold. Otherwise, an unresponsive
+ * backend would also delay records for other backends. A node still counts as drained only after
+ * all nodes of lower depth are drained. */
 static void graph_on_flush_timer(struct br_timer *timer)
 {
     struct br_graph *graph = br_container_of(timer, struct br_graph, flush_timer);
@@ -204,11 +213,9 @@ void br_graph_destroy_place(struct graph_place *place)
 static void graph_free_place(struct graph_place *place)
 {
     br_graph_forget_wiring(place);
-    for (int s = 0; s < BR_SIGNALS; s++)
-        br_graph_spread_free(place->wiring.spreads[s]);
+    br_graph_release_wiring(place);
     br_queue_free(place->queue);
     br_graph_door_free(place->door);
-    br_free(place->wiring.metadata_keys.items);
     br_free(place->log_name);
     br_free(place);
 }
@@ -219,8 +226,16 @@ static void graph_close_fanout(struct graph_spread *spread, unsigned depth)
         br_fanout_close(spread->fanout);
 }
 
-/* Finishes the items in the fan-outs directly after the nodes of this depth. The nodes behind
- * the fan-outs have been destroyed. */
+static void graph_close_outputs(struct graph_wiring *wiring, unsigned depth)
+{
+    const struct graph_output *output;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
+            graph_close_fanout(output->spread, depth);
+}
+
+/* Completes the items in the fan-outs directly after the nodes of this depth. The nodes after the
+ * fan-outs must have been destroyed. */
 static void graph_close_fanouts(struct br_graph *graph, unsigned depth)
 {
     for (size_t i = 0; i < graph->config->n_pipelines; i++)
@@ -229,8 +244,7 @@ static void graph_close_fanouts(struct br_graph *graph, unsigned depth)
         graph_close_fanout(br_graph_spread_of(l), depth);
     each_place(graph, l)
     {
-        for (int s = 0; s < BR_SIGNALS; s++)
-            graph_close_fanout(br_graph_place_of(l)->wiring.spreads[s], depth);
+        graph_close_outputs(&br_graph_place_of(l)->wiring, depth);
     }
     (void)br_host_iterate(graph->host);
 }
@@ -243,7 +257,8 @@ void br_graph_end(struct br_graph *graph)
     br_host_defer_cancel(&graph->step);
     br_host_timer_stop(graph->host, &graph->flush_timer);
     graph->on_drained = graph->on_held = NULL;
-    /* Destroys downstream nodes first, so that no item remains further downstream. */
+    /* Downstream nodes are destroyed first. When a node is destroyed, no item that it has sent is
+     * still pending downstream. */
     for (unsigned depth = GRAPH_DEPTH_EXPORTER + 2; depth-- > 0;) {
         if (graph->spreads && graph->heads)
             graph_close_fanouts(graph, depth);
@@ -261,7 +276,7 @@ void br_graph_release(struct br_graph *graph)
     struct br_list *list;
     if (!graph)
         return;
-    /* fan-outs are freed first, because they log with the names of the places */
+    /* fan-outs are freed first, because their log messages use the names of the places */
     for (size_t i = 0; graph->spreads && i < graph->config->n_pipelines; i++)
         br_graph_spread_free(graph->spreads[i]);
     while ((list = br_list_shift(&graph->loose)))
@@ -270,6 +285,7 @@ void br_graph_release(struct br_graph *graph)
         graph_free_place(br_graph_place_of(list));
     br_free(graph->spreads);
     br_free(graph->heads);
+    br_free(graph->delivers);
     br_free(graph);
 }
 

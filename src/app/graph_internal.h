@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a graph (graph.c, graph_wire.c, graph_drain.c, graph_reload.c).
+ * Declarations that graph.c, graph_wire.c, graph_drain.c and graph_reload.c share.
  *
  * A place contains one node and the queues in front of it. Requests enter a place through its door.
  * When a reload replaces the node, the new place takes over the door, so that upstream nodes and
@@ -15,53 +15,68 @@
 
 #define GRAPH_DEPTH_EXPORTER 1000u
 
-/* The entry of a place. */
+/* The consumer through which requests enter a place. */
 struct graph_door {
     struct br_consumer input;
-    struct br_consumer *to; /* consumer of the place behind the door; borrowed */
-    bool closed;            /* requests wait until the door is opened */
+    /* consumer to which the door forwards requests; borrowed; NULL: the node could not be started,
+     * and requests are refused */
+    struct br_consumer *to;
+    bool closed;            /* requests wait in `waiting` until the door is opened */
     struct br_list waiting; /* list of struct br_item */
 };
 
-/* A fan-out and what it was made of, so that a reload can keep it. */
+/* A fan-out with its configuration and its destinations. If both are unchanged, a reload keeps the
+ * fan-out. */
 struct graph_spread {
-    struct br_list link; /* in `loose` of a graph, if no pipeline or receiver uses the fan-out */
+    struct br_list link;      /* in graph->loose if no pipeline and no receiver uses the fan-out */
     struct br_fanout *fanout; /* owned */
     struct br_fanout_config config;
-    unsigned depth; /* depth of the nodes directly before the fan-out: 0 for receivers */
-    bool kept;      /* the graph that is being prepared uses the fan-out, too */
+    unsigned depth;      /* depth of the nodes directly before the fan-out: 0 for receivers */
+    bool kept;           /* the graph that a reload prepares also uses the fan-out */
+    unsigned next_depth; /* if `kept`: the value of `depth` in that graph */
     size_t count;
     struct br_fanout_end ends[]; /* `name` is owned */
 };
 
-/* The outputs of a node, and what the components after it need. */
+/* The output of a receiver, a connector or a route of a connector. */
+struct graph_output {
+    struct br_consumer *next;    /* NULL: there is no pipeline */
+    struct graph_spread *spread; /* distributes requests to several pipelines; NULL: one pipeline */
+};
+
+/* The outputs of a node, and the data that later components need from it. */
 struct graph_wiring {
-    struct br_consumer *next[BR_SIGNALS];
-    /* receivers: distribute requests to several pipelines, by signal; NULL: one pipeline */
-    struct graph_spread *spreads[BR_SIGNALS];
+    /* by signal; receivers and connectors: the output to all their pipelines */
+    struct graph_output all[BR_SIGNALS];
+    /* connectors: by signal, the outputs of the `n_routes` routes, and their consumers as an array
+     * for the node; NULL: the connector has no routes */
+    struct graph_output *routes[BR_SIGNALS];
+    struct br_consumer **route_inputs[BR_SIGNALS];
+    size_t n_routes;
     /* receivers: metadata keys that later processors and exporters use, without duplicates */
     struct br_strings metadata_keys;
     uint32_t cap_metadata_keys;
     bool spans_wanted, times_wanted;
 };
 
-/* What a reload changes in a place that it keeps. */
+/* The members of a place that a reload updates when it keeps the place. */
 struct graph_position {
     const struct br_instance *instance;
-    /* pipeline of a processor that exists once per pipeline; otherwise NULL */
+    /* processors with one node per pipeline: the pipeline of this node; otherwise NULL */
     const struct br_pipeline *pipeline;
-    /* for a shared processor: index of the pipeline among those of its signal that list the
+    /* shared processors: index of the pipeline among the pipelines of its signal that list the
      * processor */
     unsigned turn;
     unsigned depth;
 };
 
 struct graph_place {
-    struct br_list link; /* in graph->places, a list in the order of creation */
+    struct br_list link; /* in graph->places */
     struct br_node node;
     struct graph_position at;
-    struct graph_position before; /* `at` in the old graph, during a reload */
-    /* configuration that the node was made from; a kept place has an older one than its graph */
+    struct graph_position before; /* during a reload: the value of `at` in the old graph */
+    /* configuration from which the node was created; older than graph->config if a reload has kept
+     * the place */
     const struct br_config *made_of;
     bool started;
     bool kept;    /* the place was moved from the old graph during this reload */
@@ -69,14 +84,15 @@ struct graph_place {
     bool emptied; /* br_graph_hold has drained the node, because its files can be open only once */
     struct br_graph *graph;
     char *log_name;
-    struct graph_door *door;       /* owned; NULL: receivers, extensions, places without a door */
-    struct graph_place *successor; /* place that takes over the door after a reload; NULL: none */
-    struct br_queue *queue;        /* owned; queue of an exporter */
-    struct br_durable *durable;    /* owned; durable queue in front of `queue`; NULL: none */
+    struct graph_door *door; /* owned; NULL for receivers, extensions and replaced places */
+    /* place that replaces this place in a reload and takes over its door; NULL: none */
+    struct graph_place *successor;
+    struct br_queue *queue;     /* owned; in-memory queue of an exporter; NULL: none */
+    struct br_durable *durable; /* owned; durable queue in front of `queue`; NULL: none */
     struct br_queue_config behind_storage; /* config of `queue` behind a durable queue */
     struct br_retry *retry;
-    struct br_ledger ledger;     /* record totals of an exporter */
-    struct graph_wiring wiring;  /* the outputs in use */
+    struct br_ledger ledger;     /* record counters of an exporter */
+    struct graph_wiring wiring;  /* the current outputs */
     struct graph_wiring planned; /* outputs after br_graph_commit_wiring */
 };
 
@@ -84,14 +100,19 @@ struct br_graph {
     const struct br_config *config;
     struct br_host *host;
     struct br_list places;
-    /* owned; for each pipeline, the fan-out to its exporters if it has several */
+    /* owned; for each pipeline, the fan-out to its exporters; NULL if the pipeline has one
+     * exporter */
     struct graph_spread **spreads;
-    struct br_consumer **heads; /* for each pipeline, its first consumer */
-    struct br_list loose;       /* struct graph_spread: fan-outs that a reload has replaced */
-    bool ended;                 /* all nodes have been destroyed */
-    bool retired;               /* the graph contains what a reload has removed */
-    unsigned depth;             /* depth of the nodes that are being drained */
-    unsigned n_holding;         /* number of places that br_graph_hold is draining */
+    struct br_consumer **heads; /* owned; for each pipeline, its first consumer */
+    /* owned; for each pipeline: BR_DONE from the pipeline means that a backend has accepted the
+     * records */
+    bool *delivers;
+    struct br_list loose; /* list of struct graph_spread: fan-outs that a reload has replaced */
+    bool ended;           /* all nodes have been destroyed */
+    /* a reload has replaced the graph, which contains only removed and replaced nodes */
+    bool retired;
+    unsigned depth;     /* depth of the nodes that are being drained */
+    unsigned n_holding; /* number of places that br_graph_hold is draining */
     void (*on_held)(void *arg);
     void *on_held_arg;
     void (*on_drained)(void *arg);
@@ -99,6 +120,17 @@ struct br_graph {
     struct br_deferred step;
     struct br_timer flush_timer;
 };
+
+/* Returns output `index` of a wiring for a signal: 0 is the output to all pipelines, and the routes
+ * follow. Returns NULL after the last one. */
+static inline struct graph_output *br_graph_output(struct graph_wiring *wiring,
+                                                   enum br_signal signal, size_t index)
+{
+    if (index == 0)
+        return &wiring->all[signal];
+    return wiring->routes[signal] && index <= wiring->n_routes ? &wiring->routes[signal][index - 1]
+                                                               : NULL;
+}
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
 
@@ -117,36 +149,42 @@ static inline int br_graph_no_memory(struct br_err *err)
     return br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-/* Returns the settings that an exporter with queue and retries has in common with others. */
+/* Returns the settings that all exporters with a queue and retries have in common. */
 static inline const struct br_exporter_config *br_graph_common_of(const struct br_instance *wrapped)
 {
     return (const void *)((const char *)wrapped->config + wrapped->component->common_at);
 }
 
-/* Returns the place of an instance, or NULL. `pipeline` is that of a processor which exists once
- * per pipeline, otherwise NULL. */
+/* Returns the place of an instance, or NULL. `pipeline` is the pipeline of a processor with one
+ * node per pipeline, and NULL for other components. */
 struct graph_place *br_graph_find(struct br_graph *graph, const struct br_instance *instance,
                                   const struct br_pipeline *pipeline);
 
-/* Returns the place of a processor in a pipeline, by its index there. */
+/* Returns the place of the processor at position `index` in a pipeline. */
 struct graph_place *br_graph_processor(struct br_graph *graph, const struct br_pipeline *pipeline,
                                        size_t index);
 
-/* Returns the consumer of a place's queue, or of its node. */
+/* Returns the first consumer behind the door of a place: its durable queue, its in-memory queue, or
+ * its node. */
 struct br_consumer *br_graph_entry(struct graph_place *place);
 
-/* Creates the node of a place, and its queues. Returns 0, or a negative code with `err` set; the
- * place then has to be destroyed. */
+/* Creates the node of a place, and its queues. Returns 0, or a negative code with `err` set. After
+ * a failure, the place has to be destroyed. */
 int br_graph_create_place(struct graph_place *place, struct br_err *err);
 
-/* Starts a node that has not been started. Returns 0, or a negative code with `err` set. */
+/* Starts the node of a place, unless it was started before. Returns 0, or a negative code with
+ * `err` set. */
 int br_graph_start_place(struct graph_place *place, struct br_err *err);
 
-/* Creates the nodes and fan-outs of an empty graph. Places that match one in `old` (may be NULL)
- * are moved from there. Returns 0, or a negative code with `err` set. */
+/* Returns the depth of the last nodes before the exporters of a pipeline: the depth of its last
+ * processor, or of the deepest of its receivers and connectors. */
+unsigned br_graph_depth_of(struct br_graph *graph, const struct br_pipeline *pipeline);
+
+/* Creates the nodes and fan-outs of an empty graph. Moves places with unchanged settings from
+ * `old`, which may be NULL. Returns 0, or a negative code with `err` set. */
 int br_graph_build(struct br_graph *graph, struct br_graph *old, struct br_err *err);
 
-/* Returns a graph without nodes, or NULL without memory. */
+/* Returns a graph without nodes, or NULL if memory runs out. */
 struct br_graph *br_graph_alloc(const struct br_config *config, struct br_host *host);
 
 /* Frees a graph whose nodes have been destroyed. */
@@ -154,40 +192,49 @@ void br_graph_release(struct br_graph *graph);
 
 /* --- Reload (graph_reload.c) ------------------------------------------------------------------ */
 
-/* Returns true if `new` has the same settings in the configuration `next` as `place` has, and is
- * used in the same pipelines. */
+/* Compares a place of the configuration `old` with an instance of the configuration `next`. Returns
+ * true if the settings are the same and both are in pipelines of the same signals. For a shared
+ * processor, the pipelines must also be the same. */
 bool br_graph_is_same(const struct graph_place *place, const struct br_config *old,
                       const struct br_instance *new, const struct br_config *next);
 
-/* Returns a door that opens to nothing yet, or NULL without memory. */
+/* Returns a door whose member `to` still has to be set, or NULL if memory runs out. */
 struct graph_door *br_graph_door_new(void);
 
-/* Lets waiting requests go on, and further ones pass. */
+/* Forwards the waiting requests. Later requests do not wait. */
 void br_graph_door_open(struct graph_door *door);
 
-/* Frees a door; waiting requests are refused. Accepts NULL. */
+/* Frees a door. Refuses the waiting requests. Accepts NULL. */
 void br_graph_door_free(struct graph_door *door);
 
 /* --- Wiring (graph_wire.c) -------------------------------------------------------------------- */
 
-/* Plans the outputs of all nodes. Fan-outs of `old` (may be NULL) are used again if nothing has
- * changed. Returns 0, or a negative code with `err` set. */
+/* Plans the outputs of all nodes. A fan-out of `old`, which may be NULL, is used again if its
+ * configuration and its destinations are unchanged. Returns 0, or a negative code with `err`
+ * set. */
 int br_graph_plan_wiring(struct br_graph *graph, struct br_graph *old, struct br_err *err);
 
-/* Connects a place's node as planned. Fan-outs that it no longer uses go to the list `loose`. */
+/* Connects the node of a place to its planned outputs. Moves the fan-outs that the node no longer
+ * uses to the list `loose`. */
 void br_graph_commit_wiring(struct graph_place *place, struct br_list *loose);
 
 /* Frees the planned outputs. */
 void br_graph_forget_wiring(struct graph_place *place);
+
+/* Frees the outputs in use. */
+void br_graph_release_wiring(struct graph_place *place);
+
+/* Completes the reload for a fan-out that the new graph uses, too. */
+void br_graph_keep_spread(struct graph_spread *spread);
 
 /* Frees a fan-out. Accepts NULL. */
 void br_graph_spread_free(struct graph_spread *spread);
 
 /* --- Draining (graph_drain.c) ----------------------------------------------------------------- */
 
-/* Drains the node of a place and the queues in front of it; then calls node.on_drained. */
+/* Drains the queues of a place and then its node. Calls node.on_drained when the node is empty. */
 void br_graph_drain_place(struct graph_place *place);
 
-/* Destroys the node of a place and its queues. Pending items are finished, and br_host_iterate
- * delivers the results to upstream nodes. Items that arrive later are rejected. */
+/* Destroys the node of a place and its queues. Completes pending items, and calls br_host_iterate,
+ * which delivers the results to upstream nodes. Items that arrive later are refused. */
 void br_graph_destroy_place(struct graph_place *place);

@@ -11,8 +11,10 @@ static void graph_door_consume(struct br_consumer *self, struct br_item *item)
     struct graph_door *door = br_container_of(self, struct graph_door, input);
     if (door->closed)
         br_list_append(&door->waiting, &item->link);
-    else
+    else if (door->to)
         br_consume(door->to, item);
+    else
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "the component could not be started");
 }
 
 struct graph_door *br_graph_door_new(void)
@@ -30,7 +32,7 @@ void br_graph_door_open(struct graph_door *door)
     struct br_list *link;
     door->closed = false;
     while ((link = br_list_shift(&door->waiting)))
-        br_consume(door->to, br_container_of(link, struct br_item, link));
+        graph_door_consume(&door->input, br_container_of(link, struct br_item, link));
 }
 
 void br_graph_door_free(struct graph_door *door)
@@ -63,6 +65,11 @@ static bool graph_pipeline_lists(const struct br_pipeline *p, const struct br_in
         return graph_lists(p->processors, p->n_processors, instance->id);
     case BR_EXPORTER:
         return graph_lists(p->exporters, p->n_exporters, instance->id);
+    case BR_CONNECTOR:
+        return graph_lists(p->receivers, p->n_receivers, instance->id) ||
+               graph_lists(p->exporters, p->n_exporters, instance->id) ||
+               (instance->component->observes &&
+                graph_lists(p->processors, p->n_processors, instance->id));
     default:
         return false;
     }
@@ -88,7 +95,8 @@ static const struct br_pipeline *graph_next_pipeline(const struct br_config *con
     return NULL;
 }
 
-/* Returns true if the same pipelines list a shared processor, in the same order. */
+/* Returns true if the pipelines that list a shared processor are the same, in the same order, in
+ * both configurations. */
 static bool graph_is_shared_alike(const struct br_instance *one, const struct br_config *old,
                                   const struct br_instance *other, const struct br_config *next)
 {
@@ -135,8 +143,8 @@ static const char *graph_storage_of(const struct br_instance *instance)
     return queue->enabled ? queue->storage : NULL;
 }
 
-/* Returns true if two instances have the same settings, and the components that they use have,
- * too. Authenticators are looked up for each request, and need not be the same. */
+/* Returns true if two instances have the same settings, and the components that they use also have
+ * the same settings. Authenticators may differ, because they are looked up for each request. */
 static bool graph_settings_are_same(const struct br_instance *one, const struct br_config *old,
                                     const struct br_instance *other, const struct br_config *next)
 {
@@ -160,8 +168,8 @@ bool br_graph_is_same(const struct graph_place *place, const struct br_config *o
                                        : graph_signals(old, instance) == graph_signals(next, new);
 }
 
-/* Returns true if two nodes with the settings of this instance cannot exist at the same time,
- * because files can be open only once. */
+/* Returns true if only one node of this instance can exist at a time, because its files can be open
+ * only once. */
 static bool graph_is_exclusive(const struct br_instance *instance, const struct br_config *config)
 {
     struct br_reference reference = {0};
@@ -175,7 +183,7 @@ static bool graph_is_exclusive(const struct br_instance *instance, const struct 
     return used && used->component->owns_files;
 }
 
-/* --- Nodes that cannot exist twice ------------------------------------------------------------ */
+/* --- Exclusive nodes -------------------------------------------------------------------------- */
 
 static void graph_on_place_empty(struct br_node *node, void *arg)
 {
@@ -186,7 +194,8 @@ static void graph_on_place_empty(struct br_node *node, void *arg)
         graph->on_held(graph->on_held_arg);
 }
 
-/* Returns true if the reload replaces a node that cannot exist twice. */
+/* Returns true if the reload replaces the node of a place, and the files of this node can be open
+ * only once. */
 static bool graph_must_empty(const struct br_graph *graph, const struct graph_place *place,
                              const struct br_config *next)
 {
@@ -202,7 +211,7 @@ void br_graph_hold(struct br_graph *graph, const struct br_config *next, void (*
 {
     graph->on_held = fn;
     graph->on_held_arg = arg;
-    graph->n_holding = 1; /* until all have begun */
+    graph->n_holding = 1; /* prevents a call of on_held before draining has begun in all places */
     each_place(graph, l)
     {
         struct graph_place *place = br_graph_place_of(l);
@@ -242,7 +251,7 @@ void br_graph_end_held(struct br_graph *graph)
     }
 }
 
-/* Makes the node of a place again, after a failed reload. */
+/* Creates and starts the node of a place again, after a failed reload. */
 static int graph_revive(struct graph_place *place, struct br_err *err)
 {
     struct br_node *node = &place->node;
@@ -255,6 +264,7 @@ static int graph_revive(struct graph_place *place, struct br_err *err)
                             .spans_wanted = node->spans_wanted,
                             .times_wanted = node->times_wanted};
     memcpy(fresh.next, node->next, sizeof fresh.next);
+    memcpy(fresh.routes, node->routes, sizeof fresh.routes);
     memcpy(fresh.in_pipeline, node->in_pipeline, sizeof fresh.in_pipeline);
     *node = fresh;
     br_queue_free(place->queue);
@@ -264,9 +274,11 @@ static int graph_revive(struct graph_place *place, struct br_err *err)
     place->retry = NULL;
     place->started = place->drains = place->emptied = false;
     int rc = br_graph_create_place(place, err);
-    if (place->door && !rc)
-        place->door->to = br_graph_entry(place);
-    return rc ? rc : br_graph_start_place(place, err);
+    if (!rc)
+        rc = br_graph_start_place(place, err);
+    if (place->door)
+        place->door->to = rc ? NULL : br_graph_entry(place);
+    return rc;
 }
 
 int br_graph_revive_held(struct br_graph *graph, struct br_err *err)
@@ -299,7 +311,8 @@ int br_graph_prepare(struct br_graph *old, const struct br_config *next, struct 
     return br_graph_build(graph, old, err);
 }
 
-/* Returns true if the place has the door of its predecessor, which still owns it. */
+/* Returns true if `place` replaces a place of `old`. Both places then have the same door, and the
+ * old place owns the door. */
 static bool graph_borrows_door(const struct graph_place *place, const struct br_graph *old)
 {
     each_place(old, l)
@@ -345,7 +358,7 @@ void br_graph_cancel(struct br_graph *graph, struct br_graph *old)
     br_graph_free(graph);
 }
 
-/* Puts the fan-outs that the new graph does not use into old->loose. */
+/* Moves the fan-outs that the new graph does not use to old->loose. */
 static void graph_drop_spreads(struct br_graph *old)
 {
     for (size_t i = 0; i < old->config->n_pipelines; i++) {
@@ -354,11 +367,11 @@ static void graph_drop_spreads(struct br_graph *old)
         if (spread && !spread->kept)
             br_list_append(&old->loose, &spread->link);
         else if (spread)
-            spread->kept = false;
+            br_graph_keep_spread(spread);
     }
 }
 
-/* Connects the new places, before they start. */
+/* Connects the nodes of new places. Must be called before these nodes are started. */
 static void graph_connect_new(struct br_graph *graph, struct br_graph *old)
 {
     each_place(graph, l)
@@ -448,7 +461,8 @@ void br_graph_describe(const struct br_graph *graph, const struct br_graph *old,
     }
 }
 
-/* Moves a fan-out to `heir` if it cannot be freed, because an item is being delivered. */
+/* Moves a fan-out to `heir` if the fan-out is still delivering an item and therefore cannot be
+ * freed. */
 static void graph_leave_spread(struct graph_spread **spread, struct br_graph *heir)
 {
     if (!*spread || br_fanout_unused((*spread)->fanout))
@@ -456,6 +470,14 @@ static void graph_leave_spread(struct graph_spread **spread, struct br_graph *he
     br_fanout_on_end((*spread)->fanout, NULL, NULL);
     br_list_append(&heir->loose, &(*spread)->link);
     *spread = NULL;
+}
+
+static void graph_leave_outputs(struct graph_wiring *wiring, struct br_graph *heir)
+{
+    struct graph_output *output;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
+            graph_leave_spread(&output->spread, heir);
 }
 
 void br_graph_leave(struct br_graph *graph, struct br_graph *heir)
@@ -474,8 +496,7 @@ void br_graph_leave(struct br_graph *graph, struct br_graph *heir)
     }
     each_place(graph, l)
     {
-        for (int s = 0; s < BR_SIGNALS; s++)
-            graph_leave_spread(&br_graph_place_of(l)->wiring.spreads[s], heir);
+        graph_leave_outputs(&br_graph_place_of(l)->wiring, heir);
     }
     br_graph_release(graph);
 }

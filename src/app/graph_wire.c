@@ -3,19 +3,62 @@
 #include <strings.h>
 
 #include "app/authenticators.h"
+#include "app/connectors.h"
 #include "app/graph_internal.h"
 #include "base/mem.h"
 
-#define BLOCK_PATHS_MAX 65536u   /* bytes of the paths of an exporter's settings */
+#define BLOCK_PATHS_MAX 65536u   /* limit in bytes for the paths of an exporter's settings */
 #define METADATA_KEYS_MAX 10000u /* largest number of metadata keys of a receiver */
 
+/* --- Delivery --------------------------------------------------------------------------------- */
+
 /* Returns true if BR_DONE from this exporter means that the backend has accepted the records. */
-static bool graph_delivers(const struct graph_place *place)
+static bool graph_exporter_delivers(const struct br_instance *exporter)
 {
-    if (!place->at.instance->component->exporter_wrapped)
+    if (!exporter->component->exporter_wrapped)
         return true;
-    const struct br_queue_config *queue = &br_graph_common_of(place->at.instance)->sending_queue;
+    const struct br_queue_config *queue = &br_graph_common_of(exporter)->sending_queue;
     return !queue->enabled || queue->wait_for_result;
+}
+
+/* Returns true if BR_DONE from an exporter or connector of a pipeline means that a backend has
+ * accepted the records. */
+static bool graph_delivers(const struct br_graph *graph, const struct br_pipeline *pipeline,
+                           const struct br_instance *to)
+{
+    const struct br_config *config = graph->config;
+    if (to->component->kind == BR_EXPORTER)
+        return graph_exporter_delivers(to);
+    for (size_t i = 0; i < config->n_pipelines; i++)
+        if (graph->delivers[i] && config->pipelines[i].signal == pipeline->signal &&
+            br_connectors_receives(&config->pipelines[i], to))
+            return true;
+    return false;
+}
+
+static bool graph_pipeline_delivers(const struct br_graph *graph,
+                                    const struct br_pipeline *pipeline)
+{
+    for (size_t k = 0; k < pipeline->n_exporters; k++)
+        if (graph_delivers(graph, pipeline, pipeline->exporters[k]))
+            return true;
+    return false;
+}
+
+/* Sets graph->delivers. Repeats until nothing changes, because a pipeline that ends in a connector
+ * depends on other pipelines. */
+static void graph_find_delivering(struct br_graph *graph)
+{
+    const struct br_config *config = graph->config;
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < config->n_pipelines; i++) {
+            if (graph->delivers[i] || !graph_pipeline_delivers(graph, &config->pipelines[i]))
+                continue;
+            graph->delivers[i] = true;
+            more = true;
+        }
+    }
 }
 
 /* --- Fan-outs --------------------------------------------------------------------------------- */
@@ -30,7 +73,7 @@ void br_graph_spread_free(struct graph_spread *spread)
     br_free(spread);
 }
 
-/* Returns a new fan-out, or NULL without memory. */
+/* Returns a new fan-out, or NULL if memory runs out. */
 static struct graph_spread *graph_spread_new(struct br_graph *graph, unsigned depth,
                                              const struct br_fanout_end *ends, size_t count)
 {
@@ -75,8 +118,8 @@ static bool graph_spread_matches(const struct graph_spread *spread, const struct
     return true;
 }
 
-/* Returns `before` if it has these destinations, otherwise a new fan-out. Returns NULL without
- * memory. */
+/* Returns the fan-out `before` if its configuration and its destinations are the same. Otherwise,
+ * returns a new fan-out, or NULL if memory runs out. */
 static struct graph_spread *graph_spread_get(struct br_graph *graph, struct graph_spread *before,
                                              unsigned depth, const struct br_fanout_end *ends,
                                              size_t count)
@@ -84,6 +127,7 @@ static struct graph_spread *graph_spread_get(struct br_graph *graph, struct grap
     if (!graph_spread_matches(before, graph, ends, count))
         return graph_spread_new(graph, depth, ends, count);
     before->kept = true;
+    before->next_depth = depth;
     return before;
 }
 
@@ -95,6 +139,16 @@ static struct graph_spread *graph_old_spread(const struct br_graph *old, const c
     return NULL;
 }
 
+/* Returns the depth after which the fan-out to the exporters of a pipeline is drained. A fan-out to
+ * exporters only is drained after all processors of all pipelines. */
+static unsigned graph_depth_of_spread(struct br_graph *graph, const struct br_pipeline *pipeline)
+{
+    for (size_t k = 0; k < pipeline->n_exporters; k++)
+        if (pipeline->exporters[k]->component->kind == BR_CONNECTOR)
+            return br_graph_depth_of(graph, pipeline);
+    return GRAPH_DEPTH_EXPORTER - 1;
+}
+
 static struct graph_spread *graph_fan_out(struct br_graph *graph, struct br_graph *old,
                                           const struct br_pipeline *pipeline)
 {
@@ -103,34 +157,35 @@ static struct graph_spread *graph_fan_out(struct br_graph *graph, struct br_grap
         return NULL;
     for (size_t k = 0; k < pipeline->n_exporters; k++) {
         struct graph_place *at = br_graph_find(graph, pipeline->exporters[k], NULL);
-        ends[k] = (struct br_fanout_end){.next = &at->door->input,
-                                         .ledger = at->node.ledger,
-                                         .name = at->log_name,
-                                         .kind = br_kind_name(BR_EXPORTER),
-                                         .id = at->node.id,
-                                         .delivers = graph_delivers(at)};
+        ends[k] = (struct br_fanout_end){
+            .next = &at->door->input,
+            .ledger = at->node.ledger,
+            .name = at->log_name,
+            .kind = br_kind_name(at->node.component->kind),
+            .id = at->node.id,
+            .delivers = graph_delivers(graph, pipeline, pipeline->exporters[k])};
         if (ends[k].delivers)
             ends[k].detached_bytes =
                 br_host_share(graph->host, (size_t)graph->config->fanout.hold_size);
     }
     struct graph_spread *spread =
-        graph_spread_get(graph, graph_old_spread(old, pipeline->id), GRAPH_DEPTH_EXPORTER - 1, ends,
-                         pipeline->n_exporters);
+        graph_spread_get(graph, graph_old_spread(old, pipeline->id),
+                         graph_depth_of_spread(graph, pipeline), ends, pipeline->n_exporters);
     br_free(ends);
     return spread;
 }
 
 /* --- Pipelines -------------------------------------------------------------------------------- */
 
-/* Connects the nodes of one pipeline, from the last to the first. */
+/* Plans the connections of the nodes in one pipeline, from the last node to the first. */
 static int graph_wire(struct br_graph *graph, struct br_graph *old, size_t index,
                       struct br_err *err)
 {
     const struct br_pipeline *p = &graph->config->pipelines[index];
-    struct br_consumer *next;
+    struct br_consumer *next = NULL;
     if (p->n_exporters == 1) {
         next = &br_graph_find(graph, p->exporters[0], NULL)->door->input;
-    } else {
+    } else if (p->n_exporters) {
         graph->spreads[index] = graph_fan_out(graph, old, p);
         if (!graph->spreads[index])
             return br_graph_no_memory(err);
@@ -138,21 +193,14 @@ static int graph_wire(struct br_graph *graph, struct br_graph *old, size_t index
     }
     for (size_t k = p->n_processors; k-- > 0;) {
         struct graph_place *at = br_graph_processor(graph, p, k);
-        at->planned.next[p->signal] = next;
+        at->planned.all[p->signal].next = next;
         next = &at->door->input;
     }
     graph->heads[index] = next;
     return 0;
 }
 
-static bool graph_has(struct br_instance *const *list, size_t count,
-                      const struct br_instance *instance)
-{
-    for (size_t i = 0; i < count; i++)
-        if (list[i] == instance)
-            return true;
-    return false;
-}
+/* --- Needs of later components ---------------------------------------------------------------- */
 
 static int graph_need_metadata(struct graph_place *at, const char *key)
 {
@@ -200,21 +248,16 @@ static int graph_need_metadata_of(struct graph_place *at, const struct br_instan
     return batch ? graph_need_all_metadata(at, &batch->partition.metadata_keys) : 0;
 }
 
-/* Records the metadata keys, times and spans that processors and exporters after a receiver
- * need. */
+/* Records the metadata keys and spans that processors and exporters of a pipeline need. */
 static int graph_note_needs(struct graph_place *at, const struct br_pipeline *pipeline)
 {
     int rc = 0;
-    bool times = false;
     for (size_t i = 0; i < pipeline->n_processors && !rc; i++) {
         const struct br_component *component = pipeline->processors[i]->component;
         if (component->wants_spans && pipeline->signal == BR_TRACES)
             at->planned.spans_wanted = true;
-        times = times || component->wants_times;
         rc = graph_need_metadata_of(at, pipeline->processors[i]);
     }
-    if (pipeline->signal == BR_PROFILES && !times)
-        at->planned.times_wanted = false;
     for (size_t i = 0; i < pipeline->n_exporters && !rc; i++) {
         rc = graph_need_metadata_of(at, pipeline->exporters[i]);
         rc = rc ? rc : graph_need_metadata_of_auth(at, pipeline->exporters[i]);
@@ -222,66 +265,189 @@ static int graph_note_needs(struct graph_place *at, const struct br_pipeline *pi
     return rc;
 }
 
-/* Returns the pipeline as a destination of its receivers. */
+/* Returns true if a processor of the pipeline uses the times of samples, and folds the samples
+ * before it forwards them. */
+static bool graph_folds(const struct br_pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->n_processors; i++)
+        if (pipeline->processors[i]->component->wants_times)
+            return true;
+    return false;
+}
+
+/* Returns true if samples leave Braid at the end of the pipeline. */
+static bool graph_exports(const struct br_pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->n_exporters; i++)
+        if (pipeline->exporters[i]->component->kind == BR_EXPORTER)
+            return true;
+    return false;
+}
+
+/* How the data of a receiver reaches a pipeline. */
+enum { UNREACHED, FOLDED, UNFOLDED };
+
+/* Marks the pipelines that the connectors of the pipeline `from` lead to. Returns true if a mark
+ * has changed. */
+static bool graph_reach_from(const struct br_config *config, size_t from, uint8_t *reached)
+{
+    const struct br_pipeline *pipelines = config->pipelines;
+    uint8_t after = graph_folds(&pipelines[from]) ? FOLDED : reached[from];
+    bool changed = false;
+    for (size_t i = 0; reached[from] && i < config->n_pipelines; i++) {
+        if (reached[i] >= after || !br_connectors_link(&pipelines[from], &pipelines[i]))
+            continue;
+        reached[i] = after;
+        changed = true;
+    }
+    return changed;
+}
+
+/* Marks all pipelines that the data of a receiver reaches, directly or through connectors. */
+static void graph_reach(const struct br_config *config, const struct br_instance *receiver,
+                        uint8_t *reached)
+{
+    for (size_t i = 0; i < config->n_pipelines; i++)
+        reached[i] = br_connectors_receives(&config->pipelines[i], receiver) ? UNFOLDED : UNREACHED;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < config->n_pipelines; i++)
+            changed = graph_reach_from(config, i, reached) || changed;
+    }
+}
+
+/* Records the metadata keys, times and spans that components after a receiver need. */
+static int graph_note_all_needs(struct graph_place *at, uint8_t *reached)
+{
+    const struct br_config *config = at->graph->config;
+    graph_reach(config, at->at.instance, reached);
+    at->planned.times_wanted = true;
+    for (size_t i = 0; i < config->n_pipelines; i++) {
+        const struct br_pipeline *p = &config->pipelines[i];
+        if (!reached[i])
+            continue;
+        if (p->signal == BR_PROFILES && reached[i] == UNFOLDED && !graph_folds(p) &&
+            graph_exports(p))
+            at->planned.times_wanted = false;
+        if (graph_note_needs(at, p))
+            return BR_ENOMEM;
+    }
+    return 0;
+}
+
+/* --- Outputs of receivers and connectors ------------------------------------------------------ */
+
+/* Returns a pipeline as a fan-out destination for its receivers. */
 static struct br_fanout_end graph_head_of(struct br_graph *graph, size_t index)
 {
     const struct br_pipeline *p = &graph->config->pipelines[index];
-    struct br_fanout_end end = {
-        .next = graph->heads[index], .name = p->id, .kind = "pipeline", .id = p->id};
-    for (size_t k = 0; k < p->n_exporters; k++)
-        end.delivers = end.delivers || graph_delivers(br_graph_find(graph, p->exporters[k], NULL));
-    return end;
+    return (struct br_fanout_end){.next = graph->heads[index],
+                                  .name = p->id,
+                                  .kind = "pipeline",
+                                  .id = p->id,
+                                  .delivers = graph->delivers[index]};
 }
 
-static int graph_wire_signal(struct br_graph *graph, struct graph_place *at, enum br_signal signal,
-                             struct br_fanout_end *heads, struct br_err *err)
+static bool graph_names(const struct br_strings *names, const char *id)
 {
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->items[i], id) == 0)
+            return true;
+    return false;
+}
+
+/* Makes an output of a receiver or connector to its pipelines of a signal, or only to those that
+ * `route` names. `heads` is scratch memory. `before` is the output in use. */
+static int graph_wire_output(struct graph_place *at, enum br_signal signal,
+                             const struct br_strings *route, struct br_fanout_end *heads,
+                             const struct graph_output *before, struct graph_output *ret)
+{
+    struct br_graph *graph = at->graph;
     const struct br_config *config = graph->config;
     size_t n = 0;
     for (size_t i = 0; i < config->n_pipelines; i++) {
         const struct br_pipeline *p = &config->pipelines[i];
-        if (p->signal != signal || !graph_has(p->receivers, p->n_receivers, at->at.instance))
-            continue;
-        heads[n++] = graph_head_of(graph, i);
-        if (graph_note_needs(at, p))
-            return br_graph_no_memory(err);
+        if (p->signal == signal && br_connectors_receives(p, at->at.instance) &&
+            (!route || graph_names(route, p->id)))
+            heads[n++] = graph_head_of(graph, i);
     }
     if (n == 1)
-        at->planned.next[signal] = heads[0].next;
+        ret->next = heads[0].next;
     if (n <= 1)
         return 0;
-    struct graph_spread *spread = graph_spread_get(graph, at->wiring.spreads[signal], 0, heads, n);
-    if (!spread)
-        return br_graph_no_memory(err);
-    at->planned.spreads[signal] = spread;
-    at->planned.next[signal] = br_fanout_input(spread->fanout);
+    ret->spread = graph_spread_get(graph, before ? before->spread : NULL, at->at.depth, heads, n);
+    if (!ret->spread)
+        return BR_ENOMEM;
+    ret->next = br_fanout_input(ret->spread->fanout);
     return 0;
 }
 
-static int graph_wire_receiver(struct br_graph *graph, struct graph_place *at, struct br_err *err)
+/* Makes the outputs of a connector's routes for a signal. */
+static int graph_wire_routes(struct graph_place *at, enum br_signal signal,
+                             const struct br_routes *routes, struct br_fanout_end *heads)
 {
-    struct br_fanout_end *heads = br_calloc(graph->config->n_pipelines, sizeof *heads);
-    if (!heads)
-        return br_graph_no_memory(err);
+    struct graph_wiring *planned = &at->planned;
+    planned->routes[signal] = br_calloc(routes->count, sizeof *planned->routes[signal]);
+    planned->route_inputs[signal] = br_calloc(routes->count, sizeof *planned->route_inputs[signal]);
+    if (!planned->routes[signal] || !planned->route_inputs[signal])
+        return BR_ENOMEM;
+    planned->n_routes = routes->count;
+    for (size_t i = 0; i < routes->count; i++) {
+        struct graph_output *output = &planned->routes[signal][i];
+        const struct graph_output *before = br_graph_output(&at->wiring, signal, i + 1);
+        if (graph_wire_output(at, signal, &routes->items[i].pipelines, heads, before, output))
+            return BR_ENOMEM;
+        planned->route_inputs[signal][i] = output->next;
+    }
+    return 0;
+}
+
+static int graph_wire_outputs(struct graph_place *at, struct br_fanout_end *heads)
+{
+    const struct br_component *component = at->at.instance->component;
+    const struct br_routes *routes =
+        component->routes ? component->routes(at->at.instance->config) : NULL;
     int rc = 0;
-    at->planned.times_wanted = true;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS && !rc; s++)
-        rc = graph_wire_signal(graph, at, s, heads, err);
-    br_free(heads);
+        rc = routes
+                 ? graph_wire_routes(at, s, routes, heads)
+                 : graph_wire_output(at, s, NULL, heads, &at->wiring.all[s], &at->planned.all[s]);
     return rc;
+}
+
+/* Connects a receiver or connector with its pipelines. */
+static int graph_wire_source(struct graph_place *at, struct br_err *err)
+{
+    size_t n = at->graph->config->n_pipelines;
+    struct br_fanout_end *heads = br_calloc(n, sizeof *heads);
+    uint8_t *reached = br_calloc(n, sizeof *reached);
+    int rc = heads && reached ? graph_wire_outputs(at, heads) : BR_ENOMEM;
+    if (!rc && at->node.component->kind == BR_RECEIVER)
+        rc = graph_note_all_needs(at, reached);
+    br_free(heads);
+    br_free(reached);
+    return rc ? br_graph_no_memory(err) : 0;
 }
 
 int br_graph_plan_wiring(struct br_graph *graph, struct br_graph *old, struct br_err *err)
 {
     int rc = 0;
+    graph_find_delivering(graph);
     for (size_t i = 0; i < graph->config->n_pipelines && !rc; i++)
         rc = graph_wire(graph, old, i, err);
     each_place(graph, l)
     {
-        if (!rc && br_graph_place_of(l)->node.component->kind == BR_RECEIVER)
-            rc = graph_wire_receiver(graph, br_graph_place_of(l), err);
+        enum br_kind kind = br_graph_place_of(l)->node.component->kind;
+        if (!rc && (kind == BR_RECEIVER || kind == BR_CONNECTOR))
+            rc = graph_wire_source(br_graph_place_of(l), err);
     }
     return rc;
+}
+
+void br_graph_keep_spread(struct graph_spread *spread)
+{
+    spread->kept = false;
+    spread->depth = spread->next_depth;
 }
 
 static void graph_drop_spread(struct graph_spread *spread, struct br_list *loose)
@@ -289,18 +455,33 @@ static void graph_drop_spread(struct graph_spread *spread, struct br_list *loose
     if (spread && !spread->kept)
         br_list_append(loose, &spread->link);
     else if (spread)
-        spread->kept = false;
+        br_graph_keep_spread(spread);
+}
+
+/* Frees the arrays of a wiring. Its fan-outs have another owner. */
+static void graph_free_arrays(struct graph_wiring *wiring)
+{
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        br_free(wiring->routes[s]);
+        br_free(wiring->route_inputs[s]);
+    }
+    br_free(wiring->metadata_keys.items);
 }
 
 void br_graph_commit_wiring(struct graph_place *place, struct br_list *loose)
 {
     struct br_node *node = &place->node;
+    struct graph_output *output;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        graph_drop_spread(place->wiring.spreads[s], loose);
-    br_free(place->wiring.metadata_keys.items);
+        for (size_t i = 0; (output = br_graph_output(&place->wiring, s, i)); i++)
+            graph_drop_spread(output->spread, loose);
+    graph_free_arrays(&place->wiring);
     place->wiring = place->planned;
     place->planned = (struct graph_wiring){0};
-    memcpy(node->next, place->wiring.next, sizeof node->next);
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        node->next[s] = place->wiring.all[s].next;
+        node->routes[s] = place->wiring.route_inputs[s];
+    }
     node->metadata_keys = place->wiring.metadata_keys.count ? &place->wiring.metadata_keys : NULL;
     node->spans_wanted = place->wiring.spans_wanted;
     node->times_wanted = place->wiring.times_wanted;
@@ -308,13 +489,25 @@ void br_graph_commit_wiring(struct graph_place *place, struct br_list *loose)
 
 void br_graph_forget_wiring(struct graph_place *place)
 {
+    struct graph_output *output;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
-        struct graph_spread *spread = place->planned.spreads[s];
-        if (spread && spread->kept)
-            spread->kept = false;
-        else
-            br_graph_spread_free(spread);
+        for (size_t i = 0; (output = br_graph_output(&place->planned, s, i)); i++) {
+            if (output->spread && output->spread->kept)
+                output->spread->kept = false;
+            else
+                br_graph_spread_free(output->spread);
+        }
     }
-    br_free(place->planned.metadata_keys.items);
+    graph_free_arrays(&place->planned);
     place->planned = (struct graph_wiring){0};
+}
+
+void br_graph_release_wiring(struct graph_place *place)
+{
+    struct graph_output *output;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+        for (size_t i = 0; (output = br_graph_output(&place->wiring, s, i)); i++)
+            br_graph_spread_free(output->spread);
+    graph_free_arrays(&place->wiring);
+    place->wiring = (struct graph_wiring){0};
 }

@@ -19,7 +19,8 @@
 
 #define URIS_MAX 100
 #define EXIT_USAGE 2
-#define LOG_WAIT_MS 2000 /* ms to wait for the log to be written before the process ends */
+/* longest wait, in ms, for the log to be written before the process ends */
+#define LOG_WAIT_MS 2000
 
 static const char help[] =
     "Braid is a pipeline server for traces and profiles. It links each profile sample to its\n"
@@ -230,7 +231,8 @@ static int main_print_effective(const struct br_config_sources *sources)
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* The file may contain secrets, so only its owner may read it. */
+/* Writes the configuration for the Collector. Only the owner of the file can read it, because the
+ * configuration may contain secrets. */
 static int main_write_rest(const char *path, const struct br_str *text)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -382,8 +384,9 @@ static int main_with_config(struct arguments *args)
     return code;
 }
 
-/* Disables core files and prevents other processes except root's from attaching or reading
- * memory. Must be called before the configuration, with its secrets, is read. */
+/* Disables core dumps. Also prevents other processes, except those of root, from attaching a
+ * debugger or reading memory. Must be called before the configuration is read, because the
+ * configuration may contain secrets. */
 static void main_keep_memory_private(void)
 {
     static const struct rlimit none = {0, 0};
@@ -391,7 +394,7 @@ static void main_keep_memory_private(void)
         (void)fprintf(stderr, "warning: cannot disable core dumps: %s\n", strerror(errno));
 }
 
-/* Returns true if --help, -h or help is present, also after a command. */
+/* Returns true if any argument is --help or -h, or if the first argument is "help". */
 static bool main_wants_help(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "help") == 0)

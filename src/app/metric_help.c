@@ -19,8 +19,8 @@ static const struct row rows[] = {
      "`exclude` "
      "then do not match, `extract` finds nothing, and `delete` and `hash` apply."},
     {"braid_auth_rejected",
-     "Requests that were rejected by authentication, by listener and reason: missing or invalid "
-     "credentials, or limited because of earlier failures."},
+     "Requests that authentication rejected, by listener and reason: missing or invalid "
+     "credentials, or too many earlier failures."},
     {"braid_config_last_reload_success_timestamp_seconds",
      "Unix time of the last successful reload of the configuration, or of the start."},
     {"braid_config_last_reload_successful", "1 if the last reload of the configuration succeeded, "
@@ -45,9 +45,12 @@ static const struct row rows[] = {
     {"braid_exporter_sent", "Records that the destination accepted."},
     {"braid_exporter_stored", "Records written to the exporter's durable queue, or left in it at "
                               "the shutdown."},
+    {"braid_failover_switches",
+     "Number of times that the connector changed its current level, by signal."},
     {"braid_fanout_dropped",
      "Records dropped for a slow destination after another one accepted them."},
     {"braid_fanout_held", "Records queued for a slow destination after another one accepted them."},
+    {"braid_filter_failed", "Number of times that a condition failed and counted as false."},
     {"braid_filter_gave_up",
      "Number of times that a regular expression exceeded its time limit on a value. "
      "The value then does not match."},
@@ -121,6 +124,7 @@ static const struct row rows[] = {
     {"braid_query_requests", "Requests to the query API and for the web page."},
     {"braid_receiver_corrected_times",
      "Profiles whose times were missing or before 1971 and were corrected."},
+    {"braid_receiver_dropped_packets", "UDP packets that were dropped, by reason."},
     {"braid_receiver_kafka_messages", "Messages read from Kafka topics, by result."},
     {"braid_receiver_pprof_files", "Files of the watched directory that were read, by result."},
     {"braid_receiver_pprof_scrapes", "Scrapes of profiles, by result."},
@@ -135,6 +139,9 @@ static const struct row rows[] = {
     {"braid_resource_gave_up",
      "Number of times that a regular expression exceeded its time limit. `delete` "
      "and `hash` then apply, and `extract` finds nothing."},
+    {"braid_routing_gave_up",
+     "Number of times that matching a pattern took too long. The condition then counts as not "
+     "true."},
     {"braid_server_connections", "Open connections of a server, by worker."},
     {"braid_server_connections_closed", "Connections that a server closed, by reason."},
     {"braid_server_reads_paused", "Times that reading from a connection was paused because "
@@ -144,6 +151,9 @@ static const struct row rows[] = {
     {"braid_span_gave_up",
      "Number of times that a regular expression exceeded its time limit on the name or a value of "
      "a span, and therefore did not match."},
+    {"braid_span_metrics_uncounted",
+     "Spans that were not counted, because their resource has no service.name or memory was "
+     "short."},
     {"braid_storage_corrupt", "Damaged places in the storage that were skipped."},
     {"braid_storage_dropped_records",
      "Spans and samples dropped because the storage had reached max_size (overflow: drop_oldest)."},
@@ -152,7 +162,7 @@ static const struct row rows[] = {
      "1 if the last write or sync of the storage failed, and requests are therefore refused."},
     {"braid_storage_restored_requests",
      "Requests that were in the storage when the process started."},
-    {"braid_storage_segments", "Files of the storage."},
+    {"braid_storage_segments", "Files (log segments) of the storage."},
     {"braid_storage_size_bytes", "Size of all files of the storage in bytes."},
     {"braid_storage_syncs", "Syncs of the storage that succeeded."},
     {"braid_store_bytes", "Bytes of disk space in use by the store."},
@@ -166,6 +176,22 @@ static const struct row rows[] = {
     {"braid_store_spans", "Spans in the store."},
     {"braid_store_unread_partitions", "Partitions that could not be read, or that do not belong to "
                                       "the store. Reading them is tried again."},
+    {"braid_tail_sampling_early_decisions",
+     "Traces that were decided before they were due, because a limit was reached or the process "
+     "was shutting down."},
+    {"braid_tail_sampling_gave_up", "Number of times that a regular expression exceeded its time "
+                                    "limit on a value, which then does not match."},
+    {"braid_tail_sampling_held_bytes",
+     "Bytes of the requests that wait for the decisions about their traces."},
+    {"braid_tail_sampling_samples_folded",
+     "Samples that lost their links, because their trace is not sampled."},
+    {"braid_transform_failed",
+     "Number of times that a statement or condition failed and the next one was run."},
+    {"otelcol_connector_consumed_items",
+     "Records that the connector received from the pipelines before it, by signal."},
+    {"otelcol_connector_produced_items",
+     "Records that the connector sent to the pipelines after it, by signal. A record that is sent "
+     "to several pipelines counts once."},
     {"otelcol_exporter_enqueue_failed_profile_samples",
      "Profile samples that could not be added to the sending queue."},
     {"otelcol_exporter_enqueue_failed_spans",
@@ -234,6 +260,17 @@ static const struct row rows[] = {
      "Histogram of the number of records in each batch."},
     {"otelcol_processor_queuebatch_batch_send_size_bytes",
      "Histogram of the number of bytes in each batch."},
+    {"otelcol_processor_tail_sampling_count_traces_sampled",
+     "Decisions of each policy about traces, by `decision`: `sampled`, `not_sampled`, `dropped`."},
+    {"otelcol_processor_tail_sampling_early_releases_from_cache_decision",
+     "Spans that arrived after the decision about their trace."},
+    {"otelcol_processor_tail_sampling_global_count_traces_sampled",
+     "Decisions about traces, by `decision`: `sampled`, `not_sampled`, `dropped`."},
+    {"otelcol_processor_tail_sampling_new_trace_id_received", "Traces whose first span arrived."},
+    {"otelcol_processor_tail_sampling_sampling_traces_on_memory",
+     "Traces that wait for a decision."},
+    {"otelcol_processor_tail_sampling_traces_dropped_too_large",
+     "Traces that are not sampled because they exceeded `maximum_trace_size_bytes`."},
     {"otelcol_receiver_accepted_profile_samples", "Profile samples that the pipeline accepted."},
     {"otelcol_receiver_accepted_spans", "Spans that the pipeline accepted."},
     {"otelcol_receiver_failed_profile_samples",

@@ -19,7 +19,7 @@ struct migrator {
     bool split;
 };
 
-/* Reads the tree of a source. Errors are added to `errs`. */
+/* Reads the tree of a source. With `as_written`, ${...} is not expanded. Adds errors to `errs`. */
 static int migrate_read(const struct migrator *migrator, const char *uri, bool as_written,
                         struct br_yaml **ret, struct br_errs *errs)
 {
@@ -68,8 +68,8 @@ static bool migrate_means(const struct migrator *migrator, const struct br_str *
     return same;
 }
 
-/* Appends the original text with the edits. If the text cannot be edited, appends the printed
- * tree, which has no comments. */
+/* Appends the original text with the edits. If the text cannot be edited, appends the tree as YAML
+ * without comments. */
 static int migrate_write(const struct migrator *migrator, const struct br_edits *edits,
                          bool as_written, const struct br_yaml *tree, struct br_str *out)
 {
@@ -99,7 +99,7 @@ static bool migrate_has_bom(const struct migrator *migrator)
     return migrator->len >= 3 && memcmp(migrator->text, "\xef\xbb\xbf", 3) == 0;
 }
 
-/* Appends the lines of `text` as comments. */
+/* Appends the lines of `text` as YAML comments. */
 static void migrate_comment(struct br_str *out, const char *text)
 {
     while (*text) {
@@ -122,8 +122,8 @@ static const struct br_yaml *migrate_section(const struct br_yaml *tree, size_t 
     return map && map->type == BR_YAML_MAP ? map : NULL;
 }
 
-/* Appends, by section, the names that were carried over or those that were not: "receivers otlp,
- * jaeger; pipelines traces". */
+/* Appends the names that were carried over, or the names that were not, grouped by section.
+ * Example: "receivers otlp, jaeger; pipelines traces". */
 static void migrate_names(const struct migrator *migrator, const struct br_yaml *adapted,
                           bool carried, struct br_str *out)
 {
@@ -193,7 +193,8 @@ static const char *migrate_receiver(const struct br_yaml *pipeline)
     return NULL;
 }
 
-/* Appends the processors of a pipeline with `join` before its first batch, or at its end. */
+/* Appends the processors of a pipeline. Inserts `join` before the first batch processor, or at the
+ * end if there is none. */
 static void migrate_joined(const struct br_yaml *pipeline, struct br_str *out)
 {
     const struct br_yaml *list = br_yaml_get(pipeline, "processors");
@@ -209,8 +210,8 @@ static void migrate_joined(const struct br_yaml *pipeline, struct br_str *out)
     }
 }
 
-/* Appends, as comments, a pipeline of profiles and a join of both signals. Without the leading
- * "#   " the lines are a valid configuration. */
+/* Appends comments that contain a profiles pipeline and a `join` of both signals. Without the
+ * leading "# " the lines are a valid configuration. */
 static void migrate_put_profiles(const struct br_yaml *adapted, struct br_str *out)
 {
     const struct br_yaml *pipelines = migrate_section(adapted, BR_COUNT(migrate_sections));
@@ -278,7 +279,8 @@ static void migrate_rest_head(const struct migrator *migrator, const struct br_r
     br_str_printf(out, "# The part of %s that stays in a Collector; Braid runs the rest.\n",
                   migrator->path);
     if (remainder->links->len) {
-        br_str_puts(out, "# Both run on one host and are linked over loopback:\n");
+        br_str_puts(out,
+                    "# Braid and this Collector run on one host and are linked over loopback:\n");
         migrate_comment(out, remainder->links->data);
     }
     if (remainder->ports->len) {
@@ -292,12 +294,12 @@ static void migrate_rest_head(const struct migrator *migrator, const struct br_r
     if (remainder->targets->len) {
         br_str_puts(out,
                     "# The port of this Collector's own metrics has changed. Change these scrape "
-                    "targets if they mean\n# this Collector:\n");
+                    "targets if they refer\n# to this Collector:\n");
         migrate_comment(out, remainder->targets->data);
     }
     if (remainder->clashes->len) {
-        br_str_puts(out, "# Both would listen on these ports; give the variables other values for "
-                         "one of the two:\n");
+        br_str_puts(out, "# Braid and this Collector would listen on the same ports; give these "
+                         "variables\n# other values for one of them:\n");
         migrate_comment(out, remainder->clashes->data);
     }
 }

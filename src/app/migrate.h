@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Converts a Collector's configuration file to one for Braid and, optionally, a second one for a
- * Collector that runs next to Braid.
+ * Converts a configuration file of the Collector to a file for Braid. Optionally, also produces a
+ * file for a Collector that runs next to Braid.
  *
- * Each of the two files is the text of the original without the parts that its program does not
- * run. Order, comments, quotes and ${...} are kept, and a comment replaces each removed part. If
- * the text cannot be edited, for example because an anchor is removed and its alias stays, the tree
- * is printed without comments and a warning is added. Each result is read again and compared with
- * the tree that adapt.c or remainder.c made. A comment at the top lists the components that were
- * carried over, and those that were not.
+ * Each file contains the text of the original, without the parts that the program of this file does
+ * not run. The order, comments, quotes and ${...} are kept, and a comment replaces each removed
+ * part. If the text cannot be edited, for example because a YAML anchor is removed and its alias
+ * stays, the tree is printed without comments and a warning is added. Each result is parsed again
+ * and compared with the tree that adapt.c or remainder.c produced. A comment at the top of Braid's
+ * file lists the components that were carried over, and the components that were not.
  */
 #pragma once
 
@@ -23,12 +23,13 @@ struct br_migration {
     struct br_str rest;
 };
 
-/* Reads the file at `path`. Uses only `getenv` and `accept_loss` of `sources`. With `split`,
- * also writes `ret->rest`, and the two files together do the same as the original. Without
- * `split`, Braid's file is the configuration that --skip-unsupported runs.
+/* Converts the file at `path` to ret->config, the configuration for Braid. Uses only `getenv` and
+ * `accept_loss` of `sources`. With `split`, also sets ret->rest, the configuration for the
+ * Collector. Braid and the Collector together then do the same as the original. Without `split`,
+ * ret->config is the configuration that --skip-unsupported runs.
  *
- * `ret` must be zeroed; on success it owns its strings, and the warnings in `errs` list each
- * removed part. Returns 0, or a negative code with errors in `errs`. */
+ * `ret` must be zeroed. On success, the caller frees `ret` with br_migration_release, and `errs`
+ * contains a warning for each removed part. Returns 0, or a negative code with errors in `errs`. */
 int br_config_migrate(const char *path, const struct br_config_sources *sources,
                       const struct br_component *const *registry, bool split,
                       struct br_migration *ret, struct br_errs *errs);
@@ -37,11 +38,16 @@ void br_migration_release(struct br_migration *migration);
 /* --- What the Collector keeps (remainder.c) --------------------------------------------------- */
 
 /*
- * Reduces a configuration to the part that a Collector runs next to Braid, after br_config_adapt
- * has split it. The part has the pipelines that Braid does not run, the receivers and processors
- * before Braid, and the exporters and connectors after Braid. The links between the Collector and
- * Braid are in the part, too. If both programs would listen on a port, the Collector's port is
- * 10,000 higher.
+ * Reduces a configuration to the part that a Collector runs next to Braid. br_config_adapt must
+ * have split the configuration before. The Collector's part contains:
+ *
+ * - the pipelines that Braid does not run
+ * - the receivers and processors before Braid
+ * - the exporters and connectors after Braid
+ * - the Collector's ends of the links to and from Braid
+ *
+ * If both programs would listen on the same port, 10,000 is added to the Collector's port, or
+ * subtracted from it if the sum would exceed 65,535.
  */
 
 struct br_remainder {
@@ -51,13 +57,14 @@ struct br_remainder {
     struct br_str *ports;   /* receives a line for each changed port */
     /* receives a line for each port that has to change but comes from ${...} */
     struct br_str *clashes;
-    struct br_str *targets; /* receives a line for each scrape target whose port changed */
-    struct br_str *links;   /* receives a line for each link to or from Braid */
-    bool client_ports;      /* set if a port of a receiver changed */
-    bool empty;             /* set if the Collector keeps no pipeline */
+    /* receives a line for each scrape target with the Collector's old metrics port */
+    struct br_str *targets;
+    struct br_str *links; /* receives a line for each link to or from Braid */
+    bool client_ports;    /* set if a port of a receiver changed */
+    bool empty;           /* set if the Collector keeps no pipeline */
 };
 
-/* Reduces `tree`, which is merged but not expanded. `adapted` is the part of the same file that
- * Braid runs. Returns 0 or BR_ENOMEM. */
+/* Reduces `tree`, which is merged but not expanded, to the Collector's part. `adapted` is Braid's
+ * part of the same file. Returns 0 or BR_ENOMEM. */
 int br_config_remainder(struct br_remainder *remainder, struct br_yaml *tree,
                         const struct br_yaml *adapted);

@@ -16,8 +16,9 @@
 #include "net/client.h"
 #include "net/hosts.h"
 #include "net/server.h"
+#include "net/udp.h"
 
-#define PLACES_MAX 10000 /* largest number of servers of a configuration */
+#define PLACES_MAX 10000 /* largest number of servers in a configuration */
 #define POOL_BYTES (1u << 20)
 
 struct preflight {
@@ -89,8 +90,8 @@ static const struct br_client_ops preflight_client_ops = {
 
 /* --- Ports in use ---------------------------------------------------------------------------- */
 
-/* Finds the endpoint of the protocol `what` ("grpc") in an option table, if the settings have
- * that protocol. Appends the path of the endpoint's key to `path`. */
+/* Searches the protocols in the settings for the endpoint of `what`, for example "grpc". If the
+ * endpoint exists, appends the path of its key to `path` and returns true. */
 static bool preflight_find_key(const struct br_option *table, const char *settings,
                                const char *what, struct br_str *path)
 {
@@ -122,8 +123,8 @@ static bool preflight_find_key(const struct br_option *table, const char *settin
     return false;
 }
 
-/* Returns the component of a server named "receiver/otlp/edge grpc", or NULL for the metrics
- * server. */
+/* Returns the component to which a server belongs, or NULL for the metrics server. The name of a
+ * server begins with the kind and the id of the component: "receiver/otlp/edge grpc". */
 static const struct br_instance *preflight_owner(const struct br_config *config, const char *name)
 {
     for (size_t i = 0; i < config->n_instances; i++) {
@@ -139,7 +140,8 @@ static const struct br_instance *preflight_owner(const struct br_config *config,
     return NULL;
 }
 
-/* Returns the node at a path, or the deepest existing node on the way to it. */
+/* Returns the node at a path. If the node does not exist, returns the last node on the path that
+ * exists. */
 static const struct br_yaml *preflight_node(const struct br_yaml *tree, const char *path)
 {
     const struct br_yaml *node = tree;
@@ -159,8 +161,8 @@ static const struct br_yaml *preflight_node(const struct br_yaml *tree, const ch
 
 #define METRICS "service::telemetry::metrics"
 
-/* Appends an argument of --set that selects another port. The keys of the argument are separated
- * by dots unless an id contains a dot. */
+/* Appends an argument for --set that selects another port. The keys in the argument are separated
+ * by dots, or by "::" if an id contains a dot. */
 static void preflight_put_set(const char *path, const char *endpoint, struct br_str *out)
 {
     enum { SHIFT = 10000 };
@@ -181,14 +183,15 @@ static void preflight_put_set(const char *path, const char *endpoint, struct br_
         br_str_printf(out, "=%.*s:%lu", host, endpoint, port);
 }
 
-static void preflight_report_used(struct preflight *preflight,
-                                  const struct br_server_config *config)
+/* Reports that the endpoint of the protocol `what` is in use. `name` is the name of the server. */
+static void preflight_report_used(struct preflight *preflight, const char *name, const char *what,
+                                  const char *endpoint)
 {
-    const struct br_instance *owner = preflight_owner(preflight->config, config->name);
+    const struct br_instance *owner = preflight_owner(preflight->config, name);
     struct br_str path = {.max = 2048}, set = {.max = 4096};
     if (owner) {
         br_str_printf(&path, "%s::%s", br_kind_section(owner->component->kind), owner->id);
-        if (!preflight_find_key(owner->component->options, owner->config, config->what, &path))
+        if (!preflight_find_key(owner->component->options, owner->config, what, &path))
             br_str_puts(&path, "::endpoint");
     } else {
         br_str_puts(&path, "service::telemetry::metrics::address");
@@ -197,10 +200,10 @@ static void preflight_report_used(struct preflight *preflight,
     if (!owner && br_yaml_get(preflight_node(preflight->config->tree, METRICS), "readers"))
         key = METRICS "::readers";
     const struct br_yaml *node = preflight_node(preflight->config->tree, key);
-    preflight_put_set(key, config->endpoint, &set);
+    preflight_put_set(key, endpoint, &set);
     br_errs_add(preflight->used_ports, node, key,
                 "%s: address already in use by another process; set another with --set %s",
-                config->endpoint, set.failed ? "" : set.data);
+                endpoint, set.failed ? "" : set.data);
     br_str_release(&path);
     br_str_release(&set);
 }
@@ -227,7 +230,7 @@ static int preflight_serve(struct br_host *host, const struct br_server_config *
     (void)service;
     int rc = br_server_check(config, &place, err);
     if (!rc && p->used_ports && place.taken)
-        preflight_report_used(p, config);
+        preflight_report_used(p, config->name, config->what, config->endpoint);
     if (!rc)
         rc = preflight_take(p, &place, config->endpoint, err);
     if (rc) {
@@ -239,6 +242,37 @@ static int preflight_serve(struct br_host *host, const struct br_server_config *
         return br_err_set(err, BR_ENOMEM, "out of memory");
     server->ops = &preflight_server_ops;
     *ret = server;
+    return 0;
+}
+
+static void preflight_udp_close(struct br_udp *udp)
+{
+    br_free(udp);
+}
+
+static const struct br_udp_ops preflight_udp_ops = {preflight_udp_close};
+
+static int preflight_receive(struct br_host *host, const struct br_udp_config *config,
+                             br_udp_fn *fn, void *arg, struct br_udp **ret, struct br_err *err)
+{
+    struct preflight *p = br_container_of(host, struct preflight, host);
+    struct br_server_place place;
+    (void)fn;
+    (void)arg;
+    int rc = br_udp_check(config, &place, err);
+    if (!rc && p->used_ports && place.taken)
+        preflight_report_used(p, config->name, config->what, config->endpoint);
+    if (!rc)
+        rc = preflight_take(p, &place, config->endpoint, err);
+    if (rc) {
+        br_err_prefix(err, "%s: ", config->what);
+        return rc;
+    }
+    struct br_udp *udp = br_calloc(1, sizeof *udp);
+    if (!udp)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    udp->ops = &preflight_udp_ops;
+    *ret = udp;
     return 0;
 }
 
@@ -263,6 +297,7 @@ static const struct br_host_ops preflight_ops = {
     .cpu_ns = preflight_cpu_ns,
     .serve = preflight_serve,
     .connect = preflight_connect,
+    .receive = preflight_receive,
 };
 
 static void preflight_snapshot(void *arg, void (*done)(struct br_metrics *sum, void *done_arg),

@@ -135,7 +135,8 @@ static bool query_read_ids(struct query_args *args, const char *text)
     return false;
 }
 
-/* Command-line options that become parameters of the API, with the names of these parameters. */
+/* Command-line options that are sent as parameters of the API. `value` is the name of the
+ * parameter. */
 static const struct query_parameter query_parameters[] = {
     {"--service", "service"}, {"--name", "name"},   {"--min-duration", "min_duration"},
     {"--status", "status"},   {"--q", "q"},         {"--sort", "sort"},
@@ -202,8 +203,8 @@ static int query_read_option(struct query_args *args, int argc, char **argv, int
     return 0;
 }
 
-/* Reads --limit as the number of lines of a tree. Lines of trees are counted by this command,
- * whereas the server limits the rows of other responses. */
+/* Reads --limit as the largest number of lines of a printed tree. This command limits the lines of
+ * trees, whereas the server limits the rows of other responses. */
 static bool query_read_lines(struct query_args *args)
 {
     args->lines = SIZE_MAX;
@@ -263,7 +264,8 @@ static int query_read(struct query_args *args, int argc, char **argv, char *star
 
 /* --- The request ----------------------------------------------------------------------------- */
 
-/* Appends percent-encoded text. Only the unreserved characters of RFC 3986 are not encoded. */
+/* Appends percent-encoded text. Encodes all characters except the unreserved characters of RFC
+ * 3986. */
 static void query_put_encoded(struct br_str *out, const char *text)
 {
     static const char unreserved[] =
@@ -285,8 +287,8 @@ static void query_put_parameter(struct br_str *out, const char *name, const char
     query_put_encoded(out, value);
 }
 
-/* Appends one of the two selections of a comparison: a query string that is encoded as the value
- * of parameter `name`. */
+/* Appends one selection of a comparison as the parameter `name`. The value of the parameter is an
+ * encoded query string. */
 static void query_put_compared(struct br_str *out, const char *name, const char *selector)
 {
     struct br_str inner = {0};
@@ -392,7 +394,7 @@ static int query_write_file(const char *path, const struct br_fetched *fetched)
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-/* Prints the error of a response: {"error": "..."} or text. */
+/* Prints the error in a response. The body of the response is {"error": "..."} or plain text. */
 static int query_print_error(const struct br_fetched *fetched)
 {
     json_t *response = json_loadb((const char *)fetched->data, fetched->len, 0, NULL);

@@ -23,8 +23,8 @@ extern const char br_query_command_help[];
 
 struct json_t;
 
-/* Appends a number with a readable unit: a duration as "1.24 s", "310 ms" or "4.2 µs", an amount
- * of another unit as "12.3k". */
+/* Appends a number with a readable unit. Durations are printed as "1.24 s", "310 ms" or "4.2 µs",
+ * and amounts of other units as "12.3k". */
 void br_query_output_amount(struct br_str *out, double value, const char *unit);
 
 /* The functions below append a response of the query API as a table or a tree. Each function
@@ -49,10 +49,11 @@ struct br_fetched {
     size_t len;
 };
 
-/* Requests `path`, including its query, with GET from the server at `url` (http://host:port),
- * with the header Authorization unless `authorization` is NULL. Returns 0 for a response of any
- * status except a redirect. Returns BR_EINVAL if `url` is invalid, BR_EIO for other failures and
- * redirects, BR_ETIMEOUT or BR_ENOMEM, with `err` set. */
+/* Sends a GET request for `path`, which may contain a query string, to the server at `url`
+ * (http://host:port). `authorization` is the value of the Authorization header; NULL: no such
+ * header. Returns 0 for a response with any status except a redirect. On failure, sets `err` and
+ * returns BR_EINVAL (`url` is invalid), BR_ETIMEOUT, BR_ENOMEM, or BR_EIO (a redirect or any other
+ * failure). */
 int br_fetch(const char *url, const char *path, const char *authorization, uint64_t timeout_ms,
              struct br_fetched *ret, struct br_err *err);
 

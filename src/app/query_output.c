@@ -62,8 +62,8 @@ void br_query_output_amount(struct br_str *out, double value, const char *unit)
         output_scaled(out, value, counts, BR_COUNT(counts));
 }
 
-/* Appends text of at most `columns` columns. Control characters, which could change the
- * terminal, are replaced. */
+/* Appends at most `columns` columns of a text. Replaces control characters, which could change the
+ * state of the terminal. */
 static void output_text(struct br_str *out, const char *text, size_t columns)
 {
     size_t shown = 0;
@@ -175,7 +175,7 @@ bool br_query_output_spans(struct br_str *out, const json_t *response)
 struct output_span {
     const json_t *json;
     uint64_t start, duration;
-    /* index plus 1 of the parent, the first child, the last child and the next sibling; 0: none */
+    /* parent, first child, last child and next sibling: index of the span plus 1; 0: none */
     size_t parent, first, last, next;
 };
 
@@ -250,8 +250,9 @@ static void output_trace_line(struct br_str *out, const struct output_trace *tra
     br_str_putc(out, '\n');
 }
 
-/* Prints the tree below a span depth first. Follows links instead of recursing, because a trace
- * can be deeper than the stack. Spans whose parents form a cycle have no root and are omitted. */
+/* Prints a span and all spans below it, depth first. Follows links instead of recursing, because
+ * the recursion for a deep trace could overflow the stack. Spans whose parents form a cycle are not
+ * below any root and are omitted. */
 static void output_trace_tree(struct br_str *out, const struct output_trace *trace, size_t root)
 {
     size_t at = root;
@@ -348,8 +349,8 @@ bool br_query_output_top(struct br_str *out, const json_t *response)
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
 
-/* A bar of a flamebearer level: its left edge, its total and its own value. In a comparison,
- * index 0 is the baseline and index 1 the comparison. */
+/* A bar of a flamebearer level: its left edge, its total and its own value. With two selections,
+ * index 0 is the baseline, and index 1 is the comparison. */
 struct output_frame {
     double at[2], total[2], self[2];
     const char *name;
@@ -370,8 +371,8 @@ static const char *output_name(const struct output_flame *flame, double index)
     return name ? name : "?";
 }
 
-/* Reads the bars of a level into `frames` and returns their number. Each bar starts at its
- * offset from the end of the previous one. */
+/* Reads the bars of a level into `frames` and returns their number. The offset of a bar in the
+ * response is the distance from the end of the previous bar. */
 static size_t output_read_level(const struct output_flame *flame, const json_t *level,
                                 struct output_frame *frames)
 {
@@ -424,7 +425,7 @@ static bool output_is_large(const struct output_flame *flame, const struct outpu
            (flame->whole[1] > 0 && frame->total[1] >= OUTPUT_SMALLEST * flame->whole[1]);
 }
 
-/* Returns true if a bar is below `above`, a bar of the previous level. */
+/* Returns true if the bar `frame` is a child of `above`, a bar of the previous level. */
 static bool output_is_under(const struct output_frame *frame, const struct output_frame *above,
                             bool difference)
 {

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "core/reload.h"
 
-#define WATCH_MS 1000  /* interval of checking the files of the configuration */
-#define HOLD_MS 5000   /* time limit for draining the nodes that cannot exist twice */
+#define WATCH_MS 1000  /* interval in ms at which the configuration files are checked */
+#define HOLD_MS 5000   /* time limit in ms for draining the nodes in br_graph_hold */
 #define FILES_MAX 1000 /* largest number of files that are watched */
 #define TEXT_MAX 65536 /* largest report of errors, in bytes */
 
@@ -25,9 +25,9 @@ struct generation {
 struct retired_graph {
     struct br_message begin, drained;
     struct retired *retired;
-    struct br_graph *graph; /* NULL: it was freed */
+    struct br_graph *graph; /* NULL after the graph was freed */
     struct worker *worker;
-    bool posted; /* `drained` was posted to the first worker */
+    bool posted; /* the message `drained` was posted to the first worker */
 };
 
 /* The graphs of all workers that one reload has replaced. */
@@ -35,13 +35,13 @@ struct retired {
     struct br_list link;
     struct reloader *reloader;
     struct br_timer deadline;
-    struct br_deferred others; /* begins in the other workers */
+    struct br_deferred others; /* starts draining in the other workers */
     unsigned n_drained;
-    bool ready; /* all graphs are drained, or their time is over */
+    bool ready; /* all graphs are drained, or the time limit has expired */
     struct retired_graph graphs[];
 };
 
-/* The messages between the first worker and another one. */
+/* The messages between the first worker and one worker, which may be the first worker itself. */
 struct reload_worker {
     struct br_message pause, hold, held;
     struct reloader *reloader;
@@ -52,7 +52,7 @@ struct reload_worker {
 enum phase {
     IDLE,
     LOADING, /* a thread loads and checks the configuration */
-    HOLDING, /* workers drain the nodes that cannot exist twice */
+    HOLDING, /* workers drain the nodes that br_graph_hold selects */
 };
 
 struct reloader {
@@ -60,28 +60,29 @@ struct reloader {
     struct app *app;
     enum phase phase;
     unsigned generation; /* number of the last reload (br_host.generation) */
-    bool again;          /* a reload was requested while one is under way */
+    bool again;          /* a further reload was requested during the current reload */
     const char *reason;
     struct br_work load;
     struct generation *next; /* the configuration being loaded; owned */
     struct br_errs errs;
-    int rc;                               /* result of loading */
-    struct br_str text;                   /* report for the log and the waiters */
-    struct br_list waiting, waiting_next; /* struct br_reload_waiter of this reload and the next */
+    int rc;             /* result of loading */
+    struct br_str text; /* report on the reload, for the log and for clients that wait */
+    /* lists of struct br_reload_waiter, for the current reload and for the next reload */
+    struct br_list waiting, waiting_next;
     struct br_list generations, retired;
     void (*on_idle)(struct app *app);
-    unsigned n_holding; /* number of workers that are in the phase HOLDING */
+    unsigned n_holding; /* number of workers that are still draining in the phase HOLDING */
     struct br_timer hold_limit;
-    pthread_mutex_t lock; /* protects the pause of the other workers */
+    pthread_mutex_t lock; /* protects `n_paused` and `paused` */
     pthread_cond_t changed;
     unsigned n_paused;
     bool paused;
-    const struct br_config *telemetry_of; /* configuration of the metrics server */
+    const struct br_config *telemetry_of; /* configuration that the metrics server uses */
     struct br_timer look;
     struct br_work watch;
-    unsigned n_works; /* number of `load` and `watch` that are under way */
-    bool freed;       /* br_reloader_free was called; the last work frees the struct */
-    /* checksums of the files' attributes: as the thread saw them, at the time before, and when the
+    unsigned n_works; /* number of `load` and `watch` that are running */
+    bool freed;       /* br_reloader_free was called; the struct is freed when the last work ends */
+    /* checksums of the files' attributes: at the last check, at the check before, and when the
      * configuration was loaded */
     uint64_t sum, sum_before, sum_loaded;
     double *succeeded, *failed, *last_successful, *last_time, *watched;
@@ -95,7 +96,7 @@ static struct br_host *reload_host(const struct reloader *reloader)
 
 /* --- Pausing the other workers ---------------------------------------------------------------- */
 
-/* Blocks a worker until the first worker goes on. */
+/* Blocks a worker until the first worker calls reload_resume. */
 static void reload_on_pause(struct br_message *message, struct br_loop *loop)
 {
     struct reloader *reloader = br_container_of(message, struct reload_worker, pause)->reloader;
@@ -110,8 +111,8 @@ static void reload_on_pause(struct br_message *message, struct br_loop *loop)
     (void)pthread_mutex_unlock(&reloader->lock);
 }
 
-/* Waits until all other workers are blocked. Nodes are created and destroyed only while one thread
- * runs (core/shared.h). */
+/* Blocks all other workers, and waits until they are blocked. Nodes may be created and destroyed
+ * only while a single worker runs (core/shared.h). */
 static void reload_pause(struct reloader *reloader)
 {
     struct app *app = reloader->app;
@@ -170,7 +171,7 @@ static void reload_tell_idle(struct reloader *reloader)
         reloader->on_idle(reloader->app);
 }
 
-/* Frees the configurations that no node uses. */
+/* Frees the configurations that are no longer in use. */
 static void reload_free_configs(struct reloader *reloader)
 {
     struct br_list *next;
@@ -184,7 +185,7 @@ static void reload_free_configs(struct reloader *reloader)
     }
 }
 
-/* Frees the graphs. The struct stays until all messages that were posted have arrived. */
+/* Frees the graphs. The struct is freed only when all posted messages have been received. */
 static void retired_free(struct retired *retired)
 {
     struct app *app = retired->reloader->app;
@@ -201,8 +202,8 @@ static void retired_free(struct retired *retired)
         br_free(retired);
 }
 
-/* Frees replaced graphs that are drained. An older graph may send items to nodes of a younger one,
- * so the oldest is freed first. */
+/* Frees replaced graphs that are drained. An older graph may send items to nodes of a newer graph,
+ * so the oldest graph is freed first. */
 static void reload_free_retired(struct reloader *reloader)
 {
     struct br_list *list = &reloader->retired;
@@ -240,7 +241,7 @@ static void reload_on_retired(struct br_message *message, struct br_loop *loop)
     reload_free_retired(retired->reloader);
 }
 
-/* Called in the graph's worker. */
+/* Runs in the thread of the graph's worker. */
 static void reload_on_graph_drained(void *arg)
 {
     struct retired_graph *graph = arg;
@@ -250,8 +251,8 @@ static void reload_on_graph_drained(void *arg)
 
 static void reload_on_retire(struct br_message *message, struct br_loop *loop);
 
-/* Begins in the other workers when the first one has stopped its listeners, so that no connection
- * is handed over to a server that has already ended. */
+/* Starts draining in the other workers after the first worker has stopped its listeners. Otherwise,
+ * the first worker could hand over a connection to a server that has already stopped. */
 static void reload_retire_others(struct br_deferred *deferred)
 {
     struct retired *retired = br_container_of(deferred, struct retired, others);
@@ -306,7 +307,7 @@ static void reload_log_failure(const struct reloader *reloader)
 static void reload_start(struct reloader *reloader, const char *reason);
 static void reload_free(struct reloader *reloader);
 
-/* Begins work in a thread. */
+/* Starts `work` in a thread of the thread pool. */
 static void reload_work(struct reloader *reloader, struct br_work *work,
                         void (*run)(struct br_work *), void (*done)(struct br_work *))
 {
@@ -315,7 +316,8 @@ static void reload_work(struct reloader *reloader, struct br_work *work,
     br_host_work(reload_host(reloader), work);
 }
 
-/* Called first in `done`. Returns false if the reloader has been freed. */
+/* Must be called first in the function `done` of a struct br_work. Returns false if the reloader
+ * has been freed. */
 static bool reload_end_work(struct reloader *reloader)
 {
     reloader->n_works--;
@@ -335,7 +337,8 @@ static void reload_tell(struct br_list *waiting, bool reloaded, const char *text
     }
 }
 
-/* Ends a reload: logs and counts the result and tells it to the waiters. */
+/* Ends a reload: logs and counts the result, and reports it to the clients that wait for the
+ * reload. */
 static void reload_end(struct reloader *reloader, bool reloaded)
 {
     struct br_host *host = reload_host(reloader);
@@ -403,7 +406,7 @@ static bool reload_strings_are_equal(const char *one, const char *other)
     return one && other ? strcmp(one, other) == 0 : one == other;
 }
 
-/* Applies the keys of `service` that are not part of the graph. */
+/* Applies changes of service::telemetry, which is not part of the graph. */
 static int reload_service(struct reloader *reloader, struct br_err *err)
 {
     struct app *app = reloader->app;
@@ -482,7 +485,7 @@ static void reload_replace(struct reloader *reloader)
     reload_end(reloader, rc == 0);
 }
 
-/* --- Draining nodes that cannot exist twice --------------------------------------------------- */
+/* --- Draining exclusive nodes ----------------------------------------------------------------- */
 
 static void reload_stop_holding(struct reloader *reloader)
 {
@@ -511,7 +514,7 @@ static void reload_on_held_message(struct br_message *message, struct br_loop *l
         reload_stop_holding(reloader);
 }
 
-/* Called in the worker. */
+/* Runs in the worker's thread. */
 static void reload_on_held(void *arg)
 {
     struct reload_worker *worker = arg;
@@ -609,7 +612,7 @@ static void reload_on_request(struct br_reload *base, struct br_reload_waiter *w
 
 static void reload_add_to_sum(uint64_t *sum, uint64_t value)
 {
-    *sum = (*sum ^ value) * 1099511628211u; /* FNV-1a with 64-bit words */
+    *sum = (*sum ^ value) * 1099511628211u; /* FNV-1a, with 64-bit words instead of bytes */
 }
 
 static void reload_add_file(uint64_t *sum, const char *path)
@@ -625,7 +628,7 @@ static void reload_add_file(uint64_t *sum, const char *path)
     reload_add_to_sum(sum, (uint64_t)st.st_mtim.tv_nsec);
 }
 
-/* Returns the path that an argument of --config names, or NULL if it names no file. */
+/* Returns the path in an argument of --config, or NULL if the argument is not a file. */
 static const char *reload_path_of(const char *uri)
 {
     if (strncmp(uri, "file:", 5) == 0)
@@ -650,7 +653,8 @@ static void reload_run_watch(struct br_work *work)
 
 static void reload_on_look(struct br_timer *timer);
 
-/* Reloads when the files have changed, and did not change any more since the last look. */
+/* Reloads the configuration if the files have changed since it was loaded, but not since the last
+ * check. A file that is still being written is therefore not loaded. */
 static void reload_on_watched(struct br_work *work)
 {
     struct reloader *reloader = br_container_of(work, struct reloader, watch);

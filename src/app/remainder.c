@@ -65,7 +65,8 @@ static bool remainder_names(struct reduction *reduction, const struct br_yaml *l
     return false;
 }
 
-/* Returns the value of the entry `id` in a map, comparing trimmed ids; NULL if it is missing. */
+/* Returns the value of the key `id` in a map, or NULL if the key is missing. Ids are trimmed before
+ * the comparison. */
 static const struct br_yaml *remainder_same_in(struct reduction *reduction,
                                                const struct br_yaml *map, const char *id)
 {
@@ -126,8 +127,8 @@ static void remainder_set(struct reduction *reduction, struct br_yaml *parent, s
 #define BRAIDS_END "otlp/collector"
 #define COLLECTORS_END "otlp/braid"
 
-/* Returns the id of the link in a list of Braid's pipeline: the item that is not in the original
- * list. */
+/* Returns the id of the link in a list of Braid's pipeline, or NULL. A link is an item whose id
+ * begins with BRAIDS_END and is not in the original list. */
 static const char *remainder_link(struct reduction *reduction, const struct br_yaml *ours,
                                   const struct br_yaml *original)
 {
@@ -139,7 +140,7 @@ static const char *remainder_link(struct reduction *reduction, const struct br_y
     return NULL;
 }
 
-/* Returns the id of the Collector's end of the link whose end in Braid is `id`. */
+/* Returns the id of the Collector's end of a link. `id` is the id of Braid's end. */
 static const char *remainder_other_end(struct reduction *reduction, const char *id)
 {
     char *other =
@@ -168,8 +169,8 @@ static void remainder_add_link(struct reduction *reduction, const char *id, bool
                       text);
 }
 
-/* Appends to `out` the items of a list that Braid does not run. With `front`, appends all items
- * up to the last item that Braid does not run. */
+/* Appends the items of `original` that Braid does not run. `ours` is Braid's list. With `front`,
+ * appends all items up to and including the last one that Braid does not run. */
 static void remainder_put_list(struct reduction *reduction, const struct br_yaml *original,
                                const struct br_yaml *ours, bool front, struct br_str *out)
 {
@@ -201,7 +202,8 @@ static void remainder_set_list(struct reduction *reduction, struct br_yaml *pipe
         remainder_set(reduction, pipeline, at, text);
 }
 
-/* Returns, as YAML text, the items of a pipeline's list that Braid does not run. */
+/* Returns a YAML list with the items of a pipeline's list that Braid does not run. For processors,
+ * the list also contains all items before the last one that Braid does not run. */
 static const char *remainder_of_list(struct reduction *reduction, const struct br_yaml *pipeline,
                                      const struct br_yaml *ours, const char *key)
 {
@@ -211,7 +213,7 @@ static const char *remainder_of_list(struct reduction *reduction, const struct b
     return remainder_text(reduction, &text);
 }
 
-/* Returns, as YAML text, a list that contains only the Collector's end of a link. */
+/* Returns a YAML list that contains only the Collector's end of a link. */
 static const char *remainder_link_list(struct reduction *reduction, const char *id)
 {
     struct br_str text = {0};
@@ -292,7 +294,7 @@ static void remainder_pipelines(struct reduction *reduction)
             i++;
             continue;
         }
-        const char *note = br_arena_printf(reduction->remainder->arena, "%s is Braid's", id);
+        const char *note = br_arena_printf(reduction->remainder->arena, "%s runs in Braid", id);
         reduction->no_memory = reduction->no_memory || !note;
         remainder_cut(reduction, all, i, note);
     }
@@ -357,8 +359,8 @@ static void remainder_note_port(struct reduction *reduction, const char *path, c
     br_str_printf(reduction->remainder->ports, "%s: %s\n", path, value);
 }
 
-/* Changes the port in the setting `key` of the map at `index`. If the key is missing, adds it
- * with the default endpoint and another port. */
+/* Changes the port in the setting `key` of the map at `index`. If the key is missing, adds it with
+ * the value `by_default` and another port. */
 static void remainder_move(struct reduction *reduction, struct br_yaml *parent, size_t index,
                            const char *key, const char *by_default, const char *path)
 {
@@ -387,8 +389,8 @@ static void remainder_move(struct reduction *reduction, struct br_yaml *parent, 
     remainder_note_port(reduction, joined, moved);
 }
 
-/* Appends a line for each target of a Prometheus receiver that has the port of `endpoint`, from
- * which the Collector's own metrics have moved. */
+/* Appends a line for each scrape target in `node` that has the port of `endpoint`. The Collector's
+ * own metrics had this port in the original configuration. */
 static void remainder_note_targets(struct reduction *reduction, const struct br_yaml *node,
                                    const char *receiver, const char *endpoint, bool in_targets)
 {

@@ -150,7 +150,7 @@ static void replay_become_child(const sigset_t *before)
 bool br_replay_fork(const char *directory, int *ret_code)
 {
     sigset_t signals, before;
-    (void)signal(SIGCHLD, SIG_DFL); /* if SIGCHLD is ignored, sigwait does not return it */
+    (void)signal(SIGCHLD, SIG_DFL); /* sigwait does not return SIGCHLD if the signal is ignored */
     replay_watched(&signals);
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     pid_t child = fork();

@@ -9,10 +9,11 @@
 #include "app/service_internal.h"
 #include "base/mem.h"
 
-#define READ_MARK_BYTES (24u << 20) /* limit of br_loop_set_mark for each worker, in bytes */
+/* buffered bytes per worker above which some connections are not read (br_loop_set_mark) */
+#define READ_MARK_BYTES (24u << 20)
 /* the wait for threads ends this many ms before the signals thread ends the process */
 #define MARGIN_MS 300
-/* the last part of MARGIN_MS, in ms, which is reserved for writing the log */
+/* part of MARGIN_MS, in ms, that is reserved for writing the log */
 #define LAST_LOG_MS 200
 /* default memory limit, in percent of the memory of the machine or control group */
 #define MEMORY_PERCENTAGE 80u
@@ -61,7 +62,7 @@ static void service_on_part_returned(struct br_message *message, struct br_loop 
 static void service_on_part(struct br_message *message, struct br_loop *loop)
 {
     struct part *p = br_container_of(message, struct part, message);
-    /* the first worker reports the memory that the flushes of all threads have added up */
+    /* adds the memory counts of this thread to the totals that the first worker reports */
     br_mem_flush();
     p->metrics = br_metrics_new();
     if (p->metrics && br_metrics_add(p->metrics, br_loop_host(loop)->metrics)) {
@@ -248,8 +249,8 @@ static void service_log_exporter(const struct app *app, const struct br_instance
     service_log_totals(prefix, &totals, signal);
 }
 
-/* Logs the final totals: first those of each exporter, then those of the process. In the totals
- * of the process, each record counts once even if several exporters received it. */
+/* Logs the final totals: first the totals of each exporter, then the totals of the process. In the
+ * totals of the process, each record counts once even if several exporters received it. */
 static void service_log_all_totals(const struct app *app)
 {
     for (size_t i = 0; i < app->config->n_instances; i++) {
@@ -277,8 +278,8 @@ static void service_abort(struct app *app)
     _exit(EXIT_FAILURE);
 }
 
-/* Runs in the signals thread when a loop does not end or a file cannot be closed. The totals are
- * read while workers may still change them. */
+/* Runs in the signals thread when a loop does not end or a file cannot be closed. Workers may still
+ * change the totals while this function reads them. */
 static void service_on_late(void *arg)
 {
     struct app *app = arg;
@@ -333,8 +334,8 @@ static void service_limit_memory(struct app *app)
     size_t hard = 0;
     if (br_memory_hard(&app->memory) == SIZE_MAX && br_memory_total("", &total))
         hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
-    /* br_memory_limit is also called without a limit, because it records the memory in use at
-     * start, which is never freed. */
+    /* br_memory_limit is called even if there is no new limit, because it also records how much
+     * memory is in use at start. This memory is never freed. */
     br_memory_limit(&app->memory, hard - hard / MEMORY_SPIKE_SHARE, hard);
     br_mem_tune(br_memory_hard(&app->memory));
     service_check_memory(app);
@@ -361,8 +362,8 @@ static int service_make_workers(struct app *app, struct br_err *err)
         if (rc)
             return rc;
     }
-    /* The signals thread starts before the listeners, so that a client that sees a port open can
-     * already stop the process. */
+    /* The signals thread starts before the listeners, so that signals already work when a client
+     * can connect. */
     const struct br_signals_config signals = {.shutdown_timeout_ms =
                                                   app->options->shutdown_timeout_ms,
                                               .on_signal = service_on_signal,
@@ -383,7 +384,7 @@ static int service_start_threads(struct app *app, struct br_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
-    /* only the first worker's thread handles signals */
+    /* the threads of the other workers must not handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = 0;
     for (unsigned i = 1; i < app->n_workers && !rc; i++) {
@@ -416,7 +417,7 @@ static void service_free_all(struct app *app, bool ran)
         if (app->workers[i].graph)
             br_graph_end(app->workers[i].graph);
     br_reloader_end_graphs(app->reloader);
-    if (ran) /* all records have a result, because br_graph_end reports the remaining ones */
+    if (ran) /* the totals are complete, because br_graph_end has reported the remaining records */
         service_log_all_totals(app);
     if (app->signals)
         br_signals_leave(app->signals, ran ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -460,8 +461,8 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     struct app app = {
         .config = config, .options = options, .n_workers = service_count_workers(config)};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    app.memory.resident =
-        br_memory_resident; /* sanitizers use much more memory than Braid counts */
+    /* not set with sanitizers, which use much more memory than Braid counts */
+    app.memory.resident = br_memory_resident;
 #endif
     app.net = br_net_new();
     app.shared = br_shared_new();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads service::telemetry. The option tables are the Collector's; Braid uses the level, the log
- * encoding and the address of the Prometheus endpoint.
+ * Reads service::telemetry. The option tables contain the keys of the Collector. Options that have
+ * no effect in Braid are marked with BR_IGNORED.
  */
 #include "app/config.h"
 
@@ -69,7 +69,7 @@ static const struct br_option prometheus_options[] = {
             "`false`: names of counters end in `_total`"),
     BR_BOOL(struct prometheus, without_units, true,
             "`false`: names of counters end in `_total`, and other names end in their unit; "
-            "`false` here or in without_type_suffix sets both keys"),
+            "if this key or without_type_suffix is `false`, both are `false`"),
     BR_IGNORED("translation_strategy", "`without_type_suffix` selects the form of names"),
     BR_OPT_END,
 };
@@ -98,8 +98,9 @@ static const struct br_option reader_options[] = {
 static const struct br_option metrics_options[] = {
     BR_ENUM(struct metrics, level, "normal", levels,
             "`none` disables the metrics endpoint, `detailed` adds the sizes of requests"),
-    BR_STRING(struct metrics, address, NULL,
-              "`HOST:PORT` at which the metrics endpoint listens; older form of `readers`"),
+    BR_STRING(
+        struct metrics, address, NULL,
+        "`HOST:PORT` at which the metrics endpoint listens; older option, replaced by `readers`"),
     BR_LIST(struct metrics, readers, struct metric_reader, reader_options,
             "list of readers; the first one with `pull` configures the metrics endpoint"),
     BR_STRINGS(struct metrics, allowed_hosts, BR_HOSTS_HELP),
@@ -213,8 +214,8 @@ static void service_config_warn_unless_empty(const struct br_yaml *node, const c
 
 /* --- service::telemetry::resource ------------------------------------------------------------ */
 
-/* Returns the label name of an attribute as the Collector's Prometheus reader forms it:
- * characters that are invalid in a label become underscores. */
+/* Returns the label name of an attribute. As in the Collector's Prometheus reader, underscores
+ * replace the characters that are invalid in a label. */
 static char *service_config_label_name(const char *name, struct br_arena *arena)
 {
     char *label = br_arena_strndup(arena, name, strlen(name));
@@ -224,7 +225,7 @@ static char *service_config_label_name(const char *name, struct br_arena *arena)
     return label;
 }
 
-/* Sets a label of target_info. Replaces the default or an earlier attribute of the same name. */
+/* Adds a label of target_info, or replaces an earlier label of the same name. */
 static int service_config_set_target(struct br_telemetry_config *config, const char *name,
                                      const char *value, struct br_arena *arena)
 {
@@ -257,7 +258,7 @@ static int service_config_read_attribute(struct br_telemetry_config *config,
     return service_config_set_target(config, name->text, text, arena) ? br_errs_no_memory(errs) : 0;
 }
 
-/* Returns why a key of `resource` has no effect, or NULL if it is an attribute. */
+/* Returns the reason why a key of `resource` has no effect, or NULL if the key is an attribute. */
 static const char *service_config_resource_key(const char *key)
 {
     static const struct {
@@ -274,8 +275,8 @@ static const char *service_config_resource_key(const char *key)
     return NULL;
 }
 
-/* Reads the attributes of `resource`: its keys and values, or a list of names and values under
- * "attributes", as in the configuration of OpenTelemetry SDKs. */
+/* Reads the attributes of `resource`. The keys of `resource` are attributes, except "attributes",
+ * which may be a list of names and values, as in the configuration of OpenTelemetry SDKs. */
 static int service_config_read_resource(const struct br_yaml *node,
                                         struct br_telemetry_config *config, struct br_arena *arena,
                                         struct br_errs *errs)

@@ -47,28 +47,31 @@ struct app {
     bool looped; /* all loops have ended; only threads of the thread pool may still run */
 };
 
-/* Posts a message to a loop, which calls `run`. The message must not be in a mailbox. */
+/* Posts a message to a loop, which calls `run`. The message must not be in the queue of a loop. */
 void br_service_command(struct br_loop *loop, struct br_message *message,
                         void (*run)(struct br_message *, struct br_loop *));
 
-/* Starts the metrics server of `config`, if it has one.
- * Returns 0, or a negative code with `err` set. */
+/* Starts the metrics server of `config`, if the configuration has one. Returns 0, or a negative
+ * code with `err` set. */
 int br_service_start_telemetry(struct app *app, const struct br_config *config,
                                struct br_telemetry **ret, struct br_err *err);
 
 /* --- Reload (reload.c) ------------------------------------------------------------------------ */
 
-/* Creates the reloader, which reloads on request and, if the options say so, when a file changes.
- * Returns NULL without memory. */
+/* Creates the reloader, which reloads the configuration on request. With options->watch_config, it
+ * also reloads the configuration when a file changes. Returns NULL if memory runs out. */
 struct reloader *br_reloader_new(struct app *app);
 
-/* Requests a reload. `reason` names the origin for the log. */
+/* Requests a reload. `reason` is the origin of the request, for the log; borrowed until
+ * br_reloader_free. */
 void br_reloader_request(struct reloader *reloader, const char *reason);
 
-/* Returns true if no replaced graph is being drained. `fn` is called when that has become true. */
+/* Returns true if no replaced graph is being drained and no work of the reloader is running.
+ * Otherwise, calls `fn` later, when both conditions are met. */
 bool br_reloader_idle(struct reloader *reloader, void (*fn)(struct app *app));
 
-/* Destroys the nodes of replaced graphs, after those of the graphs in use. */
+/* Destroys the nodes of replaced graphs. Must be called after the nodes of the graphs in use have
+ * been destroyed. */
 void br_reloader_end_graphs(struct reloader *reloader);
 
 /* Frees the reloader, replaced graphs and configurations. Accepts NULL. */

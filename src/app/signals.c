@@ -17,12 +17,13 @@ struct br_signals {
     struct br_signals_config config;
     pthread_mutex_t lock; /* protects the fields below; also locked while on_late runs */
     struct br_loop *loop; /* NULL after br_signals_leave */
-    /* time of the monotonic clock, in ms, at which the process ends; UINT64_MAX before a signal */
+    /* time of the monotonic clock, in ms, at which the process ends; UINT64_MAX before the first
+     * SIGTERM or SIGINT */
     uint64_t deadline_ms;
     unsigned n_ends;    /* number of received SIGTERM and SIGINT signals */
     unsigned n_hangups; /* number of SIGHUP signals that have not been passed to the loop yet */
     unsigned n_handed;  /* number of SIGTERM and SIGINT signals that have been passed to the loop */
-    int last;           /* the last end signal: SIGTERM or SIGINT */
+    int last;           /* the last received signal that ends the process: SIGTERM or SIGINT */
     bool posted;        /* `message` is in the loop's queue */
     struct br_message message;
     int exit_code;
@@ -61,7 +62,8 @@ static void signals_on_message(struct br_message *message, struct br_loop *loop)
         signals->config.on_signal(number, signals->config.arg);
 }
 
-/* Records a signal and passes it to the loop. A second SIGTERM or SIGINT shortens the deadline. */
+/* Records a signal and passes it to the loop. A second SIGTERM or SIGINT shortens the time until
+ * the deadline. */
 static void signals_handle(struct br_signals *signals, int number)
 {
     (void)pthread_mutex_lock(&signals->lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Receives SIGTERM, SIGINT and SIGHUP in a separate thread and passes them to a worker. The thread
- * also bounds the shutdown: after the first SIGTERM or SIGINT, the thread ends the process at the
- * deadline, even if all other threads are blocked.
+ * also limits the duration of the shutdown: after the first SIGTERM or SIGINT, the thread ends the
+ * process at a deadline, even if all other threads are blocked.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 #include "base/err.h"
 #include "net/loop.h"
 
-/* The process ends BR_SIGNALS_GRACE_MS after the shutdown timeout, or BR_SIGNALS_SECOND_MS after
- * a second SIGTERM or SIGINT. */
+/* The signals thread ends the process BR_SIGNALS_GRACE_MS after the shutdown timeout, or
+ * BR_SIGNALS_SECOND_MS after a second SIGTERM or SIGINT, whichever is earlier. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BR_SIGNALS_GRACE_MS 30000 /* freeing memory takes longer with a sanitizer */
 #else
@@ -29,9 +29,9 @@ struct br_signals_config {
     void *arg;
 };
 
-/* Blocks the signals in the calling thread, and so in all threads that it starts later, and
- * starts the thread that receives them. That thread runs until the process ends. Returns 0, or
- * BR_EIO or BR_ENOMEM with `err` set. */
+/* Blocks SIGTERM, SIGINT and SIGHUP in the calling thread, and starts the thread that receives
+ * these signals. Threads that the caller starts later inherit the blocked signals. The new thread
+ * runs until the process ends. Returns 0, or BR_EIO or BR_ENOMEM with `err` set. */
 int br_signals_start(struct br_loop *loop, const struct br_signals_config *config,
                      struct br_signals **ret, struct br_err *err);
 
@@ -39,6 +39,6 @@ int br_signals_start(struct br_loop *loop, const struct br_signals_config *confi
  * first SIGTERM or SIGINT. */
 uint64_t br_signals_left_ms(struct br_signals *signals);
 
-/* Stops calling `on_signal` and `on_late`. Blocks while a call of `on_late` runs. If the process
- * does not end before the deadline, it ends with `exit_code`. */
+/* Stops calling `on_signal` and `on_late`. Blocks while a call of `on_late` runs. If the process is
+ * still running at the deadline, the signals thread ends it with `exit_code`. */
 void br_signals_leave(struct br_signals *signals, int exit_code);

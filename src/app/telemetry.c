@@ -21,7 +21,7 @@ struct br_telemetry {
     br_snapshot_fn *snapshot;
     void *arg;
     struct br_codec *codec;
-    struct br_str target; /* labels of target_info, in the format of Prometheus text */
+    struct br_str target; /* labels of target_info, in Prometheus text format */
     bool suffixes;        /* the names of metrics have suffixes */
     bool detailed;        /* the metrics level is `detailed` */
     uint64_t started_ms;
@@ -86,9 +86,9 @@ static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metr
                "") = (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
 }
 
-/* Returns the format of the response. OpenMetrics requires suffixes. OpenMetrics is therefore
- * chosen only if suffixes are enabled and the client accepts it with at least the quality of
- * plain text, as Prometheus does. */
+/* Returns the format of the response. OpenMetrics requires suffixes in the names of metrics, so it
+ * is chosen only if suffixes are enabled. The client, for example Prometheus, must also accept
+ * OpenMetrics with at least the same quality value as plain text. */
 static enum br_metrics_format telemetry_choose_format(const struct br_telemetry *telemetry,
                                                       const struct br_request *request)
 {
@@ -220,8 +220,8 @@ static void telemetry_instance(struct br_host *host, char out[37])
                    words[7]);
 }
 
-/* Appends the labels in `config`, which are sorted, up to but excluding the name `up_to`. If
- * `up_to` is NULL, appends all of them. */
+/* Appends the labels of `config` from index `*next` up to but excluding the name `up_to`. The
+ * labels are sorted by name. If `up_to` is NULL, appends all remaining labels. */
 static void telemetry_put_labels(struct br_telemetry *telemetry,
                                  const struct br_telemetry_config *config, size_t *next,
                                  const char *up_to)
@@ -235,8 +235,8 @@ static void telemetry_put_labels(struct br_telemetry *telemetry,
     }
 }
 
-/* Makes the labels of target_info: Braid's defaults, which attributes of the configuration
- * override. */
+/* Creates the labels of target_info from Braid's defaults and the attributes in the configuration.
+ * An attribute overrides the default of the same name. */
 static bool telemetry_make_target(struct br_telemetry *telemetry,
                                   const struct br_telemetry_config *config)
 {

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
+#include "otlp/dictionary/additions.h"
 #include "otlp/scan.h"
 #include "wire/protobuf.h"
 
@@ -268,4 +269,31 @@ bool br_sample_attributes_add(struct br_attributes *attributes,
                 return false;
     }
     return true;
+}
+
+static bool attributes_is_number(struct br_value value)
+{
+    enum br_value_type type = br_any_read(value).type;
+    return type == BR_VALUE_INT || type == BR_VALUE_DOUBLE;
+}
+
+uint32_t br_attribute_add_entry(const struct br_attribute *attribute,
+                                struct br_additions *additions, struct br_arena *arena)
+{
+    uint32_t key = attribute->key_string;
+    if (!key)
+        key = br_additions_add(additions, BR_TABLE_STRING, attribute->key, attribute->key_len);
+    uint8_t *entry = br_arena_alloc(arena, attribute->value.len + 6 * BR_VARINT_MAX);
+    if (!entry) {
+        additions->rc = br_arena_why(arena);
+        return 0;
+    }
+    uint8_t *p = br_put_varint(entry, BR_TAG(BR_ATTRIBUTE_KEY, BR_WIRE_VARINT));
+    p = br_put_varint(p, key);
+    p = br_put_len(p, BR_ATTRIBUTE_VALUE, attribute->value.data, attribute->value.len);
+    if (attribute->unit && attributes_is_number(attribute->value)) {
+        p = br_put_varint(p, BR_TAG(BR_ATTRIBUTE_UNIT, BR_WIRE_VARINT));
+        p = br_put_varint(p, attribute->unit);
+    }
+    return br_additions_add(additions, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }

@@ -13,8 +13,11 @@
 
 #define BR_ATTRIBUTES_MAX 65536
 
+struct br_additions;
+
 struct br_attribute {
-    const uint8_t *raw; /* the bytes of this attribute or other part of the message, as received */
+    /* the bytes, as received, of this attribute or of another part of the message */
+    const uint8_t *raw;
     size_t raw_len;
     /* For an entry of the dictionary: its index in the attribute table (0: not an entry), and
      * the indices of the strings that are its key and its unit. */
@@ -22,14 +25,14 @@ struct br_attribute {
     const uint8_t *key;
     size_t key_len;
     struct br_value value;
-    /* `attribute`: the piece is an attribute; `edited`: it was changed or added; `deleted`: it
-     * was deleted */
+    /* `attribute`: this entry is an attribute, not another part of the message; `edited`: the
+     * attribute was changed or added; `deleted`: the attribute was deleted */
     bool attribute, edited, deleted;
 };
 
-/* Keeps the results of actions on long values, by the address of the value, because several
- * lists may contain the same value. Used for one item, whose bytes do not move. The caller
- * zeroes the memo and then sets `arena`. */
+/* A cache of the results of actions and conditions on long attribute values. The key is the address
+ * of the value, because several lists may contain the same value. A memo is used for one item only,
+ * while the item's bytes do not move. The caller zeroes the memo and then sets `arena`. */
 #define BR_VALUE_MEMO_MAX (1u << 20) /* maximum number of results; further results are not kept */
 struct br_value_memo {
     struct br_arena *arena;
@@ -43,16 +46,16 @@ struct br_attributes {
     uint32_t count, cap;
     uint32_t field;         /* field number of the attributes in the message */
     struct br_arena *arena; /* arena in which the results of actions are allocated */
-    /* memo of results for values that several lists share; NULL: the list shares no values */
+    /* memo for values that several lists contain; NULL: results are not cached */
     struct br_value_memo *memo;
     bool no_memory, too_many;
     /* number of times that matching a pattern took too long; the caller resets this number */
     unsigned n_gave_up;
 };
 
-/* Reads a message that a walk (otlp/walk/walk.h) has found valid and whose attributes are in
- * field number `field`. Replaces the content of `attributes`, which then refers to the bytes of
- * the message. Returns false and sets `no_memory` if memory runs out, or `too_many` if there are
+/* Reads a message whose attributes are in field number `field`. br_walk (otlp/walk/walk.h) must
+ * have accepted the message. Replaces the content of `attributes`, which then refers to the bytes
+ * of the message. Returns false and sets `no_memory` if memory runs out, or `too_many` if there are
  * too many attributes. */
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
                         size_t len);
@@ -86,9 +89,16 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p)
 
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
-/* Appends the attributes whose indices are in field `field` of a Sample or a Profile, except
- * index 0. The values are taken from the dictionary. The values contain string references only
- * if the item does. Returns false if memory runs out or there are too many attributes. */
+/* Appends the attributes whose indices are in field `field` of a Sample or a Profile, except index
+ * 0. The values are taken from the dictionary. The values contain references to the string table
+ * only if the item contains such references. Returns false if memory runs out or there are too many
+ * attributes. */
 bool br_sample_attributes_add(struct br_attributes *attributes,
                               const struct br_dictionary_view *view, uint32_t field,
                               const uint8_t *body, size_t len);
+
+/* Adds a dictionary entry for an attribute that was changed or added, and returns its index. The
+ * unit of the attribute is kept if the value is a number. Uses `arena` for the entry. On failure,
+ * returns 0 and stores the error in additions->rc. */
+uint32_t br_attribute_add_entry(const struct br_attribute *attribute,
+                                struct br_additions *additions, struct br_arena *arena);

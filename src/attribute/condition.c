@@ -2,359 +2,138 @@
 #include "attribute/condition.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "attribute/attributes.h"
+#include "attribute/expression.h"
 #include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
-#include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
+#define SCRATCH_MAX (256u << 20)
+/* bytes of scratch memory that are kept when the next record begins */
+#define SCRATCH_KEPT (64u << 10)
 #define SHORT 64 /* largest value, in bytes, whose results are not kept */
 /* takes the place of a value's length in keys of the memo if the value is a number */
 #define OF_NUMBER ((uintptr_t)-1)
+/* bytes that the functions of all conditions or statements may process for an item: WORK_MIN, and
+ * WORK_PER_BYTE for each byte of the item */
+#define WORK_MIN (8u << 20)
+#define WORK_PER_BYTE 128u
 
-enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
-enum {
-    SPAN_TRACE_ID = 1,
-    SPAN_ID = 2,
-    SPAN_TRACE_STATE = 3,
-    SPAN_PARENT_ID = 4,
-    SPAN_NAME = 5,
-    SPAN_KIND = 6,
-    SPAN_START = 7,
-    SPAN_END = 8,
-    SPAN_ATTRIBUTES = 9,
-    SPAN_STATUS = 15,
-};
-enum { STATUS_MESSAGE = 2, STATUS_CODE = 3 };
-enum { PROFILE_TYPE = 1, PROFILE_DURATION = 4, PROFILE_PERIOD = 6 };
-enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
+/* --- Failures and limits ---------------------------------------------------------------------- */
 
-/* --- Fields ---------------------------------------------------------------------------------- */
-
-/* Returns the last field with the number `number`. If the message has no such field, the `wire`
- * of the result is 255. */
-static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
+bool br_conditions_fail(struct br_conditions *conditions, const char *fmt, ...)
 {
-    struct br_field found = {.wire = (enum br_wire)255}, f;
-    br_steps_add(len);
-    for (const uint8_t *end = len ? p + len : p; p < end && (p = br_scan(p, end, &f));)
-        if (f.number == number)
-            found = f;
-    return found;
+    va_list ap;
+    if (br_conditions_stopped(conditions))
+        return false;
+    conditions->failed = true;
+    va_start(ap, fmt);
+    (void)vsnprintf(conditions->why, sizeof conditions->why, fmt, ap);
+    va_end(ap);
+    return false;
 }
 
-static struct br_any condition_text(const uint8_t *p, size_t len, uint32_t number)
+bool br_conditions_work(struct br_conditions *conditions, size_t bytes)
 {
-    struct br_field field = condition_scan(p, len, number);
-    struct br_any text = {.type = BR_VALUE_STRING, .data = (const uint8_t *)""};
-    if (field.wire == BR_WIRE_LEN) {
-        text.data = field.data;
-        text.len = (size_t)field.value;
+    br_steps_add(bytes);
+    if (bytes <= conditions->work_left) {
+        conditions->work_left -= bytes;
+        return true;
     }
-    return text;
-}
-
-static struct br_any condition_number(const uint8_t *p, size_t len, uint32_t number)
-{
-    struct br_field field = condition_scan(p, len, number);
-    bool found = field.wire == BR_WIRE_VARINT || field.wire == BR_WIRE_I64;
-    return (struct br_any){.type = BR_VALUE_INT, .number = found ? field.value : 0};
-}
-
-/* Returns an id as hex text, cut to the size of the longest valid id. */
-static struct br_any condition_hex(struct br_conditions *conditions, const uint8_t *p, size_t len,
-                                   uint32_t number)
-{
-    static const uint8_t none[16];
-    struct br_any id = condition_text(p, len, number);
-    char *out = conditions->hex[conditions->n_hex++ & 1];
-    if (!id.len) {
-        id.data = none;
-        id.len = number == SPAN_TRACE_ID ? 16 : 8;
+    conditions->work_left = 0;
+    if (!conditions->rc) {
+        conditions->rc = BR_EFULL;
+        conditions->limit = "the functions process too many bytes for one request";
     }
-    size_t n = id.len < sizeof conditions->hex[0] / 2 ? id.len : sizeof conditions->hex[0] / 2;
-    br_hex_encode(id.data, n, out);
-    return (struct br_any){.type = BR_VALUE_STRING, .data = (const uint8_t *)out, .len = 2 * n};
+    return false;
 }
 
-static struct br_any condition_word(const char *text)
+/* --- Values ----------------------------------------------------------------------------------- */
+
+static struct br_any condition_nil(void)
 {
-    return (struct br_any){
-        .type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = strlen(text)};
+    return (struct br_any){.type = BR_VALUE_EMPTY};
 }
 
-static struct br_any condition_kind(const uint8_t *p, size_t len, bool old)
+/* Returns the value of a path. A value that belongs to a span, a group, a scope or a resource is
+ * read once for all its events, spans or samples. */
+static struct br_any condition_path_value(struct br_conditions *conditions,
+                                          struct br_expression *path)
 {
-    static const char *const names[][2] = {
-        {"Unspecified", "SPAN_KIND_UNSPECIFIED"}, {"Internal", "SPAN_KIND_INTERNAL"},
-        {"Server", "SPAN_KIND_SERVER"},           {"Client", "SPAN_KIND_CLIENT"},
-        {"Producer", "SPAN_KIND_PRODUCER"},       {"Consumer", "SPAN_KIND_CONSUMER"},
-    };
-    uint64_t kind = condition_number(p, len, SPAN_KIND).number;
-    return condition_word(kind < BR_COUNT(names) ? names[kind][old] : "");
-}
-
-static struct br_any condition_type(struct br_conditions *conditions, uint32_t field)
-{
-    struct br_any type =
-        condition_text(conditions->groups.body, conditions->groups.body_len, PROFILE_TYPE);
-    uint64_t index = condition_number(type.data, type.len, field).number;
-    struct br_entry name = br_dictionary_string(&conditions->view, (uint32_t)index);
-    return (struct br_any){.type = BR_VALUE_STRING,
-                           .data = name.data ? name.data : (const uint8_t *)"",
-                           .len = name.len};
-}
-
-/* --- Attributes ------------------------------------------------------------------------------ */
-
-static void condition_check(struct br_conditions *conditions, const struct br_attributes *list,
-                            bool ok)
-{
-    if (!ok)
-        conditions->rc = list->too_many ? BR_EFULL : BR_ENOMEM;
-}
-
-static struct br_attributes *condition_own(struct br_conditions *conditions)
-{
-    const struct br_visit *visit = conditions->visit;
-    if (conditions->own_read)
-        return &conditions->own;
-    conditions->own_read = true;
-    if (conditions->item->signal == BR_TRACES) {
-        condition_check(
-            conditions, &conditions->own,
-            br_attributes_read(&conditions->own, SPAN_ATTRIBUTES, visit->body, visit->len));
-        return &conditions->own;
-    }
-    br_attributes_clear(&conditions->own);
-    condition_check(conditions, &conditions->own,
-                    br_sample_attributes_add(&conditions->own, &conditions->view,
-                                             BR_SAMPLE_ATTRIBUTES, visit->body, visit->len));
-    return &conditions->own;
-}
-
-static struct br_attributes *condition_resource(struct br_conditions *conditions)
-{
-    size_t len;
-    const uint8_t *data = br_part_resource(&conditions->item->parts[conditions->part], &len);
-    if (!conditions->resource_read)
-        condition_check(conditions, &conditions->resource,
-                        br_attributes_read(&conditions->resource, RESOURCE_ATTRIBUTES, data, len));
-    conditions->resource_read = true;
-    return &conditions->resource;
-}
-
-static struct br_attributes *condition_scope(struct br_conditions *conditions)
-{
-    if (!conditions->scope_read)
-        condition_check(conditions, &conditions->scope,
-                        br_attributes_read(&conditions->scope, SCOPE_ATTRIBUTES,
-                                           conditions->groups.scope, conditions->groups.scope_len));
-    conditions->scope_read = true;
-    return &conditions->scope;
-}
-
-static struct br_attributes *condition_profile(struct br_conditions *conditions)
-{
-    if (conditions->profile_read)
-        return &conditions->profile;
-    conditions->profile_read = true;
-    br_attributes_clear(&conditions->profile);
-    condition_check(conditions, &conditions->profile,
-                    br_sample_attributes_add(&conditions->profile, &conditions->view,
-                                             BR_PROFILE_ATTRIBUTES, conditions->groups.body,
-                                             conditions->groups.body_len));
-    return &conditions->profile;
-}
-
-static const struct br_attributes *condition_list(struct br_conditions *conditions,
-                                                  enum br_condition_field field)
-{
-    if (field == CONDITION_RESOURCE_ATTRIBUTE)
-        return condition_resource(conditions);
-    if (field == CONDITION_SCOPE_ATTRIBUTE)
-        return condition_scope(conditions);
-    return field == CONDITION_PROFILE_ATTRIBUTE ? condition_profile(conditions)
-                                                : condition_own(conditions);
-}
-
-static struct br_any condition_attribute(struct br_conditions *conditions,
-                                         const struct br_condition_operand *operand)
-{
-    const struct br_attributes *list = condition_list(conditions, operand->field);
-    const struct br_attribute *found =
-        conditions->rc ? NULL : br_attributes_find(list, operand->key, operand->key_len);
-    return found ? br_any_read(found->value) : (struct br_any){.type = BR_VALUE_EMPTY};
-}
-
-static struct br_any condition_of_group(struct br_conditions *conditions,
-                                        enum br_condition_field field)
-{
-    const struct br_groups *groups = &conditions->groups;
-    switch (field) {
-    case CONDITION_SCOPE_NAME:
-        return condition_text(groups->scope, groups->scope_len, SCOPE_NAME);
-    case CONDITION_SCOPE_VERSION:
-        return condition_text(groups->scope, groups->scope_len, SCOPE_VERSION);
-    case CONDITION_TYPE:
-        return condition_type(conditions, TYPE_NAME);
-    case CONDITION_UNIT:
-        return condition_type(conditions, TYPE_UNIT);
-    case CONDITION_DURATION:
-        return condition_number(groups->body, groups->body_len, PROFILE_DURATION);
-    default:
-        return condition_number(groups->body, groups->body_len, PROFILE_PERIOD);
-    }
-}
-
-static struct br_any condition_of_status(const uint8_t *p, size_t len, bool code)
-{
-    struct br_any status = condition_text(p, len, SPAN_STATUS);
-    return code ? condition_number(status.data, status.len, STATUS_CODE)
-                : condition_text(status.data, status.len, STATUS_MESSAGE);
-}
-
-/* Returns the value of a member of the trace state. If the member is absent, returns "", as the
- * Collector does. */
-static struct br_any condition_member(const uint8_t *p, size_t len,
-                                      const struct br_condition_operand *operand)
-{
-    struct br_any state = condition_text(p, len, SPAN_TRACE_STATE), found = condition_word("");
-    const uint8_t *at = state.data, *end = at + state.len;
-    while (at < end) {
-        const uint8_t *comma = memchr(at, ',', (size_t)(end - at));
-        const uint8_t *stop = comma ? comma : end;
-        while (at < stop && (*at == ' ' || *at == '\t'))
-            at++;
-        size_t n = (size_t)(stop - at);
-        if (n > operand->key_len && at[operand->key_len] == '=' &&
-            memcmp(at, operand->key, operand->key_len) == 0) {
-            while (n && (at[n - 1] == ' ' || at[n - 1] == '\t'))
-                n--;
-            found.data = at + operand->key_len + 1;
-            found.len = n - operand->key_len - 1;
-            return found;
-        }
-        at = comma ? comma + 1 : end;
-    }
-    return found;
-}
-
-static struct br_any condition_read(struct br_conditions *conditions,
-                                    const struct br_condition_operand *operand)
-{
-    const uint8_t *p = conditions->visit->body;
-    size_t len = conditions->visit->len;
-    switch (operand->field) {
-    case CONDITION_LITERAL:
-        return operand->literal;
-    case CONDITION_ATTRIBUTE:
-    case CONDITION_RESOURCE_ATTRIBUTE:
-    case CONDITION_SCOPE_ATTRIBUTE:
-    case CONDITION_PROFILE_ATTRIBUTE:
-        return condition_attribute(conditions, operand);
-    case CONDITION_NAME:
-        return condition_text(p, len, SPAN_NAME);
-    case CONDITION_KIND:
-        return condition_number(p, len, SPAN_KIND);
-    case CONDITION_KIND_STRING:
-    case CONDITION_KIND_OLD_STRING:
-        return condition_kind(p, len, operand->field == CONDITION_KIND_OLD_STRING);
-    case CONDITION_STATUS_CODE:
-    case CONDITION_STATUS_MESSAGE:
-        return condition_of_status(p, len, operand->field == CONDITION_STATUS_CODE);
-    case CONDITION_START:
-        return condition_number(p, len, SPAN_START);
-    case CONDITION_END:
-        return condition_number(p, len, SPAN_END);
-    case CONDITION_TRACE_STATE:
-        return condition_text(p, len, SPAN_TRACE_STATE);
-    case CONDITION_TRACE_STATE_KEY:
-        return condition_member(p, len, operand);
-    case CONDITION_TRACE_ID:
-        return condition_hex(conditions, p, len, SPAN_TRACE_ID);
-    case CONDITION_SPAN_ID:
-        return condition_hex(conditions, p, len, SPAN_ID);
-    case CONDITION_PARENT_ID:
-        return condition_hex(conditions, p, len, SPAN_PARENT_ID);
-    default:
-        return condition_of_group(conditions, operand->field);
-    }
-}
-
-/* Returns the number of the group, scope or resource to which an operand belongs, or 0 if the
- * operand belongs to the span or sample. */
-static uint64_t condition_place(const struct br_conditions *conditions,
-                                const struct br_condition_operand *operand)
-{
-    switch (operand->field) {
-    case CONDITION_RESOURCE_ATTRIBUTE:
-        return conditions->n_resources;
-    case CONDITION_SCOPE_ATTRIBUTE:
-    case CONDITION_SCOPE_NAME:
-    case CONDITION_SCOPE_VERSION:
-        return conditions->n_scopes;
-    case CONDITION_PROFILE_ATTRIBUTE:
-    case CONDITION_TYPE:
-    case CONDITION_UNIT:
-    case CONDITION_DURATION:
-    case CONDITION_PERIOD:
-        return conditions->n_groups;
-    default:
-        return 0;
-    }
-}
-
-/* Returns the value of an operand. A value that belongs to a group, a scope or a resource is
- * read once for all its spans or samples. */
-static struct br_any condition_value(struct br_conditions *conditions,
-                                     struct br_condition_operand *operand)
-{
-    uint64_t place = condition_place(conditions, operand);
+    uint64_t place = br_path_place(conditions, path);
     if (!place)
-        return condition_read(conditions, operand);
-    if (operand->known_in != place) {
-        operand->known = condition_read(conditions, operand);
-        operand->known_in = place;
+        return br_path_read(conditions, path);
+    if (path->known_in != place) {
+        path->known = br_path_read(conditions, path);
+        path->known_in = conditions->failed ? 0 : place;
     }
-    return operand->known;
+    return path->known;
 }
 
-/* --- Results --------------------------------------------------------------------------------- */
-
-/* Returns true if several spans or samples may have the same value in memory. The values inside
- * a span are not shared. */
-static bool condition_is_shared(const struct br_conditions *conditions,
-                                const struct br_condition_operand *operand)
+/* Returns the size of the message field that contains a value. */
+static size_t condition_element_size(const struct br_value *value)
 {
-    return conditions->item->signal == BR_PROFILES || operand->field == CONDITION_LITERAL ||
-           condition_place(conditions, operand) != 0;
+    return br_len_size(BR_LIST_VALUES, value->len);
 }
 
-/* Returns the result that condition_keep stored for `key` in this item, or 0 if no result is
- * stored. */
-static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
+static struct br_any condition_list_value(struct br_conditions *conditions,
+                                          const struct br_expression *list)
 {
-    const struct br_map *known = conditions->memo.known;
-    return known ? (uintptr_t)br_map_get(known, key, 3 * sizeof *key) : 0;
+    struct br_value *values =
+        br_arena_calloc(&conditions->scratch, list->n_items + 1, sizeof *values);
+    size_t size = 0;
+    for (uint32_t i = 0; i < list->n_items && values; i++) {
+        struct br_any any = br_expression_value(conditions, list->items[i]);
+        if (br_conditions_stopped(conditions) ||
+            !br_conditions_work(conditions, any.len + sizeof any))
+            return condition_nil();
+        if (!br_any_write(&any, &conditions->scratch, &values[i]))
+            values = NULL;
+        else
+            size += condition_element_size(&values[i]);
+    }
+    uint8_t *start = values ? br_arena_alloc(&conditions->scratch, size + 1) : NULL, *p = start;
+    if (!start) {
+        conditions->rc = br_arena_why(&conditions->scratch);
+        return condition_nil();
+    }
+    for (uint32_t i = 0; i < list->n_items; i++)
+        p = br_put_len(p, BR_LIST_VALUES, values[i].data, values[i].len);
+    return (struct br_any){.type = BR_VALUE_LIST, .data = start, .len = (size_t)(p - start)};
 }
 
-static void condition_keep(struct br_conditions *conditions, const uintptr_t key[3],
-                           uintptr_t result)
+static struct br_any condition_map_value(struct br_conditions *conditions,
+                                         const struct br_expression *map)
 {
-    struct br_value_memo *memo = &conditions->memo;
-    if ((!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX))) ||
-        br_map_put(memo->known, key, 3 * sizeof *key, (void *)result, NULL) == BR_ENOMEM)
-        conditions->rc = BR_ENOMEM;
+    struct br_attributes list = {.arena = &conditions->scratch};
+    struct br_any result = condition_nil();
+    for (uint32_t i = 0; i + 1 < map->n_items; i += 2) {
+        const struct br_any *key = &map->items[i]->literal;
+        struct br_value value;
+        struct br_any any = br_expression_value(conditions, map->items[i + 1]);
+        if (br_conditions_stopped(conditions) ||
+            !br_conditions_work(conditions, any.len + sizeof any))
+            break;
+        if (!br_any_write(&any, &conditions->scratch, &value)) {
+            conditions->rc = br_arena_why(&conditions->scratch);
+            break;
+        }
+        br_attributes_put(&list, key->data, key->len, value);
+        if (list.no_memory || list.too_many)
+            conditions->rc = list.too_many ? BR_EFULL : BR_ENOMEM;
+    }
+    if (!br_conditions_stopped(conditions))
+        result = br_attributes_map(conditions, &list);
+    br_attributes_release(&list);
+    return result;
 }
-
-/* --- Comparing ------------------------------------------------------------------------------- */
 
 static double condition_double(const struct br_any *any)
 {
@@ -364,6 +143,121 @@ static double condition_double(const struct br_any *any)
     memcpy(&v, &any->number, sizeof v);
     return v;
 }
+
+/* Computes with whole numbers, which overflow as in Go. */
+static struct br_any condition_math_int(struct br_conditions *conditions, char sign, uint64_t left,
+                                        uint64_t right)
+{
+    switch (sign) {
+    case '+':
+        return br_any_int((int64_t)(left + right));
+    case '-':
+        return br_any_int((int64_t)(left - right));
+    case '*':
+        return br_any_int((int64_t)(left * right));
+    default:
+        if (right == 0) {
+            (void)br_conditions_fail(conditions, "division by zero");
+            return condition_nil();
+        }
+        if (right == UINT64_MAX) /* -1: the quotient of the least number overflows */
+            return br_any_int((int64_t)(0 - left));
+        return br_any_int((int64_t)left / (int64_t)right);
+    }
+}
+
+static struct br_any condition_math_double(struct br_conditions *conditions, char sign, double left,
+                                           double right)
+{
+    double v = sign == '-' ? left - right : left + right;
+    if (sign == '*')
+        v = left * right;
+    if (sign == '/' && right == 0) {
+        (void)br_conditions_fail(conditions, "division by zero");
+        return condition_nil();
+    }
+    if (sign == '/')
+        v = left / right;
+    struct br_any any = {.type = BR_VALUE_DOUBLE};
+    memcpy(&any.number, &v, sizeof v);
+    return any;
+}
+
+static struct br_any condition_math(struct br_conditions *conditions,
+                                    const struct br_expression *math)
+{
+    struct br_any left = br_expression_value(conditions, math->items[0]);
+    struct br_any right = br_expression_value(conditions, math->items[1]);
+    if (br_conditions_stopped(conditions))
+        return condition_nil();
+    if (left.type == BR_VALUE_INT && right.type == BR_VALUE_INT)
+        return condition_math_int(conditions, math->sign, left.number, right.number);
+    if (left.type == BR_VALUE_DOUBLE && right.type == BR_VALUE_DOUBLE)
+        return condition_math_double(conditions, math->sign, condition_double(&left),
+                                     condition_double(&right));
+    (void)br_conditions_fail(conditions, "cannot compute %s %c %s", br_any_name(&left), math->sign,
+                             br_any_name(&right));
+    return condition_nil();
+}
+
+struct br_any br_expression_value(struct br_conditions *conditions,
+                                  struct br_expression *expression)
+{
+    struct br_any any = condition_nil();
+    switch (expression->kind) {
+    case BR_EXPRESSION_LITERAL:
+        return expression->literal;
+    case BR_EXPRESSION_PATH:
+        return condition_path_value(conditions, expression);
+    case BR_EXPRESSION_LIST:
+        return condition_list_value(conditions, expression);
+    case BR_EXPRESSION_MAP:
+        return condition_map_value(conditions, expression);
+    case BR_EXPRESSION_MATH:
+        return condition_math(conditions, expression);
+    case BR_EXPRESSION_CALL:
+        if (!expression->function->run(conditions, expression, &any))
+            return condition_nil();
+        return expression->n_keys
+                   ? br_path_index(conditions, any, expression->keys, expression->n_keys)
+                   : any;
+    }
+    return any;
+}
+
+/* --- Results --------------------------------------------------------------------------------- */
+
+/* Returns true if several spans or samples may have the same value in memory, and the value does
+ * not change. The values inside a span are not shared. */
+static bool condition_is_shared(struct br_conditions *conditions,
+                                const struct br_expression *expression)
+{
+    if (expression->kind > BR_EXPRESSION_PATH)
+        return false;
+    if (expression->kind == BR_EXPRESSION_LITERAL)
+        return true;
+    bool attribute = expression->path->form == BR_FORM_ATTRIBUTES && expression->n_keys == 1;
+    if (conditions->edits)
+        return attribute && br_path_is_entry(conditions, expression);
+    return (attribute && conditions->item->signal == BR_PROFILES) ||
+           (expression->message != BR_CONDITION_SPAN && br_path_place(conditions, expression) != 0);
+}
+
+uintptr_t br_conditions_known(const struct br_conditions *conditions, const uintptr_t key[3])
+{
+    const struct br_map *known = conditions->memo.known;
+    return known ? (uintptr_t)br_map_get(known, key, 3 * sizeof *key) : 0;
+}
+
+void br_conditions_keep(struct br_conditions *conditions, const uintptr_t key[3], uintptr_t result)
+{
+    struct br_value_memo *memo = &conditions->memo;
+    if ((!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX))) ||
+        br_map_put(memo->known, key, 3 * sizeof *key, (void *)result, NULL) == BR_ENOMEM)
+        conditions->rc = BR_ENOMEM;
+}
+
+/* --- Comparing ------------------------------------------------------------------------------- */
 
 /* Bits of a set of results that the comparison of two values may have. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
@@ -385,7 +279,21 @@ static enum order condition_order_bytes(const struct br_any *any, const struct b
     return order < 0 ? ORDER_LESS : ORDER_GREATER;
 }
 
-static enum order condition_order(const struct br_any *any, const struct br_any *other)
+/* Compares two lists or two maps, which are equal or not. Comparing maps takes time in proportion
+ * to the product of their sizes. */
+static enum order condition_order_nested(struct br_conditions *conditions, const struct br_any *any,
+                                         const struct br_any *other)
+{
+    size_t work = any->len + other->len;
+    if (any->type == BR_VALUE_MAP)
+        work += any->len / 8 * (other->len / 8);
+    if (!br_conditions_work(conditions, work))
+        return ORDER_NONE;
+    return br_any_equal(any, other) ? ORDER_EQUAL : ORDER_NONE;
+}
+
+static enum order condition_order(struct br_conditions *conditions, const struct br_any *any,
+                                  const struct br_any *other)
 {
     bool number_a = any->type == BR_VALUE_INT || any->type == BR_VALUE_DOUBLE;
     bool number_b = other->type == BR_VALUE_INT || other->type == BR_VALUE_DOUBLE;
@@ -404,6 +312,10 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     if (any->type == BR_VALUE_BOOL)
         return condition_order_of(!any->number && other->number,
                                   any->number && any->number != other->number);
+    if (any->type == BR_VALUE_LIST || any->type == BR_VALUE_MAP)
+        return condition_order_nested(conditions, any, other);
+    if (conditions->edits && !br_conditions_work(conditions, any->len))
+        return ORDER_NONE;
     return condition_order_bytes(any, other);
 }
 
@@ -414,22 +326,24 @@ static enum order condition_order_known(struct br_conditions *conditions,
                                         const struct br_any *other)
 {
     const uintptr_t key[3] = {(uintptr_t)node, (uintptr_t)any->data, (uintptr_t)other->data};
-    if (any->len <= SHORT || other->len <= SHORT || !condition_is_shared(conditions, &node->left) ||
-        !condition_is_shared(conditions, &node->right))
-        return condition_order(any, other);
-    uintptr_t known = condition_known(conditions, key);
+    if (any->len <= SHORT || other->len <= SHORT || !condition_is_shared(conditions, node->left) ||
+        !condition_is_shared(conditions, node->right))
+        return condition_order(conditions, any, other);
+    uintptr_t known = br_conditions_known(conditions, key);
     if (!known) {
-        known = condition_order(any, other);
-        condition_keep(conditions, key, known);
+        known = condition_order(conditions, any, other);
+        br_conditions_keep(conditions, key, known);
     }
     return (enum order)known;
 }
 
 static bool condition_compare(struct br_conditions *conditions, struct br_condition *node)
 {
-    struct br_any any = condition_value(conditions, &node->left),
-                  b = condition_value(conditions, &node->right);
-    unsigned order = condition_order_known(conditions, node, &any, &b);
+    struct br_any any = br_expression_value(conditions, node->left),
+                  other = br_expression_value(conditions, node->right);
+    if (br_conditions_stopped(conditions))
+        return false;
+    unsigned order = condition_order_known(conditions, node, &any, &other);
     switch (node->op) {
     case CONDITION_EQ:
         return order == ORDER_EQUAL;
@@ -446,90 +360,104 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     }
 }
 
-/* Finds the text in which IsMatch searches. Returns false if the value has no text. */
-static bool condition_match_text(struct br_conditions *conditions, const struct br_any *any,
-                                 struct br_str *out)
-{
-    if (any->type == BR_VALUE_EMPTY)
-        return false;
-    br_str_add(out, "", 0);
-    if (any->type == BR_VALUE_STRING)
-        br_str_add(out, any->data, any->len);
-    else if (any->type == BR_VALUE_DOUBLE)
-        br_value_text_plain(out, condition_double(any));
-    else if (any->type == BR_VALUE_BYTES)
-        br_str_hex(out, any->data, any->len);
-    else
-        br_value_text(out, any, &conditions->arena);
-    if (out->failed)
-        conditions->rc = BR_ENOMEM;
-    return !out->failed;
-}
+/* --- Patterns --------------------------------------------------------------------------------- */
 
-static bool condition_match_now(struct br_conditions *conditions, const struct br_condition *node,
-                                const struct br_any *any)
+void br_conditions_match_failed(struct br_conditions *conditions, int rc)
 {
-    struct br_str text = {.max = BR_BUF_MAX};
-    int rc = 0;
-    if (any->type == BR_VALUE_STRING)
-        rc = br_regex_match(&conditions->regex, node->pattern,
-                            any->len ? (const char *)any->data : "", any->len);
-    else if (condition_match_text(conditions, any, &text))
-        rc = br_regex_match(&conditions->regex, node->pattern, text.data, text.len);
-    br_str_release(&text);
     conditions->n_gave_up += rc == BR_EFULL;
     if (rc == BR_ENOMEM)
         conditions->rc = rc;
+    if (rc == BR_EFULL && conditions->edits && !conditions->rc) {
+        conditions->rc = rc;
+        conditions->limit = "matching the patterns takes too long for this request; the option "
+                            "match_time allows more";
+    }
+}
+
+bool br_conditions_match(struct br_conditions *conditions, const pcre2_code *pattern,
+                         const void *text, size_t len)
+{
+    if (conditions->edits && !br_conditions_work(conditions, len))
+        return false;
+    int rc = br_regex_match(&conditions->regex, pattern, len ? text : "", len);
+    if (rc < 0)
+        br_conditions_match_failed(conditions, rc);
     return rc > 0;
+}
+
+static bool condition_match_now(struct br_conditions *conditions, const struct br_expression *call,
+                                const struct br_any *any)
+{
+    struct br_str text = {.max = BR_BUF_MAX};
+    bool matched = false;
+    if (any->type == BR_VALUE_STRING)
+        return br_conditions_match(conditions, call->pattern, any->data, any->len);
+    if (br_any_text(conditions, any, &text))
+        matched = br_conditions_match(conditions, call->pattern, text.data, text.len);
+    br_str_release(&text);
+    return matched;
 }
 
 /* Evaluates IsMatch. Stores the result, because many samples or profiles may have the same
  * value, and formatting a double is slow. */
-static bool condition_match_known(struct br_conditions *conditions, struct br_condition *node)
+static bool condition_match_known(struct br_conditions *conditions, struct br_expression *call,
+                                  const struct br_any *any)
 {
     enum { NO = 1, YES };
-    struct br_any any = condition_value(conditions, &node->left);
-    bool number = any.type == BR_VALUE_DOUBLE;
-    const uintptr_t key[3] = {(uintptr_t)node, number ? (uintptr_t)any.number : (uintptr_t)any.data,
-                              number ? OF_NUMBER : any.len};
-    if ((!number && any.len <= SHORT) || !condition_is_shared(conditions, &node->left))
-        return condition_match_now(conditions, node, &any);
-    uintptr_t known = condition_known(conditions, key);
+    bool number = any->type == BR_VALUE_DOUBLE;
+    const uintptr_t key[3] = {(uintptr_t)call,
+                              number ? (uintptr_t)any->number : (uintptr_t)any->data,
+                              number ? OF_NUMBER : any->len};
+    if ((!number && any->len <= SHORT) || !condition_is_shared(conditions, call->items[0]))
+        return condition_match_now(conditions, call, any);
+    uintptr_t known = br_conditions_known(conditions, key);
     if (!known) {
-        known = condition_match_now(conditions, node, &any) ? YES : NO;
-        condition_keep(conditions, key, known);
+        known = condition_match_now(conditions, call, any) ? YES : NO;
+        br_conditions_keep(conditions, key, known);
     }
     return known == YES;
 }
 
-static bool condition_match(struct br_conditions *conditions, struct br_condition *node)
+bool br_condition_match(struct br_conditions *conditions, struct br_expression *call)
 {
-    uint64_t place = condition_place(conditions, &node->left);
-    if (!place || node->left.known_in != place)
-        node->matched = condition_match_known(conditions, node);
-    return node->matched;
+    struct br_expression *target = call->items[0];
+    uint64_t place = target->kind == BR_EXPRESSION_PATH ? br_path_place(conditions, target) : 0;
+    if (place && call->known_in == place)
+        return call->matched;
+    struct br_any any = br_expression_value(conditions, target);
+    if (br_conditions_stopped(conditions))
+        return false;
+    call->matched = condition_match_known(conditions, call, &any);
+    call->known_in = br_conditions_stopped(conditions) ? 0 : place;
+    return call->matched;
+}
+
+/* --- Conditions ------------------------------------------------------------------------------- */
+
+static bool condition_call(struct br_conditions *conditions, struct br_expression *call)
+{
+    struct br_any any = br_expression_value(conditions, call);
+    return !br_conditions_stopped(conditions) && any.number != 0;
 }
 
 /* Evaluates a node. The depth of the recursion is the depth of the parentheses and `not`
  * operators, which condition_parse.c limits. */
-static bool condition_holds(struct br_conditions *conditions, struct br_condition *node)
+bool br_condition_holds(struct br_conditions *conditions, struct br_condition *node)
 {
     switch (node->op) {
     case CONDITION_OR:
     case CONDITION_AND:
-        for (struct br_condition *i = node->first; i && !conditions->rc; i = i->next)
-            if (condition_holds(conditions, i) == (node->op == CONDITION_OR))
+        for (struct br_condition *i = node->first; i && !br_conditions_stopped(conditions);
+             i = i->next)
+            if (br_condition_holds(conditions, i) == (node->op == CONDITION_OR))
                 return node->op == CONDITION_OR;
         return node->op == CONDITION_AND;
     case CONDITION_NOT:
-        return !condition_holds(conditions, node->first);
+        return !br_condition_holds(conditions, node->first);
     case CONDITION_CONSTANT:
         return node->constant;
-    case CONDITION_MATCH:
-        return condition_match(conditions, node);
-    case CONDITION_ROOT:
-        return condition_text(conditions->visit->body, conditions->visit->len, SPAN_PARENT_ID)
-                   .len == 0;
+    case CONDITION_CALL:
+        return condition_call(conditions, node->left);
     default:
         return condition_compare(conditions, node);
     }
@@ -537,14 +465,20 @@ static bool condition_holds(struct br_conditions *conditions, struct br_conditio
 
 /* Begins a group. If the last group has the same scope, keeps the values that were read from the
  * scope. Many profiles may have the same scope. */
-static void condition_begin_group(struct br_conditions *conditions)
+void br_conditions_begin_group(struct br_conditions *conditions)
 {
     const struct br_groups *groups = &conditions->groups;
+    struct br_message *messages = conditions->messages;
     bool same_part = conditions->part == groups->part;
     bool same_scope = conditions->scope_at && conditions->scope_at == groups->scope;
-    conditions->resource_read = conditions->resource_read && same_part;
-    conditions->scope_read = conditions->scope_read && same_scope;
-    conditions->profile_read = false;
+    if (!same_part) {
+        size_t len;
+        const uint8_t *body = br_part_resource(&conditions->item->parts[groups->part], &len);
+        br_message_set(&messages[BR_CONDITION_RESOURCE], body, len);
+    }
+    if (!same_scope)
+        br_message_set(&messages[BR_CONDITION_SCOPE], groups->scope, groups->scope_len);
+    br_message_set(&messages[BR_CONDITION_PROFILE], groups->body, groups->body_len);
     conditions->n_resources += !same_part;
     conditions->n_scopes += !same_scope;
     conditions->n_groups++;
@@ -555,16 +489,16 @@ static void condition_begin_group(struct br_conditions *conditions)
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit)
 {
     bool holds = false;
-    if (br_groups_at_item(&conditions->groups, visit->index))
-        condition_begin_group(conditions);
-    conditions->visit = visit;
-    conditions->own_read = false;
-    for (uint32_t i = 0; i < conditions->count && !holds && !conditions->rc; i++)
-        holds = condition_holds(conditions, conditions->items[i]);
+    br_statements_at_record(conditions, visit);
+    for (uint32_t i = 0; i < conditions->count && !holds && !conditions->rc; i++) {
+        conditions->failed = false;
+        holds = br_condition_holds(conditions, conditions->items[i]) && !conditions->failed;
+        conditions->n_failed += conditions->failed;
+    }
     return conditions->rc ? conditions->rc : holds;
 }
 
-/* --- Preparation for an item, and its groups ------------------------------------------------- */
+/* --- Preparation for an item ------------------------------------------------------------------ */
 
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time)
 {
@@ -574,25 +508,46 @@ int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *
     return rc;
 }
 
+static void condition_begin_messages(struct br_conditions *conditions, enum br_signal signal)
+{
+    static const uint32_t fields[BR_CONTEXTS] = {
+        [BR_CONDITION_RESOURCE] = BR_RESOURCE_ATTRIBUTES,
+        [BR_CONDITION_SCOPE] = BR_SCOPE_ATTRIBUTES,
+        [BR_CONDITION_SPAN] = BR_SPAN_ATTRIBUTES,
+        [BR_CONDITION_EVENT] = BR_EVENT_ATTRIBUTES,
+        [BR_CONDITION_PROFILE] = BR_PROFILE_ATTRIBUTES,
+        [BR_CONDITION_SAMPLE] = BR_SAMPLE_ATTRIBUTES,
+    };
+    for (unsigned i = 0; i < BR_CONTEXTS; i++) {
+        struct br_message *message = &conditions->messages[i];
+        bool outer = i == BR_CONDITION_RESOURCE || i == BR_CONDITION_SCOPE;
+        message->field = fields[i];
+        message->dictionary = i == BR_CONDITION_PROFILE || i == BR_CONDITION_SAMPLE;
+        message->arena = outer ? &conditions->arena : &conditions->scratch;
+        message->list.arena = message->arena;
+        /* the memo is for values that do not change; see condition_is_shared */
+        message->list.memo = signal == BR_PROFILES ? &conditions->memo : NULL;
+        br_message_set(message, NULL, 0);
+    }
+}
+
 int br_conditions_begin(struct br_conditions *conditions, struct br_item *item)
 {
-    struct br_attributes *const lists[] = {&conditions->own, &conditions->resource,
-                                           &conditions->scope, &conditions->profile};
     conditions->item = item;
     conditions->rc = 0;
+    conditions->failed = false;
+    conditions->limit = NULL;
     conditions->part = UINT32_MAX;
     conditions->scope_at = NULL;
+    conditions->n_spans++;
     conditions->n_groups++;
     conditions->n_scopes++;
     conditions->n_resources++;
-    conditions->own_read = conditions->resource_read = conditions->scope_read =
-        conditions->profile_read = false;
+    conditions->work_left = WORK_MIN + (uint64_t)item->size * WORK_PER_BYTE;
     conditions->memo = (struct br_value_memo){.arena = &conditions->arena};
     br_arena_init(&conditions->arena, ARENA_MAX);
-    for (size_t i = 0; i < BR_COUNT(lists); i++) {
-        lists[i]->arena = &conditions->arena;
-        lists[i]->memo = &conditions->memo;
-    }
+    br_arena_init(&conditions->scratch, SCRATCH_MAX);
+    condition_begin_messages(conditions, item->signal);
     int rc = item->signal == BR_PROFILES && br_item_has_references(item)
                  ? br_item_inline_references(item)
                  : 0;
@@ -606,5 +561,23 @@ void br_conditions_end(struct br_conditions *conditions)
 {
     br_value_memo_release(&conditions->memo);
     br_arena_release(&conditions->arena);
+    br_arena_release(&conditions->scratch);
     conditions->item = NULL;
+}
+
+void br_conditions_begin_record(struct br_conditions *conditions)
+{
+    if (conditions->scratch.used > SCRATCH_KEPT)
+        br_arena_release(&conditions->scratch);
+}
+
+void br_statements_at_record(struct br_conditions *conditions, const struct br_visit *visit)
+{
+    bool traces = conditions->item->signal == BR_TRACES;
+    br_conditions_begin_record(conditions);
+    if (br_groups_at_item(&conditions->groups, visit->index))
+        br_conditions_begin_group(conditions);
+    br_message_set(&conditions->messages[traces ? BR_CONDITION_SPAN : BR_CONDITION_SAMPLE],
+                   visit->body, visit->len);
+    conditions->n_spans++;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A matcher selects spans or samples by the Collector's `include` and `exclude`, strictly or by
- * regular expressions, with equivalents for profiles.
+ * regular expressions. For profiles, there are options that correspond to those for spans.
  *
  * Every criterion that is set must match. A list of texts matches if one of the texts matches. A
  * list of attributes, resources or libraries matches if all its elements match. A criterion that
@@ -51,7 +51,7 @@ int br_match_check(const struct br_match_config *match_config, const struct br_y
 
 struct br_match; /* a compiled include or exclude */
 
-#define BR_MATCHES 2 /* number of selections in a matcher: include and exclude */
+#define BR_MATCHES 2 /* length of the arrays for include (index 0) and exclude (index 1) */
 
 /* A compiled include and exclude, and the results for the current item. The struct must be
  * zeroed at first, and may be used by only one thread. */
@@ -69,15 +69,17 @@ struct br_matcher {
     struct br_dictionary_view view;
     struct br_groups groups;
     struct br_arena arena;
-    /* index of the part whose results are in `resource`; UINT32_MAX: no results yet */
+    /* index in the item of the ResourceSpans or ResourceProfiles whose results are in `resource`;
+     * UINT32_MAX: no results yet */
     uint32_t part;
-    /* results for the current resource and the current group */
+    /* results for the current resource and the current group (otlp/groups.h) */
     bool resource[BR_MATCHES], group[BR_MATCHES];
     const uint8_t *scope; /* scope whose results are in `library` */
     bool library[BR_MATCHES];
-    /* Results by index in the dictionary, so that an entry that records share is matched once.
-     * `values` has one block of results per criterion. `common_values` has one result per
-     * criterion for the current profile. */
+    /* Results for entries of the dictionary, by the index of the entry, so that each entry is
+     * matched only once. `values` contains the results of all attribute values for the first
+     * attribute of the config, then those for the second attribute, and so on. `common_values`
+     * contains one result for each attribute of the config, for the current profile. */
     uint8_t *functions[BR_MATCHES], *locations[BR_MATCHES], *stacks[BR_MATCHES];
     /* results for function names, by the index of the name in the string table */
     uint8_t *names[BR_MATCHES];
@@ -101,15 +103,15 @@ static inline bool br_matcher_active(const struct br_matcher *matcher)
     return matcher->matches[0] || matcher->matches[1];
 }
 
-/* Begins an item. In profiles, references to strings in attributes are first replaced by the
- * strings (br_item_inline_references). Returns 0, BR_EINVAL (the item has not been checked by a
- * walk) or BR_ENOMEM. */
+/* Begins the evaluation for an item. In profiles, references to strings in attributes are first
+ * replaced by the strings (br_item_inline_references). Returns 0, BR_EINVAL (the item was not
+ * validated by br_walk) or BR_ENOMEM. */
 int br_matcher_begin(struct br_matcher *matcher, struct br_item *item);
 void br_matcher_end(struct br_matcher *matcher);
 
-/* Evaluates include and exclude for the span, sample or profile that br_item_rewrite visits, in
- * the order of its visits. Returns 1 if the record passes, otherwise 0. On failure returns
- * BR_EFULL (too many attributes) or BR_ENOMEM. */
+/* Evaluates include and exclude for the span, sample or profile that br_item_rewrite is visiting.
+ * Must be called in the order of the visits. Returns 1 if the record passes, otherwise 0. On
+ * failure returns BR_EFULL (too many attributes) or BR_ENOMEM. */
 int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);
 
 /* --- For match*.c only ------------------------------------------------------------------------ */

@@ -26,8 +26,8 @@ static const struct br_option attribute_options[] = {
      .required = true,
      .help = "key of an attribute that must exist"},
     BR_VALUE(struct br_match_attribute, value,
-             "value that the attribute must have; with match_type regexp: expression that its text "
-             "must match"),
+             "value that the attribute must have; with match_type regexp: expression that the "
+             "value must match as text"),
     BR_OPT_END,
 };
 
@@ -56,10 +56,10 @@ static const struct br_option library_options[] = {
 #define SPANS                                                                                      \
     BR_STRINGS(struct br_match_config, span_names, "the name of the span must be one of these"),   \
         BR_STRINGS(struct br_match_config, span_kinds,                                             \
-                   "the kind of the span must be one of these: SPAN_KIND_SERVER ...")
+                   "the kind of the span must be one of these, such as SPAN_KIND_SERVER")
 #define SAMPLES                                                                                    \
     BR_STRINGS(struct br_match_config, sample_types,                                               \
-               "the type of the profile must be one of these: cpu ..."),                           \
+               "the type of the profile must be one of these, such as cpu"),                       \
         BR_STRINGS(struct br_match_config, functions,                                              \
                    "a function in the stack must have one of these names")
 #define ATTRIBUTES(text)                                                                           \

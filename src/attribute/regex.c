@@ -222,3 +222,12 @@ int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const
     }
     return rc;
 }
+
+int br_regex_search(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
+                    size_t len, size_t start)
+{
+    int rc = regex_match(regex, pattern, text, len, start, 0);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(regex->match);
+    br_steps_add(rc == 1 && at[1] > start ? at[1] - start : len - start);
+    return rc;
+}

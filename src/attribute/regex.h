@@ -23,14 +23,17 @@
  * and loops over one character are not counted. */
 struct br_regex_time {
     uint64_t allowed_ns, used_ns;
-    bool exact; /* true: the time is measured with the clock of the thread's processor time */
+    /* true: the processor time of the thread is measured; false: the elapsed time is measured,
+     * which is cheaper and close enough while matches are fast */
+    bool exact;
     bool spent;
 };
 
-/* Begins a time limit for an item: `match_ns` (an option) plus an allowance per byte of `item`
- * that is many times the usual cost. A piece of a request gets only its share of `match_ns`
- * (br_item_share), at least 1/256. A query has no item (`item` is NULL) and gets exactly
- * `match_ns`. Once the time is used up, every match returns BR_EFULL. */
+/* Begins a time limit for an item: `match_ns` (an option) plus an allowance per byte of `item` that
+ * is many times the usual cost. If a request was divided into several items, each item gets a share
+ * of `match_ns` in proportion to its records (br_item_share), but at least 1/256. A query has no
+ * item (`item` is NULL) and gets exactly `match_ns`. Once the time is used up, every match returns
+ * BR_EFULL. */
 void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns,
                          const struct br_item *item);
 
@@ -46,8 +49,8 @@ struct br_regex {
     struct br_regex_time *time;
 };
 
-/* Compiles a pattern, which the caller frees with pcre2_code_free before br_regex_release.
- * Returns 0 or BR_ENOMEM, or BR_EINVAL with the reason and the place in `why`. */
+/* Compiles a pattern, which the caller frees with pcre2_code_free before br_regex_release. Returns
+ * 0 or BR_ENOMEM, or BR_EINVAL with the reason and the position of the error in `why`. */
 int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **ret,
                      char why[BR_REGEX_WHY_SIZE]);
 
@@ -70,3 +73,10 @@ int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const
  * returns BR_EFULL (too many steps, or too much time) or BR_ENOMEM. */
 int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                    size_t len);
+
+/* Searches the text for the next match, which may be empty, from the offset `start`, which must be
+ * between two characters. The offsets of the match and its groups are in the match data
+ * (pcre2_get_ovector_pointer) until the next search. Returns 1 if it finds a match, or 0 if nothing
+ * matches. On failure returns BR_EFULL (too many steps, or too much time) or BR_ENOMEM. */
+int br_regex_search(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
+                    size_t len, size_t start);

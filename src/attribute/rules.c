@@ -32,7 +32,8 @@ const struct br_option br_rule_options[] = {
         "insert, update, upsert: metadata.NAME copies the new value from the client's header NAME, "
         "auth.NAME from the authenticated client (auth.username)"),
     BR_VALUE(struct br_rule_config, default_value,
-             "insert, update, upsert: the new value if from_attribute or from_context finds none"),
+             "insert, update, upsert: the new value if from_attribute or from_context finds no "
+             "value"),
     BR_STRING(struct br_rule_config, pattern, NULL,
               "extract: regular expression with named groups, each of which becomes an attribute; "
               "delete, hash: regular expression for the keys"),

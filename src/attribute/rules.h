@@ -38,8 +38,7 @@ struct br_rule {
     bool has_value, has_default;
     /* key of the attribute from which the value is taken; NULL: not set */
     const char *from_attribute;
-    /* name of the header from which the value is taken; upper and lower case are equal; NULL:
-     * not set */
+    /* name, in any case, of the header from which the value is taken; NULL: not set */
     const char *from_metadata;
     enum br_value_type to; /* CONVERT: the type to which the value is converted */
     pcre2_code *pattern;   /* compiled pattern of the rule; NULL: no pattern */
@@ -74,7 +73,8 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena,
                      struct br_strings *ret);
 
 /* Compiles `count` rules into `arena` and `ret`. The caller must release `ret` even after a
- * failure. Returns 0, BR_ENOMEM, or BR_EINVAL with the problem of the invalid rule. */
+ * failure. Returns 0, BR_ENOMEM, or BR_EINVAL with a description of the invalid rule in
+ * `problem`. */
 int br_rules_compile(const struct br_rule_config *config, size_t count, struct br_arena *arena,
                      struct br_rules *ret, struct br_rule_problem *problem);
 void br_rules_release(struct br_rules *rules);

@@ -60,32 +60,37 @@ static bool value_equal_lists(const struct br_any *any, const struct br_any *oth
     return !br_value_next(q, other->data + other->len, &y);
 }
 
-bool br_value_equal(struct br_value left, struct br_value right)
+bool br_any_equal(const struct br_any *left, const struct br_any *right)
 {
-    struct br_any any = br_any_read(left), y = br_any_read(right);
     double d, e;
-    if (any.type != y.type)
+    if (left->type != right->type)
         return false;
-    switch (any.type) {
+    switch (left->type) {
     case BR_VALUE_EMPTY:
         return true;
     case BR_VALUE_STRING:
     case BR_VALUE_BYTES:
-        return br_bytes_equal(any.data, any.len, y.data, y.len);
+        return br_bytes_equal(left->data, left->len, right->data, right->len);
     case BR_VALUE_BOOL:
-        return (any.number != 0) == (y.number != 0);
+        return (left->number != 0) == (right->number != 0);
     case BR_VALUE_INT:
-        return any.number == y.number;
+        return left->number == right->number;
     case BR_VALUE_DOUBLE:
-        memcpy(&d, &any.number, sizeof d);
-        memcpy(&e, &y.number, sizeof e);
+        memcpy(&d, &left->number, sizeof d);
+        memcpy(&e, &right->number, sizeof e);
         return !(d < e) && !(d > e) && !isnan(d) && !isnan(e);
     case BR_VALUE_LIST:
-        return value_equal_lists(&any, &y);
+        return value_equal_lists(left, right);
     case BR_VALUE_MAP:
-        return value_equal_maps(&any, &y);
+        return value_equal_maps(left, right);
     }
     return false;
+}
+
+bool br_value_equal(struct br_value left, struct br_value right)
+{
+    struct br_any any = br_any_read(left), other = br_any_read(right);
+    return br_any_equal(&any, &other);
 }
 
 /* --- Writing --------------------------------------------------------------------------------- */

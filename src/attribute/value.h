@@ -17,6 +17,7 @@
 /* Returns true if both values have the same type and content. Lists are compared element by
  * element; the entries of maps may be in any order. A NaN is not equal to any value. */
 bool br_value_equal(struct br_value left, struct br_value right);
+bool br_any_equal(const struct br_any *left, const struct br_any *right);
 
 /* Makes a string value in the arena. Returns false if memory runs out. */
 bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret);
@@ -40,9 +41,9 @@ bool br_value_convert(struct br_value value, enum br_value_type to, struct br_ar
 
 /* The texts of values are the same as those of the Collector's Value.AsString. */
 
-/* Appends the text of a value. A string is unchanged, bytes are in base64, lists and maps are
- * JSON, and an empty value is "". The keys of a map are sorted. If keys are equal, the last of
- * their entries is kept. Marks `out` as failed also if the arena runs out of memory. */
+/* Appends the text of a value. A string is unchanged, bytes are in base64, lists and maps are JSON,
+ * and an empty value is "". The keys of a map are sorted. If a key occurs several times, only its
+ * last entry is kept. If the arena runs out of memory, sets out->failed. */
 void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena *arena);
 
 /* Appends a double like ECMAScript's Number::toString: the fewest digits that identify the

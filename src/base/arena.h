@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An arena allocates memory that is freed as a whole. Each item has an arena, and protobuf-c
- * unpacks messages into arenas. The maximum given to br_arena_init limits how much memory a hostile
- * message can unpack to.
+ * An arena allocates memory that is freed as a whole. Each item (a request in the pipeline) has an
+ * arena, and protobuf-c unpacks messages into arenas. The maximum given to br_arena_init limits how
+ * much memory a hostile message can unpack to.
  */
 #pragma once
 
@@ -24,8 +24,8 @@ struct br_arena {
     bool full;
     /* memory category of the arena's blocks; set before the first allocation */
     enum br_holder holder;
-    /* pool whose buffers are used as large blocks; NULL: all blocks are allocated from the
-     * system */
+    /* pool from which large blocks are allocated, as buffers; NULL: all blocks are allocated with
+     * br_malloc */
     struct br_pool *pool;
     ProtobufCAllocator pb; /* the allocator that br_arena_pb returns */
 };

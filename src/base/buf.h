@@ -65,21 +65,21 @@ bool br_pool_has(const struct br_pool *pool, size_t cap);
 /* Returns the total capacity, in bytes, of all buffers that were ever requested from the pool. */
 uint64_t br_pool_taken(const struct br_pool *pool);
 
-/* Makes the pool free buffers of more than 1 MiB gradually, in calls of br_pool_release_some,
- * because freeing one at once would block the worker. Until they are freed, these buffers count
- * as unused buffers (BR_HOLDER_POOL) and are freed early if memory is needed. */
+/* Makes the pool free buffers of more than 1 MiB gradually, in calls of br_pool_release_some.
+ * Freeing such a buffer in one step would block the worker. Until they are freed, these buffers
+ * count as unused buffers (BR_HOLDER_POOL) and are freed early if memory is needed. */
 void br_pool_linger(struct br_pool *pool);
 
-/* Frees the next 512 KiB of the buffers that br_pool_linger delays, or 1/256 of their bytes if
- * that is more. Returns true if delayed buffers remain. */
+/* Frees the next bytes of the buffers whose release br_pool_linger delays: 512 KiB, or 1/256 of the
+ * bytes of these buffers if that is more. Returns true if some of these buffers remain. */
 bool br_pool_release_some(struct br_pool *pool);
 
 /* Returns all unused buffers and blocks to the system. */
 void br_pool_trim(struct br_pool *pool);
 
-/* Makes the pool call `fn`, instead of freeing, for each of its buffers that loses its last
- * reference. The buffer then belongs to the pool `heir`, which frees it when `fn` returns. `fn`
- * may use only the buffer's address. */
+/* When a buffer of the pool loses its last reference, the pool does not free the buffer but calls
+ * `fn`. The buffer then belongs to the pool `heir`, which frees it when `fn` returns. `fn` may use
+ * only the buffer's address. */
 void br_pool_watch(struct br_pool *pool, struct br_pool *heir,
                    void (*fn)(const struct br_buf *buf, void *arg), void *arg);
 
@@ -105,7 +105,7 @@ struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap);
  * than `cap`. */
 size_t br_buf_room(size_t cap);
 
-/* Moves `buf` from its pool to `pool`, including its share of the counted memory. */
+/* Moves `buf` from its pool to `pool`. From then on, the buffer counts as memory of `pool`. */
 void br_buf_adopt(struct br_buf *buf, struct br_pool *pool);
 
 /* Changes the memory category of `buf`, which is BR_HOLDER_REQUESTS at first. */
@@ -169,9 +169,10 @@ void br_rope_release(struct br_rope *rope);
 struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
                             const uint8_t **ret_data);
 
-/* Returns all bytes of the rope in one place. For a single slice, this is the rope's buffer, and
- * `*ret_copy` is NULL. Otherwise the result is a copy, which the caller owns. Changes no
- * reference count, so another thread may call this function with its pool while the rope's
- * worker leaves the rope unchanged. Returns NULL if memory runs out. */
+/* Returns all bytes of the rope in contiguous memory. If the rope has one slice, the result points
+ * to the bytes of that slice, and `*ret_copy` is NULL. Otherwise the result is a copy in the buffer
+ * `*ret_copy`, which the caller owns. No reference count is changed, so another thread may call
+ * this function with its own pool, as long as the rope's worker leaves the rope unchanged. Returns
+ * NULL if memory runs out. */
 const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
                              struct br_buf **ret_copy);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache of fixed size in an array of the caller. Each hash selects a set of one or two entries,
- * in which a new key replaces the less recent one. The cache never grows and needs no cleaning. The
- * caller hashes with the cache's secret (br_cache_hash), so that clients cannot choose texts that
- * displace one another, and compares whole keys.
+ * A cache of fixed size in an array that the caller owns. Each hash selects a set of one or two
+ * entries. A new key replaces the least recently used entry of the set. The cache never grows and
+ * needs no cleanup. The caller hashes with the cache's secret (br_cache_hash), so that clients
+ * cannot choose keys that evict each other, and compares whole keys.
  */
 #pragma once
 
@@ -33,8 +33,9 @@ typedef bool br_cache_equal_fn(const void *entry, const void *key);
 void br_cache_init(struct br_cache *cache, void *entries, size_t entry_size, uint32_t n_sets,
                    uint32_t ways);
 
-/* Prepares a cache with a secret that the caller has already got from br_random_bytes. Reading
- * random bytes from the system would take most of the time for a small profile. */
+/* Prepares a cache with a secret that the caller has already got from br_random_bytes. This
+ * function is for caches that are made for each request: reading random bytes from the system takes
+ * longer than the rest of the work for a small profile. */
 void br_cache_init_keyed(struct br_cache *cache, void *entries, size_t entry_size, uint32_t n_sets,
                          uint32_t ways, const uint64_t secret[2]);
 

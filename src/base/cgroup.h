@@ -9,7 +9,7 @@
 
 #define BR_CGROUP_TEXT_MAX 5120
 
-/* The name of a control file in version 2 of control groups, and the controller and the name in
+/* A control file: its name in version 2 of control groups (`v2`), and its controller and name in
  * version 1. If `v1` is NULL, groups of version 1 are not read. */
 struct br_cgroup_file {
     const char *v2, *v1_controller, *v1;
@@ -17,9 +17,9 @@ struct br_cgroup_file {
 
 typedef void br_cgroup_fn(const char *text, void *arg);
 
-/* Calls `fn` with the content of this file of each group, from the group of the process upwards.
- * Groups without the file are skipped. `root` is put before "/proc" and "/sys" in tests, and is
- * otherwise "". */
+/* Calls `fn` with the content of the file `file` of each group, from the group of the process
+ * upwards. Groups without the file are skipped. `root` is put before "/proc" and "/sys" in tests,
+ * and is otherwise "". */
 void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn,
                     void *arg);
 

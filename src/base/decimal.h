@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses decimal numbers in texts that need no terminator. The only characters of a number are
- * ASCII digits. Leading zeros are allowed. On failure, results are unchanged.
+ * Parses decimal numbers in texts that need no terminator. A number consists of ASCII digits only.
+ * Leading zeros are allowed. On failure, results are unchanged.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ bool br_decimal_parse(const char *text, size_t len, uint64_t max, uint64_t *ret)
  * if the text is not such a number, or if the number does not fit into an int64_t. */
 bool br_decimal_parse_signed(const char *text, size_t len, int64_t *ret);
 
-/* Reads the digits after a decimal point, moves `*p` past them, and returns their value as a
- * share of `unit`, rounded down. For example, "25" is 250 if `unit` is 1000. Returns 0 if there
- * are no digits. Digits after the 18th are ignored. */
+/* Reads the digits after a decimal point and moves `*p` past them. Returns the fraction multiplied
+ * by `unit`, rounded down. For example, the result for "25" and a `unit` of 1000 is 250 (0.25 *
+ * 1000). Returns 0 if there are no digits. Digits after the 18th are ignored. */
 uint64_t br_decimal_fraction(const char **p, const char *end, uint64_t unit);

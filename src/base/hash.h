@@ -68,8 +68,8 @@ static inline uint64_t br_hash_keyed(const uint64_t secret[2], const void *data,
 }
 
 /* Returns the hash of a number. A single multiplication is not enough: a multiplication maps
- * consecutive numbers to an arithmetic sequence. With about one secret in twenty, that sequence
- * covers few slots of a table. */
+ * consecutive numbers to an arithmetic sequence. For about one secret in twenty, that sequence
+ * covers only a few slots of a table. */
 static inline uint64_t br_hash_number(const uint64_t secret[2], uint64_t number)
 {
     return br_hash_mix(br_hash_mix(number ^ secret[1], secret[0]) ^ secret[0], secret[1]);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binary heaps in arrays. The first entry of the array is the one that comes before all others. The
- * functions below are inlined. If `kind` is a constant, its functions are inlined, too.
+ * Binary heaps in arrays. The first entry of the array comes before all other entries. The
+ * functions below are inlined. If their argument `kind` is a constant, the functions in it are
+ * inlined, too.
  */
 #pragma once
 

@@ -2,8 +2,8 @@
 /*
  * A hash index over an array that the caller owns. The index finds the position of an entry in the
  * array and stores only four bytes per slot. The slots use open addressing with linear probing and
- * are at most two thirds full. An index takes 6 to 12 bytes per entry while it grows, and 6 if the
- * number of entries is known in advance.
+ * are at most two thirds full. An index takes 6 to 12 bytes per entry while it grows. If the number
+ * of entries is known in advance, it takes 6 bytes per entry.
  *
  * Entries cannot be removed. The caller hashes with the index's secret (br_index_hash), so that
  * clients cannot choose input that collides, or with another hash that clients cannot guess.
@@ -61,7 +61,7 @@ static inline uint64_t br_index_hash(const struct br_index *index, const void *d
 }
 
 /* Returns the first slot to probe for an entry. The slot is computed from the upper half of the
- * hash, for any number of slots. */
+ * hash. The number of slots need not be a power of two. */
 static inline size_t br_index_home(const struct br_index *index, uint64_t hash)
 {
     return (size_t)((hash >> 32) * index->n_slots >> 32);
@@ -86,11 +86,12 @@ static inline uint32_t br_index_find(const struct br_index *index, uint64_t hash
     return BR_INDEX_NONE;
 }
 
-/* Adds the entry at `place`, which is the number of entries so far. Call br_index_find first:
- * equal entries would slow down every search for them. If there are too few slots, their number
- * is doubled and all earlier entries are added again with the hashes that `rehash` returns. If
- * slots were reserved with br_index_reserve, positions may be skipped. Each slot that is probed
- * counts as a step (base/steps.h). Returns 0, BR_EFULL (the maximum is reached) or BR_ENOMEM; on
- * failure nothing changes. */
+/* Adds the entry at `place`, which is the number of entries so far. Call br_index_find first: equal
+ * entries would slow down every search for them. If there are too few slots, their number is
+ * doubled and all earlier entries are added again with the hashes that `rehash` returns. If enough
+ * slots were reserved with br_index_reserve, `place` may be greater than the number of entries, so
+ * that some positions are not in the index. Each slot that is probed counts as a step
+ * (base/steps.h). Returns 0, BR_EFULL (the maximum is reached) or BR_ENOMEM; on failure nothing
+ * changes. */
 int br_index_add(struct br_index *index, uint64_t hash, uint32_t place, br_index_hash_fn *rehash,
                  const void *entries);

@@ -17,7 +17,8 @@
 struct br_lexer_rules {
     const char *blanks; /* characters between tokens */
     bool comments;      /* a comment begins with "#" and ends with its line */
-    /* errors name only the character position, not the line, and strings may contain line ends */
+    /* errors contain the number of the character instead of line and column, and strings may
+     * contain line ends */
     bool one_line;
     const char *label; /* text before each message of an error: "parse error: " */
     /* error messages for strings: without an end, with a line end (unused with `one_line`), and
@@ -46,8 +47,8 @@ int br_lexer_vfail(const struct br_lexer *lexer, const char *at, int code, const
 /* Skips blanks and comments. */
 void br_lexer_skip(struct br_lexer *lexer);
 
-/* If the text continues with `token`, skips it and returns true. Does not skip a word that is
- * only the beginning of a longer word. */
+/* If the text continues with `token`, skips it and returns true. If `token` is a word, it does not
+ * match the beginning of a longer word. */
 bool br_lexer_take(struct br_lexer *lexer, const char *token);
 
 /* Returns true if the next character is one of `letters`. */
@@ -75,14 +76,13 @@ static inline bool br_is_identifier(const char *text, size_t len)
  * br_arena_alloc fails. */
 int br_lexer_string(struct br_lexer *lexer, const char **ret, size_t *ret_len);
 
-/* Returns the number of characters of the digits at `p` with an optional decimal point. Returns 0
- * if there are no digits, or more than 64. */
+/* Returns the length of the number at `p`: digits with an optional decimal point. Returns 0 if
+ * there are no digits, or more than 64. */
 size_t br_lexer_decimal(const char *p, const char *end, bool *ret_point);
 
-/* Returns the number of characters of the digits at `p` with an optional decimal point and an
- * optional exponent of at most five digits. Returns 0 if there are no digits before the
- * exponent, or more than 64. `*ret_whole` is true if the number has neither a point nor an
- * exponent. */
+/* Returns the length of the number at `p`: digits with an optional decimal point and an optional
+ * exponent of at most five digits. Returns 0 if there are no digits before the exponent, or more
+ * than 64. `*ret_whole` is true if the number has neither a point nor an exponent. */
 size_t br_lexer_number(const char *p, const char *end, bool *ret_whole);
 
 /* Returns the value of a number that br_lexer_decimal or br_lexer_number found. */

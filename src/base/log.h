@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the log: one line of text or JSON per message, to stderr. Each node has a logger, named by
- * its place in the graph (`traces/exporter/otlp/tempo`). All functions are thread-safe. Each line
- * is written with one call of write() and contains no control characters (C0, DEL, C1, Unicode's
- * marks of line and direction). Control characters are replaced: by \uXXXX in JSON, and by blanks
- * in text. Invalid UTF-8 becomes U+FFFD.
+ * Writes the log: one line of text or JSON per message, to stderr. Each component of a pipeline has
+ * a logger, whose name is the position of the component (`traces/exporter/otlp/tempo`). All
+ * functions are thread-safe. Each line is written with one call of write() and contains no control
+ * characters (C0, DEL, C1, and Unicode's line separators and direction marks). Control characters
+ * are replaced: by \uXXXX in JSON, and by blanks in text. Invalid UTF-8 becomes U+FFFD.
  *
  * Between br_log_start and br_log_stop, logging never blocks: lines are queued in order in a ring
  * of 256 KiB, and a separate thread writes them. When the ring is full, lines are dropped and
@@ -38,9 +38,9 @@ struct br_log_limit {
 void br_log_setup(enum br_log_level level, bool json, int fd);
 
 /* Starts the thread that writes the log. If the process crashes (SIGSEGV, SIGABRT and similar
- * signals), a handler writes the lines left in the ring as far as that does not block. Returns
- * false if the thread cannot be created; the calling threads then still write their lines. Call
- * it once, before any other thread runs. */
+ * signals), a handler writes the lines that are left in the ring, unless this would block. Returns
+ * false if the thread cannot be created; the calling threads then still write their lines. Call it
+ * once, before any other thread runs. */
 bool br_log_start(void);
 
 /* Ends the thread as soon as it has written all lines, and returns true. Returns false if the
@@ -65,7 +65,7 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
 /* Returns true if the message may be logged now: at most once per `every_ms` milliseconds.
- * `*ret_held` is the number of messages that were not logged since the last one that was logged.
+ * `*ret_held` is the number of messages that were suppressed since the last logged message.
  * `now_ms` is the time of the monotonic clock in milliseconds. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
@@ -90,19 +90,20 @@ bool br_log_limited(const struct br_log *log, enum br_log_level level, struct br
 /*
  * The sink queues the lines of the log in a ring of bytes, from which a thread writes them.
  *
- * A non-blocking descriptor is not used, because O_NONBLOCK applies to the open file. Processes
- * such as the shell share the open file of stderr.
+ * The descriptor is not made non-blocking, because O_NONBLOCK applies to the open file. The shell
+ * and other processes share the open file of stderr, and would be affected.
  */
 
-/* Bytes of the longest line with its line feed: PIPE_BUF, so that lines of several writers do not
- * mix. */
+/* Maximum length of a line in bytes, with its line feed. The value is PIPE_BUF: writes of at most
+ * PIPE_BUF bytes to a pipe do not mix with those of other writers. */
 #define BR_LOG_LINE_MAX 4096
 
-/* Takes a line, whose last character is its only line feed. Writes the line at once if there is
- * no thread; otherwise queues it in the ring or counts it as dropped. */
+/* Takes a line, whose last character is its only line feed. Without the thread, writes the line
+ * at once. With the thread, queues the line in the ring, or counts it as dropped if the ring is
+ * full. */
 void br_log_sink_put(int fd, const char *line, size_t len);
 
-/* Starts the thread that writes. `notice` makes a line which reports that `n` lines were
+/* Starts the thread that writes. `notice` writes to `line` a line which reports that `n` lines were
  * dropped, and returns the length of that line. */
 bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LINE_MAX + 1]));
 bool br_log_sink_stop(uint64_t wait_ms);

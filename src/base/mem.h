@@ -5,9 +5,9 @@
  * allocated.
  *
  * A block is counted with the size that the C library reserves for it, not with the requested size.
- * Each thread counts separately and adds its figures to those of the process once they differ by
- * BR_MEM_STEP bytes. The total of the process is exact up to that amount per thread; br_mem_flush
- * adds a thread's figures at once.
+ * Each thread counts separately. When the counts of a thread have changed by BR_MEM_STEP bytes, the
+ * changes are added to the counts of the process. The total of the process is exact up to that
+ * amount per thread; br_mem_flush adds a thread's changes at once.
  *
  * The hooks let tests make the n-th allocation fail. Law 10 in docs/contributing/laws.md lists the
  * mutable file-scope variables.
@@ -31,15 +31,15 @@ struct br_mem_hooks {
  * valid. */
 void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
-/* From this size on, the C library usually maps a block separately: the block returns to the
- * system when it is freed and is resized without copying. If the heap has free space of that
- * size, the block is allocated in the heap instead. */
+/* Size in bytes from which on the C library usually maps a block separately. Such a block returns
+ * to the system when it is freed, and is resized without copying. If the heap has free space of
+ * that size, the block is allocated in the heap instead. */
 #define BR_MEM_MAPPED (512u << 10)
 
-/* Configures the C library's allocator for the whole process. Blocks from BR_MEM_MAPPED bytes on
- * are mapped, and 1/32 of `limit` bytes of freed memory (4 to 64 MiB) is kept. Returning pages
- * and allocating them again would take about a tenth of the processor time. br_mem_trim returns
- * the kept pages when the process is idle. */
+/* Configures the C library's allocator for the whole process. Blocks of BR_MEM_MAPPED bytes and
+ * more are mapped. Freed memory is kept, up to 1/32 of `limit` (a number of bytes), but at least 4
+ * MiB and at most 64 MiB. Returning pages to the system and getting them again would take about a
+ * tenth of the processor time. br_mem_trim returns the kept pages when the process is idle. */
 void br_mem_tune(size_t limit);
 
 /* The functions br_malloc to br_strndup work like malloc, calloc, realloc, free, strdup and
@@ -76,7 +76,7 @@ enum br_holder {
     BR_HOLDER_REQUESTS, /* bodies of requests, and their decompressed or converted form */
     BR_HOLDER_BATCHES,  /* payloads that wait in the processor `batch` */
     BR_HOLDER_QUEUES,   /* payloads that wait for an exporter */
-    /* payloads that wait in the processor `join` for their spans or samples */
+    /* payloads that wait in the processors `join` and `tail_sampling` */
     BR_HOLDER_HOLDS,
     BR_HOLDER_ITEMS,        /* data that describes payloads: lists of parts and spans, arenas */
     BR_HOLDER_DICTIONARIES, /* dictionaries for merging profiles */
@@ -108,7 +108,7 @@ void br_free_for(enum br_holder holder, void *memory);
 /* Counts bytes that a library allocated (or freed, if negative) without br_malloc. */
 void br_mem_count(int64_t bytes);
 
-/* Adds this thread's figures to those of the process. */
+/* Adds the changes of this thread's counts to the counts of the process. */
 void br_mem_flush(void);
 
 /* Returns the number of bytes that the process holds in total. */
@@ -125,8 +125,8 @@ struct br_memory;
  * A scope is one piece of work for a client, such as reading, converting or merging, from
  * br_mem_scope_begin to br_mem_scope_end in one thread. All allocations in a scope are counted. An
  * allocation that would exceed `max`, or the budget of the process, fails as if memory had run out;
- * `full` and `refused` indicate the reason. An inner scope can use at most the remainder of the
- * outer scope, and its bytes count towards the outer scope when it ends.
+ * `full` and `refused` indicate the reason. An inner scope can use at most the bytes that the outer
+ * scope has left. When the inner scope ends, its bytes count towards the outer scope.
  */
 struct br_mem_scope {
     struct br_mem_scope *outer;
@@ -137,13 +137,15 @@ struct br_mem_scope {
     /* bytes that the scope holds; negative if blocks from before the scope were freed */
     int64_t used;
     int64_t peak;
-    /* The reason for the last refused allocation. If work goes on after a refusal, it did not
-     * need the memory. */
+    /* The reason for the last refused allocation. The reason matters only if the work failed: work
+     * that succeeds in spite of a refusal did not need the memory. */
     bool full; /* the allocation would have exceeded `max`: a retry fails again */
     /* the allocation would have exceeded the budget: a retry can succeed if `wanted` can ever
      * fit into the budget */
     bool refused;
-    size_t wanted; /* largest sum of the bytes held and the bytes of a refused allocation */
+    /* maximum, over all refused allocations, of the bytes that the scope would have held if the
+     * allocation had succeeded */
+    size_t wanted;
 };
 
 /* Begins a scope. `scope` must not move until it has ended. */

@@ -39,8 +39,9 @@ struct br_memory {
 };
 
 /* Returns in `*ret` the bytes that the process may use: the machine's memory (MemTotal), or the
- * lowest limit of its control groups (v1 or v2) if it is lower. `root` is put before /proc and
- * /sys in tests, and is otherwise "". Returns false if none of the files can be read. */
+ * lowest limit of the process's control groups (v1 or v2) if that limit is lower. `root` is put
+ * before /proc and /sys in tests, and is otherwise "". Returns false if none of the files can be
+ * read. */
 bool br_memory_total(const char *root, uint64_t *ret);
 
 /* Returns the resident set in bytes (proc(5), statm), or 0 if it cannot be read. */
@@ -84,11 +85,11 @@ bool br_memory_is_over(struct br_memory *memory);
  * memory. A request that needs more must not be retried. */
 size_t br_memory_largest(const struct br_memory *memory);
 
-/* Makes room after a large allocation was refused to work that holds `own` bytes. Frees the
- * memory that the allocator keeps, asks all workers to free their unused buffers
- * (br_memory_trims), and measures the overhead. If no other request uses memory, the bytes that are
- * still counted, apart from `own`, are treated as never freed: br_memory_largest subtracts them.
- * Takes milliseconds. */
+/* Makes room after a large allocation was refused. `own` is the number of bytes that the refused
+ * work already holds. Frees the memory that the allocator keeps, asks all workers to free their
+ * unused buffers (br_memory_trims), and measures the overhead. If no other request uses memory, the
+ * bytes that are still counted, apart from `own`, are treated as never freed: br_memory_largest
+ * subtracts them. Takes milliseconds. */
 void br_memory_settle(struct br_memory *memory, size_t own);
 
 /* Returns how often the workers were asked to free their unused buffers. */

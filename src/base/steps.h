@@ -6,8 +6,8 @@
  * element.
  *
  * Each thread has a counter, which is always compiled in and costs one addition per text. In builds
- * with a sanitizer (BR_COUNT_FIELDS), each protobuf field that is read is a step, too. Counting
- * fields reveals a message that is read again for each reference to it.
+ * with a sanitizer (BR_COUNT_FIELDS), each protobuf field that is read is a step, too. By counting
+ * fields, a test can detect that a message is read again for each reference to it.
  */
 #pragma once
 

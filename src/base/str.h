@@ -72,5 +72,6 @@ size_t br_utf8_replace(const uint8_t *data, size_t len, uint8_t *out);
  * ignoring ASCII case. Returns 64 for strings of more than 64 bytes. */
 unsigned br_str_distance(const char *left, const char *right);
 
-/* Returns the nearest of `count` names to `name`, or NULL if none is similar enough to suggest. */
+/* Returns the name, among `count` names, that is most similar to `name`. Returns NULL if no name is
+ * similar enough to suggest. */
 const char *br_str_nearest(const char *name, const char *const *names, size_t count);

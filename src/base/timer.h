@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Timers in a binary heap ordered by due time. The caller supplies the time: a loop (or a test)
- * reads when the next timer is due and runs the due timers. A timer is a member of the structure
- * that uses it.
+ * calls br_timers_next to get the time at which the next timer is due, and br_timers_run to run the
+ * due timers. A timer is a member of the structure that uses it.
  */
 #pragma once
 

@@ -7,8 +7,8 @@ const struct br_option br_auth_server_options[] = {
     BR_STRING(struct br_auth_config, authenticator, NULL,
               "id of the extension that checks clients"),
     BR_STRINGS(struct br_auth_config, request_params,
-               "HTTP: query parameters that may have the credentials instead of the header of the "
-               "same name"),
+               "HTTP: names of query parameters that are read as headers of the same name, for "
+               "clients that cannot send credentials in a header"),
     BR_OPT_END,
 };
 

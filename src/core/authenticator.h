@@ -30,8 +30,8 @@ struct br_signing;
 /* The block `auth` of a server or a client. */
 struct br_auth_config {
     const char *authenticator; /* id of an extension that authenticates; NULL: none */
-    /* servers: query parameters that may contain the credentials instead of the header that has
-     * the same name */
+    /* servers: names of query parameters that may contain the credentials in place of the header
+     * with the same name */
     struct br_strings request_params;
 };
 
@@ -41,10 +41,10 @@ extern const struct br_option br_auth_client_options[];
 /* Option rows for a struct with a member `auth` of type struct br_auth_config *. */
 #define BR_AUTH_SERVER_ROW(type)                                                                   \
     BR_PRESENT(type, auth, struct br_auth_config, br_auth_server_options,                          \
-               "authentication of clients; absent: none")
+               "authentication of clients; absent: all clients are accepted")
 #define BR_AUTH_CLIENT_ROW(type)                                                                   \
     BR_PRESENT(type, auth, struct br_auth_config, br_auth_client_options,                          \
-               "credentials to add to requests; absent: none")
+               "credentials to add to requests; absent: no credentials are added")
 
 /* Returns the authenticator that a block names, or NULL for a NULL block. */
 static inline const char *br_auth_name(const struct br_auth_config *auth)
@@ -55,7 +55,7 @@ static inline const char *br_auth_name(const struct br_auth_config *auth)
 enum br_auth_verdict {
     BR_AUTH_ALLOWED,
     BR_AUTH_DENIED,
-    /* the authenticator has not decided, because it would have to compute a costly password hash */
+    /* undecided, because the check would have to compute a costly password hash */
     BR_AUTH_COSTLY,
 };
 
@@ -65,7 +65,7 @@ struct br_authenticator {
     /* Servers: the header that contains the credentials, in lower case, and the authentication
      * scheme that precedes them in its value; "" if there is no scheme. */
     const char *header, *scheme;
-    bool has_names; /* the credentials are a user name and a password */
+    bool has_names; /* true: the credentials are a user name and a password */
     /* Servers: checks the value of the header. If `may_hash` is false, returns BR_AUTH_COSTLY
      * instead of hashing a password. If the verdict is BR_AUTH_ALLOWED, sets `*ret_context` to the
      * client's attributes (`br_request.auth`), or NULL; they live as long as the authenticator.
@@ -73,9 +73,9 @@ struct br_authenticator {
     enum br_auth_verdict (*check)(struct br_authenticator *self, const char *value, bool may_hash,
                                   const char **ret_context);
     /* Clients: adds credentials to a request. Returns 0, BR_ENOMEM, or another error with a text
-     * for the log in `err`. Returns BR_EAGAIN if the credentials do not exist yet;
-     * br_authenticator_ready is called when they do. NULL: the authenticator has no credentials
-     * for requests. */
+     * for the log in `err`. Returns BR_EAGAIN if the credentials are not available yet;
+     * br_authenticator_ready is called when they are available. NULL: the authenticator has no
+     * credentials for requests. */
     int (*sign)(struct br_authenticator *self, struct br_signing *signing, struct br_err *err);
     struct br_list waiters; /* list of struct br_auth_waiter */
 };
@@ -97,8 +97,9 @@ void br_authenticator_remove(struct br_authenticator *authenticator);
 /* Returns the authenticator of an extension, or NULL. */
 struct br_authenticator *br_authenticator_find(struct br_host *host, const char *id);
 
-/* Adds a waiter, which is removed before its `on_ready` is called. */
+/* Adds a waiter to the authenticator. The waiter is removed before its `on_ready` is called. */
 void br_authenticator_wait(struct br_authenticator *authenticator, struct br_auth_waiter *waiter);
 
-/* Calls `on_ready` of all waiters. Must be called when `sign` would no longer return BR_EAGAIN. */
+/* Removes all waiters and calls their `on_ready`. The authenticator calls this function when its
+ * credentials become available. */
 void br_authenticator_ready(struct br_authenticator *authenticator);

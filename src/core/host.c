@@ -7,10 +7,10 @@
 #include "base/mem.h"
 #include "core/item.h"
 
-/* Largest number of callbacks in one iteration, so that components that finish each other's
- * items without end cannot block the sockets. */
+/* Maximum number of callbacks in one loop iteration. Without this limit, components that finish
+ * each other's items in an endless cycle would block the sockets. */
 #define SETTLE_MAX 100000
-#define PARKED_MS (1ull << 40) /* delay of a parked timer, in milliseconds: 34 years */
+#define PARKED_MS (1ull << 40) /* delay of a parked timer, in milliseconds (34 years) */
 
 int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool)
 {
@@ -158,7 +158,7 @@ size_t br_host_share(const struct br_host *host, size_t total)
 
 double br_host_random(struct br_host *host)
 {
-    /* The generator is xorshift64*, whose state must never be 0. */
+    /* The random number generator is xorshift64*, whose state must never be 0. */
     uint64_t x = host->random_state | 1;
     x ^= x >> 12;
     x ^= x << 25;
@@ -193,7 +193,8 @@ void br_trimmer_start(struct br_trimmer *trimmer, struct br_host *host)
     *trimmer = (struct br_trimmer){.host = host, .seen_bytes = br_pool_taken(host->pool)};
     trimmer->trims = br_metric(host->metrics, BR_COUNTER, "braid_memory_trims", "");
     if (br_host_timer_park(host, &trimmer->look,
-                           host_on_trim)) /* a parked timer can always be started again */
+                           /* cannot fail, because the memory of a parked timer is reserved */
+                           host_on_trim))
         (void)br_host_timer(host, &trimmer->look, BR_TRIM_LOOK_MS, host_on_trim);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host is a component's interface to everything outside it: clock, timers, buffers, work at the
- * end of a loop iteration, metrics, random numbers, servers and clients. Each worker contains a
- * host. A test makes a fake host and sets its clock.
+ * The host is the interface through which a component uses the clock, timers, buffers, callbacks at
+ * the end of a loop iteration, metrics, random numbers, servers and clients. Each worker contains a
+ * host. Tests use a fake host whose clock they can set.
  */
 #pragma once
 
@@ -24,26 +24,29 @@ struct br_client;
 struct br_client_config;
 struct br_loop;
 struct br_reload;
+struct br_udp;
+struct br_udp_config;
+struct br_udp_packet;
 struct br_wake;
 
-/* Work that is run at the end of the loop iteration. The structure is a member of the object
- * that `fn` works on. */
+/* A function that is called at the end of the loop iteration. The structure is a member of the
+ * object that `fn` uses. */
 struct br_deferred {
     struct br_list link;
     void (*fn)(struct br_deferred *deferred);
 };
 
-/* A file, or several files, that a component has read. */
+/* One or several files that a component has read and can read again. */
 struct br_reread {
     struct br_list link;
     void (*fn)(struct br_reread *reread); /* reads the files again, in a thread of the pool */
 };
 
-/* Calls the function of each br_reread in host->rereads. */
+/* Makes every component in host->rereads read its files again. */
 void br_host_reread(struct br_host *host);
 
-/* Kinds of work. Each kind has a separate limit of threads, so that work of one kind never waits
- * for another. */
+/* Kinds of work for the thread pool. Each kind has a separate limit of threads, so that work of one
+ * kind never waits for work of another kind. */
 enum br_work_kind {
     /* work that computes for milliseconds and waits for nothing outside the process */
     BR_WORK_QUICK,
@@ -52,9 +55,9 @@ enum br_work_kind {
     BR_WORK_KINDS
 };
 
-/* Work for a thread of the pool. The structure is a member of the object that `run` works on.
- * `run` is called in the thread, and must not use data that the worker may use at the same time.
- * After `run`, `done` is called in the worker, and may free the work. */
+/* Work for a thread of the pool. The structure is a member of the object that `run` uses. `run` is
+ * called in the thread, and must not use data that the worker may use at the same time. After `run`
+ * has returned, `done` is called in the worker. `done` may free the work. */
 struct br_work {
     void (*run)(struct br_work *work);
     void (*done)(struct br_work *work);
@@ -76,13 +79,17 @@ struct br_host_ops {
     /* Creates a client (net/client.h). Succeeds even if the endpoint does not answer. */
     int (*connect)(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
-    /* Runs work as br_host_work does. Returns false if memory is short. NULL: the host has no
-     * threads. */
+    /* Queues work, as br_host_work describes. Returns false if memory is short. NULL: the host has
+     * no threads. */
     bool (*work)(struct br_host *host, struct br_work *work);
     void (*work_cancel)(struct br_host *host, struct br_work *work);
     void (*work_wait)(struct br_host *host, struct br_work *work);
-    /* Makes a wake as br_wake_new does (net/wake.h). NULL: the host has no loop. */
+    /* Creates a wake, as br_wake_new describes (net/wake.h). NULL: the host has no loop. */
     struct br_wake *(*wake)(struct br_host *host, void (*fn)(void *arg), void *arg);
+    /* Opens a socket for packets as br_udp_open does (net/udp.h). */
+    int (*receive)(struct br_host *host, const struct br_udp_config *config,
+                   void (*fn)(void *arg, const struct br_udp_packet *packet), void *arg,
+                   struct br_udp **ret, struct br_err *err);
 };
 
 struct br_host {
@@ -104,17 +111,17 @@ struct br_host {
     /* loops of all workers, by worker number; NULL: there is only one worker */
     struct br_loop *const *loops;
     struct br_shed shed;
-    /* true: this is a dry run of the start, in which no file is opened for writing, nothing
-     * outside is changed, and no timer fires */
+    /* true: this is a dry run of the start (`braid validate`). No file may be opened for writing,
+     * nothing outside the process may be changed, and no timer fires */
     bool checking;
     bool draining; /* true: the shutdown has begun, and the graph accepts no new data */
-    /* number of reloads that have begun, the same in all workers; nodes that a reload creates see
-     * its number */
+    /* number of reloads that have begun, equal in all workers; when a reload creates nodes, its own
+     * number is already included */
     unsigned generation;
-    /* list of struct br_reread: files that are read again when the configuration is reloaded */
+    /* list of struct br_reread: the files that a reload of the configuration also reads again */
     struct br_list rereads;
     struct br_reload *reload; /* reloads the configuration (core/reload.h); NULL: not supported */
-    /* struct br_shared: objects that all workers of one service use (core/shared.h) */
+    /* store of the objects that all workers of one service share (core/shared.h) */
     void *shared;
 };
 
@@ -134,9 +141,9 @@ bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_
 void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
 
 /* Arms `timer` for a time that is never reached. Parking reserves the timer's memory: until the
- * timer is stopped, br_host_timer and br_host_timer_park cannot fail for this timer. Use it for
- * a timer without which queued data would wait forever. The timer's callback must arm or park
- * the timer again before it arms any other timer. Returns false if memory is short. */
+ * timer is stopped, br_host_timer and br_host_timer_park cannot fail for this timer. Use parking
+ * for a timer whose failure would leave queued data waiting forever. The timer's callback must arm
+ * or park the timer again before it arms any other timer. Returns false if memory is short. */
 bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
 /* Queues `deferred` for the end of this loop iteration. Has no effect if `deferred` is already
@@ -184,11 +191,11 @@ double br_host_random(struct br_host *host);
  * A trimmer returns memory that a worker no longer needs: unused buffers of its pool, and other
  * freed memory that the allocator keeps (malloc_trim).
  *
- * The trimmer checks every ten seconds, and returns the memory if the worker is idle after work.
- * The worker is idle after work if two conditions are met: since the last check, less than 1 MiB of
- * buffers was requested; since the last trim, at least 8 MiB. If there are very few requests, this
- * happens at most once a minute; under load it never happens. After a large request was rejected
- * because memory was short (br_memory_settle), the next check frees unused buffers.
+ * The trimmer checks every ten seconds, and returns the memory if the worker is idle after work. A
+ * worker is idle after work if less than 1 MiB of buffers was requested since the last check, and
+ * at least 8 MiB since the last trim. With very few requests, memory is returned at most once a
+ * minute. Under load, it is never returned. If a large request was rejected because memory was
+ * short (br_memory_settle), the next check frees unused buffers.
  */
 
 #define BR_TRIM_LOOK_MS 10000

@@ -14,7 +14,7 @@
 #include "wire/protobuf.h"
 
 #define PARTS_MAX (1u << 22)
-/* largest number of bytes before the body of a part: two tags and two lengths */
+/* maximum number of bytes that are written before the body of a part: two tags and two lengths */
 #define PREFIX_MAX 24
 
 const char *br_signal_name(enum br_signal signal)
@@ -198,8 +198,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     (void)br_pending_move(&into->pending, &from->pending, from->n_pending);
     from->n_parts = from->n_records = 0;
     from->size = 0;
-    /* The spans listed for `into` and `from` no longer match the parts. `from` may live until
-     * `into` is delivered, which is too long to keep the memory of its list of spans. */
+    /* The lists of spans of `into` and `from` no longer match their parts. The list of `from` is
+     * freed at once, because `from` may exist until `into` is delivered. */
     br_item_forget_spans(into);
     br_item_forget_spans(from);
     return 0;
@@ -271,7 +271,7 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
     return part->raw + part->res_body_at;
 }
 
-/* Returns the length of the part's body with its new Resource. */
+/* Returns the length of the part's body after its Resource has been replaced. */
 static size_t item_new_body_len(const struct br_part *part)
 {
     return part->raw_len - part->body_at - part->res_len +
@@ -338,8 +338,8 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     return rc;
 }
 
-/* Returns the index of the dictionary that the additions belong to. The indices in additions
- * count through all dictionaries in order, so the result is the last dictionary. If the item has
+/* Returns the index of the dictionary that the additions extend. This is the last dictionary,
+ * because the additions continue the numbering of the entries of all dictionaries. If the item has
  * only additions, returns the index of the first addition. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
@@ -415,7 +415,7 @@ struct br_item *br_item_twin(const struct br_item *item)
     return twin;
 }
 
-/* Sets the parent, and the fields that a child shares with it. */
+/* Sets the parent of a child, and copies the fields that the child inherits from it. */
 static void item_inherit(struct br_item *child, struct br_item *parent, enum br_item_kind kind)
 {
     child->kind = kind;
@@ -480,7 +480,8 @@ static void item_report_rest(struct br_item *item)
     } else if (item->parent) {
         struct br_ledger *exporter = item->parent->pending.exporter;
         if (!item->pending.exporter)
-            /* a late batch had moved the records out of the exporter */
+            /* a batch with late acknowledgement has removed the records from the exporter's
+             * ledger */
             br_pending_enter(&item->pending, item->signal, exporter);
         else if (item->pending.exporter != exporter)
             br_pending_leave(&item->pending, item->signal);
@@ -569,8 +570,8 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
-/* Combines the outcome of a piece with that of the parent. BR_RETRY outweighs BR_REJECT: if one
- * piece can be accepted later, the sender sends the whole request again. */
+/* Merges the outcome of a piece into the outcome of the parent. BR_RETRY overrides BR_REJECT: if
+ * one piece can be accepted later, the sender should send the whole request again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
 {
     struct br_outcome *into = &parent->outcome;
@@ -592,7 +593,8 @@ static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
     br_outcome_fold(into, outcome);
 }
 
-/* Reports the records of pieces that were not accepted, and makes the outcome a partial success. */
+/* Reports the records of the pieces that were not accepted, and changes the parent's outcome to a
+ * partial success. */
 static void item_lose_pieces(struct br_item *parent)
 {
     struct br_outcome *outcome = &parent->outcome;
@@ -604,8 +606,8 @@ static void item_lose_pieces(struct br_item *parent)
     outcome->n_rejected = lost < parent->n_records ? (uint32_t)lost : parent->n_records;
 }
 
-/* Combines the outcome of a completed piece with that of the parent. Finishes the parent if this
- * was its last piece and the parent was released. */
+/* Merges the outcome of a completed piece into the outcome of the parent. Finishes the parent if
+ * this was its last piece and the parent was already released. */
 static void item_complete_piece(struct br_item *parent, const struct br_item *piece)
 {
     item_fold_piece(parent, piece);

@@ -5,9 +5,9 @@
  *
  * An export request of either signal is a list of top-level fields. Each field becomes a part: a
  * ResourceSpans or ResourceProfiles message, the profiles dictionary, or an unknown field. A part
- * refers to the received bytes. A processor that changes the resource adds a new Resource message;
- * unchanged parts are sent byte for byte as they were received. The concatenation of several
- * requests is a valid request, so a batch of traces consists of the parts of its items.
+ * refers to the received bytes. A processor that changes the resource stores a new Resource message
+ * in the part. Unchanged parts are sent byte for byte as they were received. The concatenation of
+ * several requests is a valid request, so a batch of traces consists of the parts of its items.
  *
  * `n_pending` is the number of records (spans or samples) for which the item still has to report a
  * result to the ledger. Pending records move with the data (br_item_absorb). Components report
@@ -15,8 +15,8 @@
  * to the outcome. See core/pending.h.
  *
  * Rules: consume(item) always takes ownership of the item. An item is finished exactly once.
- * Finishing stores the outcome and queues the callback for the end of the loop iteration; the
- * callback is never called at once.
+ * br_item_finish stores the outcome and queues the callback for the end of the loop iteration. It
+ * never calls the callback itself.
  */
 #pragma once
 
@@ -61,8 +61,8 @@ enum br_part_kind {
     BR_PART_OTHER,      /* a field that is not in the schema */
 };
 
-/* Numbers of the fields that an item writes: those of ExportTraceServiceRequest and
- * ExportProfilesServiceRequest, and the Resource of ResourceSpans and ResourceProfiles. All
+/* Numbers of the protobuf fields that an item writes: the fields of ExportTraceServiceRequest and
+ * ExportProfilesServiceRequest, and the field `resource` of ResourceSpans and ResourceProfiles. All
  * other field numbers are in otlp/fields.h. */
 enum { BR_REQUEST_RESOURCES = 1, BR_REQUEST_DICTIONARY = 2 };
 enum { BR_RESOURCES_RESOURCE = 1 };
@@ -93,7 +93,8 @@ struct br_part {
  * zeros is invalid on the wire (trace.proto, Span.trace_id and span_id). */
 struct br_span_head {
     uint8_t trace_id[16];
-    uint64_t span_id, parent_id; /* the ids as eight bytes each, in the order of the wire */
+    /* the eight bytes of each id, in wire order */
+    uint64_t span_id, parent_id;
     uint64_t start_ns, end_ns;
 };
 
@@ -110,8 +111,8 @@ struct br_span {
     struct br_span_head head;
     const uint8_t *body;
     const uint8_t *name;
-    /* AnyValue of the span's last attribute `thread.id`, and of its last attribute
-     * `thread.name`; NULL: absent */
+    /* encoded AnyValue of the span's last attributes `thread.id` and `thread.name`; NULL: the
+     * attribute is absent */
     const uint8_t *thread_id, *thread_name;
     /* lengths of thread_id and thread_name in bytes; valid if the pointer is not NULL */
     uint32_t thread_id_len, thread_name_len;
@@ -121,15 +122,16 @@ struct br_span {
     uint8_t status; /* value of Status.StatusCode */
 };
 
-/* The pending records of an item, which have no result yet, and where their result is reported
+/* The pending records of an item, and the ledgers to which their results are reported
  * (core/pending.h). If all fields are zero, no records are pending. */
 struct br_pending {
     uint32_t n_pending; /* number of pending records */
     /* number of the n_pending records that belong to copies (br_copies); the other records are
      * reported to the worker's ledger */
     uint32_t n_copied;
-    struct br_copied *copied; /* list of the copies that n_copied records belong to */
-    /* ledger of the exporter that has the data; NULL: no exporter has the data */
+    struct br_copied *copied; /* list of the copies to which the n_copied records belong */
+    /* ledger of the exporter at which the records have arrived; NULL: they have not arrived at an
+     * exporter */
     struct br_ledger *exporter;
 };
 
@@ -158,17 +160,17 @@ enum br_item_state {
     BR_ITEM_FINISHED,
 };
 
-/* Determines what happens to the pending records of an item that does not end as BR_DONE, and
- * whether the parent gets the outcome. */
+/* The kind of an item determines what happens to its pending records if it does not end as BR_DONE,
+ * and whether its parent gets the outcome. */
 enum br_item_kind {
-    BR_ITEM_WHOLE, /* an item without a parent: its pending records are rejected */
-    /* a part of its parent: the parent takes the pending records back and merges the outcome
-     * into its own */
+    BR_ITEM_WHOLE, /* an item without a parent; its pending records are reported as rejected */
+    /* a part of its parent; the parent takes the pending records back and merges the piece's
+     * outcome into its own outcome */
     BR_ITEM_PIECE,
-    /* one try at delivering its parent: the parent takes the pending records back; only the
+    /* one attempt to deliver its parent; the parent takes the pending records back, and only the
      * callback gets the outcome */
     BR_ITEM_ATTEMPT,
-    /* an item without a parent: its pending records stay in the item, and its callback takes
+    /* an item without a parent; its pending records stay in the item until its callback takes
      * them */
     BR_ITEM_BORROWS,
 };
@@ -178,9 +180,9 @@ enum br_sender {
     /* The sender waits for an answer, which it gets when the item ends. The item can end before
      * its data is delivered. */
     BR_SENDER_OPEN,
-    /* the sender waits for delivery: no component may finish the item earlier */
+    /* the sender waits until the data is delivered; no component may finish the item earlier */
     BR_SENDER_WAITS,
-    BR_SENDER_ANSWERED, /* the sender was answered and waits for nothing */
+    BR_SENDER_ANSWERED, /* the sender has got its response and does not wait */
 };
 
 typedef void br_item_done_fn(struct br_item *item, void *arg);
@@ -193,12 +195,12 @@ struct br_item {
     uint32_t n_sent;
     union {
         struct br_pending pending;
-        uint32_t n_pending; /* another name of pending.n_pending */
+        uint32_t n_pending; /* alias of pending.n_pending */
     };
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
-    /* bytes of the parts on the wire: at least the length that br_item_write appends, because
-     * each dictionary addition counts with a tag and a length that are not written */
+    /* size of the parts on the wire in bytes. br_item_write can append fewer bytes, because `size`
+     * counts a tag and a length for each dictionary addition, which are not written */
     size_t size;
     /* list of all n_records spans in order, stored in spans_buf; NULL: not listed */
     struct br_span *spans;
@@ -221,8 +223,8 @@ struct br_item {
     struct br_outcome outcome; /* result of the item; valid once the item is finished */
     br_item_done_fn *done;     /* callback, set by the creator of the item; NULL: not called */
     void *done_arg;
-    /* the item that takes back the pending records and, if this item is a piece, the outcome;
-     * NULL: no parent */
+    /* item that takes back the pending records of this item and, if this item is a piece, its
+     * outcome; NULL: no parent */
     struct br_item *parent;
     uint32_t n_children; /* number of pieces that have not completed */
     /* number of records in pieces that ended as BR_REJECT (n_refused) and as BR_RETRY
@@ -232,15 +234,15 @@ struct br_item {
     enum br_item_kind kind;
     enum br_sender sender;
     bool piece_accepted; /* at least one piece ended as BR_DONE */
-    /* size with which the item counts in the queue that contains it, in the queue's unit;
-     * batch.c moves it from one item to another */
+    /* size of the item as counted by the queue that contains it, in the queue's unit; batch.c
+     * transfers the weight from one item to another */
     size_t weight;
     /* link in a list of the item's owner; for a finished item, in the host's list `finished` */
     struct br_list link;
 };
 
-/* Moves an item and its buffers to `host`. The item was made by a thread with another host and
- * pool, and is not in a pipeline yet. */
+/* Moves an item and its buffers to `host`. Used for an item that a thread has made with a different
+ * host and pool, before the item enters a pipeline. */
 void br_item_move(struct br_item *item, struct br_host *host);
 
 /* Sets the memory category of the buffers of the item's parts. */
@@ -250,29 +252,29 @@ void br_item_hold(struct br_item *item, enum br_holder holder);
  * memory is short. */
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 
-/* Counts the item's records in the ledger as received, in a request that has not been answered
- * yet. From then on the records are pending. */
+/* Counts the item's records in the ledger as received, in a request that has not been answered yet.
+ * The records become pending. */
 void br_item_received(struct br_item *item);
 
-/* Counts the item's records as restored from the durable queue of the exporter with the ledger
- * `exporter`, which may be NULL. From then on the records are pending. No sender waits for the
- * item. */
+/* Counts the item's records as restored from a durable queue. `exporter` is the ledger of the
+ * queue's exporter and may be NULL. The records become pending. No sender waits for the item. */
 void br_item_restored(struct br_item *item, struct br_ledger *exporter);
 
-/* Notes that the sender of a received item was answered, or expects no answer. Called once for
- * each received item. */
+/* Records in the ledger that the sender of a received item got a response, or does not expect one.
+ * Must be called once for each received item. */
 void br_item_answered(const struct br_item *item);
 
 /* Appends a part and takes a reference to its buffers. Adds the part's records and size to those
  * of the item. Returns 0, BR_ENOMEM, or BR_EFULL if the item has four million parts. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
-/* Notes that `into` contains data of `from`, so that `into` is at least as old as `from`. */
+/* Sets the receive time of `into` to the receive time of `from` if that is earlier. Called when
+ * `into` gets data of `from`. */
 void br_item_note_age(struct br_item *into, const struct br_item *from);
 
-/* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and
- * the caller must finish it. Afterwards neither item has a list of spans. Returns 0, BR_ENOMEM
- * or BR_EFULL as br_item_add_part does; on failure nothing was moved. */
+/* Moves all parts and pending records of `from` to the end of `into`. `from` is then empty, and the
+ * caller must finish it. Both items lose their lists of spans. Returns 0, BR_ENOMEM or BR_EFULL as
+ * br_item_add_part does; on failure nothing was moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
 /* Returns the length of the metadata in bytes, including the empty name at its end; 0 if there
@@ -313,34 +315,36 @@ int br_item_write(const struct br_item *item, struct br_rope *out);
  * item. Returns NULL if memory is short. */
 struct br_item *br_item_twin(const struct br_item *item);
 
-/* Returns a child that refers to all parts of `item` and takes its pending records, for one try
- * at delivering it. `done` is called with the outcome of the child, which is not merged into
- * that of `item`. Unless the outcome is BR_DONE, the pending records return to `item` before
- * `done` is called. Returns NULL if memory is short. */
+/* Returns a child of `item` for one attempt to deliver it. The child refers to all parts of `item`
+ * and takes its pending records. `done` is called when the child has ended. The outcome of the
+ * child is not merged into the outcome of `item`. Unless the outcome is BR_DONE, the pending
+ * records return to `item` before `done` is called. Returns NULL if memory is short. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
 
-/* Abandons an attempt that has not completed. The callback of the attempt is not called. Instead
- * the parent finishes when the attempt finishes. Records that are still pending at that time are
- * dropped with `reason`, a constant. */
+/* Abandons an attempt that has not completed. The callback of the attempt is not called. When the
+ * attempt finishes, the parent finishes as well. Records that are still pending then are reported
+ * as dropped for `reason`, which must be a constant. */
 void br_item_orphan(struct br_item *attempt, const char *reason);
 
 /* Makes `piece` a child of `item` and moves its share of the pending records to it. `piece` is a
  * twin of `item` or contains a part of its data. If a child does not end as BR_DONE, its pending
  * records return to the parent.
  *
- * The parent finishes when its last child has completed and br_item_release_parent was called.
- * The parent ends:
- * - as BR_RETRY if a child ended as BR_RETRY;
- * - otherwise as BR_DONE if a child ended as BR_DONE. The records of children that were not
- *   accepted count as rejected (br_outcome.n_rejected);
- * - otherwise as BR_REJECT. */
+ * The parent finishes when its last child has completed and br_item_release_parent was called. The
+ * outcome of the parent is determined as follows:
+ * - BR_RETRY if a child ended as BR_RETRY;
+ * - otherwise BR_DONE if a child ended as BR_DONE. The records of the rejected children are then
+ *   counted in br_outcome.n_rejected;
+ * - otherwise BR_REJECT. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
-/* Returns the fraction of a request that `item` contains, measured in records: 1 if it is not a
- * piece (br_item_adopt). Components apply a limit for a request to the sum of its pieces. */
+/* Returns the fraction of the original request's records that `item` contains. Returns 1 if the
+ * item is not a piece (br_item_adopt). A component multiplies its limit for a request by this
+ * fraction, so that the limit applies to all pieces of the request together. */
 double br_item_share(const struct br_item *item);
 
-/* Allows `item` to finish once its children have completed. Called once after br_item_adopt. */
+/* Allows `item` to finish when all its children have completed. Must be called once, after the last
+ * br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 
 /* Releases the parent like br_item_release_parent, for pieces whose retries have ended. If one
@@ -349,8 +353,8 @@ void br_item_release_parent(struct br_item *item);
  * that the accepted records are not sent again. */
 void br_item_release_pieces(struct br_item *item);
 
-/* factor that limits a processor's allocations for changing an item: the limit is this multiple
- * of the item's size, plus BR_EDIT_ROOM bytes */
+/* A processor may allocate this multiple of the item's size, plus BR_EDIT_ROOM bytes, to change an
+ * item. */
 #define BR_EDIT_GROWTH 8u
 #define BR_EDIT_ROOM (8u << 20)
 
@@ -359,8 +363,9 @@ void br_item_release_pieces(struct br_item *item);
  * `scope` must not move. */
 void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
 
-/* Ends the changes, before the item is passed on. Returns `rc`, or BR_EFULL instead of BR_ENOMEM
- * if a later attempt to change the item would fail, too. */
+/* Ends a processor's changes. Must be called before the item is passed to the next component.
+ * Returns `rc`, or BR_EFULL instead of BR_ENOMEM if a later attempt to change the item would also
+ * fail. */
 int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
 /* The result of a record, as reported to the ledger. */
@@ -368,7 +373,7 @@ enum br_result {
     BR_RESULT_SENT,
     BR_RESULT_REJECTED,
     BR_RESULT_DROPPED,
-    BR_RESULT_STORED, /* a durable queue has the record */
+    BR_RESULT_STORED, /* the record is stored in a durable queue */
 };
 
 /* Reports the result of `count` of the item's pending records to the ledger. `reason` is a

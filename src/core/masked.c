@@ -83,7 +83,7 @@ void br_masked_add_node(struct br_masked *masked, const char *node)
     (void)pthread_mutex_unlock(&masked->lock);
 }
 
-/* Copies whole UTF-8 characters only, so that a shortened text is still valid. */
+/* Copies as many whole UTF-8 characters as fit, so that a truncated text is still valid UTF-8. */
 static void masked_copy(char out[BR_MASKED_TEXT_MAX + 1], struct br_masked_text text)
 {
     const unsigned char *data = text.data;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records which texts were removed or masked, and by which rule. Components that redact add rows to
- * the table, and queries read the table. All workers of a service share one table, which has a lock
- * and a limit. The table contains keys and the texts after redaction, never the original text.
+ * A table of the texts that redaction has removed or masked, and of the rules that did this.
+ * Components that redact add rows to the table, and queries read the table. All workers of a
+ * service share one table, which has a lock and a limit. The table contains keys and the texts
+ * after redaction, never the original text.
  */
 #pragma once
 
@@ -24,7 +25,7 @@ struct br_masked_row {
     /* constant name of the place of the text, such as "resource", "span", "event" or "function" */
     const char *place;
     const char *key; /* key of the attribute, or "" for other texts */
-    /* text after the last redaction; for names, paths and functions, each such text has a row */
+    /* text after the last redaction; names, paths and functions have one row for each such text */
     const char *became;
     uint64_t count, last_ns;
 };
@@ -34,12 +35,12 @@ struct br_masked *br_masked_get(struct br_host *host);
 /* Releases a reference to the table. Accepts NULL. */
 void br_masked_put(struct br_host *host, struct br_masked *masked);
 
-/* Notes that queries will read the table. Before the first call, only br_masked_add_node has an
- * effect. */
+/* Enables the table because queries will read it. Until the first call, only br_masked_add_node has
+ * an effect. */
 void br_masked_watch(struct br_masked *masked);
 bool br_masked_is_watched(const struct br_masked *masked);
 
-/* Notes that the component `node` redacts. */
+/* Adds `node` to the list of components that redact. */
 void br_masked_add_node(struct br_masked *masked, const char *node);
 
 /* A text without a terminator. The table stores at most its first BR_MASKED_TEXT_MAX bytes. */
@@ -48,14 +49,14 @@ struct br_masked_text {
     size_t len;
 };
 
-/* Counts one text that was masked or removed. If the table has no room for a new row, counts the
- * text as left out. */
+/* Counts one text that was masked or removed. If the table is full and the text needs a new row,
+ * counts the text as omitted. */
 void br_masked_note(struct br_masked *masked, const char *node, const char *rule, const char *place,
                     struct br_masked_text key, struct br_masked_text became, uint64_t now_ns);
 
 /* Calls `fn` for each row, and `on_node` for each component that redacts. Both functions must be
- * quick, because the lock is held while they run. `fn` returns false to stop. Returns the number
- * of texts that were left out because the table was full. */
+ * quick, because the lock is held while they run. `fn` returns false to stop. Returns the number of
+ * texts that were omitted because the table was full. */
 uint64_t br_masked_each(struct br_masked *masked,
                         bool (*fn)(const struct br_masked_row *row, void *arg),
                         void (*on_node)(const char *node, void *arg), void *arg);

@@ -16,15 +16,16 @@ struct metric {
     enum br_metric_type type;
     const char *name;
     const char *labels;
-    /* counts of the histogram's buckets; `name` and `labels` are stored after the counts */
+    /* counts of the histogram's buckets; the bounds, `name` and `labels` are stored after them */
     double counts[];
 };
 
 struct br_metrics {
     struct br_map *map; /* map from "name\0labels" to struct metric */
-    /* value that all metrics beyond the first BR_METRICS_MAX share; it is not in any scrape */
+    /* value that is shared by all metrics above the maximum BR_METRICS_MAX and is not part of any
+     * scrape */
     double lost;
-    /* histogram that all histograms beyond the first BR_METRICS_MAX metrics share */
+    /* histogram that is shared by all histograms above the maximum BR_METRICS_MAX */
     struct br_histogram lost_figures;
 };
 
@@ -52,15 +53,22 @@ void br_metrics_free(struct br_metrics *metrics)
 /* Returns the metric with that name and these labels. Creates the metric if it does not exist.
  * Returns NULL if there are already BR_METRICS_MAX metrics or if memory is short. */
 static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_type type,
-                                   const char *name, const char *labels, size_t n_counts)
+                                   const char *name, const char *labels, const double *bounds,
+                                   size_t n_bounds)
 {
     size_t name_len = strlen(name) + 1, labels_len = strlen(labels) + 1;
+    size_t n_numbers = bounds ? 2 * n_bounds + 1 : 0;
     struct metric *metric =
-        br_calloc(1, sizeof *metric + n_counts * sizeof(double) + name_len + labels_len);
+        br_calloc(1, sizeof *metric + n_numbers * sizeof(double) + name_len + labels_len);
     if (!metric)
         return NULL;
-    char *text = (char *)&metric->counts[n_counts];
+    char *text = (char *)&metric->counts[n_numbers];
     metric->type = type;
+    if (bounds)
+        metric->histogram = (struct br_histogram){
+            .bounds = memcpy(&metric->counts[n_bounds + 1], bounds, n_bounds * sizeof *bounds),
+            .n_bounds = n_bounds,
+            .counts = metric->counts};
     metric->name = memcpy(text, name, name_len);
     metric->labels = memcpy(text + name_len, labels, labels_len);
     struct metric *known = br_map_get(metrics->map, text, name_len + labels_len);
@@ -71,23 +79,30 @@ static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_ty
     return metric;
 }
 
+size_t br_metrics_room(const struct br_metrics *metrics)
+{
+    return BR_METRICS_MAX - br_map_count(metrics->map);
+}
+
+double *br_metric_try(struct br_metrics *metrics, enum br_metric_type type, const char *name,
+                      const char *labels)
+{
+    struct metric *metric = metrics_make(metrics, type, name, labels, NULL, 0);
+    return metric ? &metric->value : NULL;
+}
+
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels)
 {
-    struct metric *metric = metrics_make(metrics, type, name, labels, 0);
-    return metric ? &metric->value : &metrics->lost;
+    double *value = br_metric_try(metrics, type, name, labels);
+    return value ? value : &metrics->lost;
 }
 
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds)
 {
-    struct metric *metric = metrics_make(metrics, BR_HISTOGRAM, name, labels, n_bounds + 1);
-    if (!metric)
-        return &metrics->lost_figures;
-    metric->histogram.bounds = bounds;
-    metric->histogram.n_bounds = n_bounds;
-    metric->histogram.counts = metric->counts;
-    return &metric->histogram;
+    struct metric *metric = metrics_make(metrics, BR_HISTOGRAM, name, labels, bounds, n_bounds);
+    return metric ? &metric->histogram : &metrics->lost_figures;
 }
 
 void br_histogram_observe(struct br_histogram *histogram, double value)
@@ -122,7 +137,7 @@ static int metrics_add_histogram(struct br_metrics *into, const struct metric *f
         br_histogram(into, from->name, from->labels, source->bounds, source->n_bounds);
     if (!sum->counts)
         return BR_ENOMEM;
-    for (size_t i = 0; i <= source->n_bounds; i++)
+    for (size_t i = 0; i <= source->n_bounds && i <= sum->n_bounds; i++)
         sum->counts[i] += source->counts[i];
     sum->sum += source->sum;
     return 0;
@@ -153,7 +168,7 @@ static int metrics_by_name(const void *left, const void *right)
     return names ? names : strcmp(one->labels, other->labels);
 }
 
-/* Prints the value with the fewest digits that identify it. */
+/* Prints a value with the smallest number of digits that represents it exactly. */
 static void metrics_print_fraction(double value, struct br_str *out)
 {
     char text[40];
@@ -179,7 +194,9 @@ static void metrics_print_value(double value, struct br_str *out)
 
 static const char *metrics_suffix(const struct metric *metric, enum br_metrics_format format)
 {
-    return metric->type == BR_COUNTER && format != BR_METRICS_PLAIN ? "_total" : "";
+    bool total =
+        metric->type == BR_TOTAL || (metric->type == BR_COUNTER && format != BR_METRICS_PLAIN);
+    return total ? "_total" : "";
 }
 
 /* Prints the HELP and TYPE lines with the name of the metric family. In Prometheus text the name
@@ -187,8 +204,8 @@ static const char *metrics_suffix(const struct metric *metric, enum br_metrics_f
 static void metrics_print_family(const struct metric *metric, enum br_metrics_format format,
                                  const char *help, struct br_str *out)
 {
-    static const char *const types[] = {"counter", "gauge", "histogram"};
-    const char *suffix = format == BR_METRICS_TEXT ? metrics_suffix(metric, format) : "";
+    static const char *const types[] = {"counter", "gauge", "histogram", "counter"};
+    const char *suffix = format != BR_METRICS_OPENMETRICS ? metrics_suffix(metric, format) : "";
     if (help)
         br_str_printf(out, "# HELP %s%s %s\n", metric->name, suffix, help);
     br_str_printf(out, "# TYPE %s%s %s\n", metric->name, suffix, types[metric->type]);
@@ -269,8 +286,8 @@ void br_metrics_print_target(const char *labels, enum br_metrics_format format, 
                   family, text ? "gauge" : "info", labels);
 }
 
-/* Returns the value of a ledger's metric. If memory for its labels is short, returns a value
- * that is not in any scrape. */
+/* Returns the value of a ledger's metric. If memory for the labels is short, returns a value that
+ * is not part of any scrape. */
 static double *metrics_entry(struct br_ledger *ledger, enum br_metric_type type, const char *name,
                              enum br_signal signal, const char *reason)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The counters, gauges and histograms of one worker, and the text of a scrape of all workers. A
- * metric is found or made once, when a node is created, and is then a plain number that only its
- * worker changes. A scrape gets a snapshot of each worker between two loop iterations, and adds the
- * snapshots by name and labels. The scrape prints Prometheus text
- * (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4) or OpenMetrics
- * (github.com/prometheus/OpenMetrics, version 1.0.0).
+ * component looks up or creates its metrics once, when its node is created. After that, a metric is
+ * a plain number that only its worker changes. A scrape copies the metrics of each worker between
+ * two loop iterations, and adds the values that have the same name and labels. The scrape prints
+ * Prometheus text (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4) or
+ * OpenMetrics (github.com/prometheus/OpenMetrics, version 1.0.0).
  *
- * Names of counters have no suffix here: some formats append `_total`, like the Collector's
- * exporter.
+ * Names of counters have no suffix in this interface. Some output formats append `_total`, as the
+ * Collector's exporter does.
  */
 #pragma once
 
@@ -20,7 +20,12 @@
 
 struct br_metrics;
 
-enum br_metric_type { BR_COUNTER, BR_GAUGE, BR_HISTOGRAM };
+enum br_metric_type {
+    BR_COUNTER,
+    BR_GAUGE,
+    BR_HISTOGRAM,
+    BR_TOTAL, /* a counter whose name ends in _total in every format */
+};
 enum br_metrics_format {
     BR_METRICS_PLAIN,       /* Prometheus text; the names of counters have no suffix */
     BR_METRICS_TEXT,        /* Prometheus text; the names of counters end in _total */
@@ -30,11 +35,11 @@ enum br_metrics_format {
 /* A histogram: the sum of all values, and the number of values in each bucket. */
 struct br_histogram {
     double sum;
-    /* upper bounds of the buckets, ascending; constant for the life of the process */
+    /* upper bounds of the buckets, ascending; constant */
     const double *bounds;
     size_t n_bounds;
-    /* number of values in each bucket, not cumulative; n_bounds + 1 elements, of which the last
-     * is for larger values; NULL: nothing is counted */
+    /* number of values in each bucket, not cumulative. The array has n_bounds + 1 elements; the
+     * last element counts the values above all bounds. NULL: nothing is counted */
     double *counts;
 };
 
@@ -42,23 +47,30 @@ struct br_histogram {
  * if the metric is unknown. */
 typedef const char *br_metric_help_fn(const char *name);
 
-/* Returns true if scrapes leave out the metric of that name. */
+/* Returns true if scrapes omit the metric with this name. */
 typedef bool br_metric_hidden_fn(const char *name);
 
-#define BR_METRICS_MAX 8192 /* largest number of metrics of each worker */
+#define BR_METRICS_MAX 32768 /* largest number of metrics of each worker */
 
 struct br_metrics *br_metrics_new(void);
 void br_metrics_free(struct br_metrics *metrics);
 
-/* Returns the value of a metric. Creates the metric with the value 0 if it does not exist.
- * `labels` is Prometheus text without braces (`exporter="otlp/tempo"`, see br_label), or "".
- * `name` and `labels` are copied. Never returns NULL: above the maximum, or if memory is short,
- * the result is a number that is not in any scrape. The number lives as long as `metrics`. */
+/* Returns the value of a metric. Creates the metric with the value 0 if it does not exist. `labels`
+ * is Prometheus text without braces (`exporter="otlp/tempo"`, see br_label), or "". `name` and
+ * `labels` are copied. Never returns NULL: if the maximum is reached or memory is short, the result
+ * is a number that is not part of any scrape. The number is valid as long as `metrics`. */
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
-/* Returns a histogram. Creates the histogram if it does not exist. `bounds` must live as long as
- * the process, and be equal for all histograms of one name. */
+/* Returns the value of a metric as br_metric does, or NULL if the metric cannot be created. */
+double *br_metric_try(struct br_metrics *metrics, enum br_metric_type type, const char *name,
+                      const char *labels);
+
+/* Returns the number of metrics that can still be created. */
+size_t br_metrics_room(const struct br_metrics *metrics);
+
+/* Returns a histogram. Creates the histogram if it does not exist. `bounds` is copied. A histogram
+ * that exists keeps its bounds. */
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds);
 void br_histogram_observe(struct br_histogram *histogram, double value);
@@ -87,9 +99,9 @@ void br_metrics_print_target(const char *labels, enum br_metrics_format format, 
  * each time they arrive. */
 struct br_ledger {
     double *received[BR_SIGNALS], *sent[BR_SIGNALS], *rejected[BR_SIGNALS], *held[BR_SIGNALS];
-    /* records written to a durable queue, and records taken from it to be delivered */
+    /* records written to a durable queue, and records read back from it for delivery */
     double *stored[BR_SIGNALS], *restored[BR_SIGNALS];
-    /* records dropped for reasons for which no metric could be created */
+    /* records dropped for reasons whose metric could not be created */
     double *dropped_other[BR_SIGNALS];
     double *empty[BR_SIGNALS]; /* worker's ledger: number of requests without records */
     /* ledger of a worker: number of records that were received in requests which have not been

@@ -82,7 +82,8 @@ unsigned br_outcome_http(const struct br_outcome *outcome)
     if (outcome->verdict == BR_RETRY)
         return outcome->status == BR_STATUS_RESOURCE_EXHAUSTED ? 429 : 503;
     unsigned http = outcome_known(outcome->status) ? statuses[outcome->status].http : 500;
-    /* 502, 503 and 504 ask a client to send again, which a rejection must not do. */
+    /* A rejection must not use 502, 503 or 504, because clients send a request again after these
+     * codes. */
     return http == 200 || http > 500 ? 500 : http;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An outcome describes how an item ended, and is translated to a gRPC status and an HTTP code.
+ * An outcome is the result of an item. It is converted to a gRPC status and an HTTP status code.
  * Source: opentelemetry-proto docs/specification.md (1.11), "Failures" and "OTLP/HTTP Response".
  */
 #pragma once
@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 enum br_verdict {
-    BR_DONE,   /* accepted by the next component, or delivered */
-    BR_RETRY,  /* refused for now: the same request can be sent again after the delay */
-    BR_REJECT, /* rejected: the same request will be rejected again */
+    BR_DONE,   /* the next component has accepted the item, or the item was delivered */
+    BR_RETRY,  /* temporarily refused: the same request can be sent again after the delay */
+    BR_REJECT, /* permanently rejected: the same request would be rejected again */
 };
 
 /* gRPC status codes (grpc/doc/statuscodes.md). */
@@ -41,8 +41,8 @@ struct br_outcome {
     /* BR_RETRY: delay before the next try in milliseconds; 0: the destination has not specified
      * a delay */
     uint32_t delay_ms;
-    uint32_t n_rejected; /* BR_DONE: records that the destination rejected */
-    char text[192];      /* one sentence for users; may be empty */
+    uint32_t n_rejected; /* BR_DONE: number of records that the destination rejected */
+    char text[192];      /* reason for the verdict, one sentence for users; may be empty */
 };
 
 #define BR_OUTCOME_DONE ((struct br_outcome){.verdict = BR_DONE})
@@ -68,7 +68,7 @@ enum br_status br_outcome_grpc(const struct br_outcome *outcome);
  * 403, 404, 409, 413, 499, 500). */
 unsigned br_outcome_http(const struct br_outcome *outcome);
 
-/* Returns true if a client may send again after a server answered with this status.
+/* Returns true if a client may send a request again after a response with this status.
  * RESOURCE_EXHAUSTED is retryable only with a RetryInfo. */
 bool br_status_retryable(enum br_status status, bool has_retry_info);
 

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "core/host.h"
 
-/* The copied records of one destination of a br_copies. */
+/* The copies of an item's records for one destination. */
 struct copy {
     struct br_copies *copies;
     uint32_t n_sent;
@@ -32,8 +32,9 @@ struct br_copied {
 
 /* --- Records of copies ------------------------------------------------------------------------ */
 
-/* Adds an entry to the list and takes ownership of it. If the first entry belongs to the same
- * copy, merges the two entries, so that the list does not grow when pieces return their records. */
+/* Adds an entry to the list and takes ownership of the entry. If the first entry of the list
+ * belongs to the same copy, merges the two entries. The list therefore does not grow when pieces
+ * return their records. */
 static void pending_copied_push(struct br_pending *pending, struct br_copied *copied)
 {
     struct br_copied *first = pending->copied;
@@ -66,8 +67,8 @@ static void pending_copied_move_all(struct br_pending *into, struct br_pending *
         pending_copied_push(into, p);
 }
 
-/* Moves `count` records of the first entry, which contains more than `count`. Returns false if
- * memory is short. */
+/* Moves `count` records from the first entry, which must contain more than `count` records. Returns
+ * false if memory is short. */
 static bool pending_copied_cut(struct br_pending *into, struct br_pending *from, uint32_t count)
 {
     struct br_copied *first = from->copied, *cut = br_malloc(sizeof *cut);
@@ -79,7 +80,7 @@ static bool pending_copied_cut(struct br_pending *into, struct br_pending *from,
     return true;
 }
 
-/* Moves `count` pending records that belong to copies. If there is no memory to divide an entry,
+/* Moves `count` pending records that belong to copies. If memory for dividing an entry is short,
  * moves the whole entry and returns false. */
 static bool pending_copied_move(struct br_pending *into, struct br_pending *from, uint32_t count)
 {
@@ -120,8 +121,8 @@ static void pending_end_copies(struct br_copies *copies)
     br_free(copies);
 }
 
-/* The function is recursive, because a fan-out can be behind another one; a graph has at most
- * three fan-outs in a row. */
+/* This function is recursive, because a fan-out can send to another fan-out. A path through the
+ * graph contains at most three fan-outs. */
 static void pending_report_copy(struct copy *copy, enum br_result result, const char *reason,
                                 uint32_t count)
 {

@@ -6,18 +6,18 @@
  *
  * An item has `n_pending` pending records. Normally their result goes to the ledger of the worker.
  * After a fan-out, or in a batch with late acknowledgement (br_copies_open), each destination has a
- * copy of all pending records. The result of a copy goes to a `struct br_copies`. The br_copies
- * structure keeps the original records. The number of original records that it reports as sent is
- * the largest number that any destination has sent. When the last copy has ended, the remaining
- * original records get the last result that was not BR_RESULT_SENT.
+ * copy of all pending records. The results of the copies are reported to a `struct br_copies`,
+ * which keeps the original records. It reports as many original records as sent as the most
+ * successful destination has sent. When the last copy has ended, the remaining original records get
+ * the last result that was not BR_RESULT_SENT.
  *
- * An exporter has a ledger, too. This ledger counts all records that arrive at the exporter and
- * their results, even if the same records arrive again (br_pending_enter).
+ * An exporter has a ledger, too. The exporter's ledger counts all records that arrive at the
+ * exporter, and their results. Records that arrive again are counted again (br_pending_enter).
  *
- * A batch can contain pending records of several br_copies. A result is attributed to any of these
- * copies, because a peer does not name the spans that it has rejected. If memory is short,
- * br_pending_move can move more records of one copy than requested, and fewer of others; the sums
- * stay correct.
+ * A batch can contain pending records of several br_copies. If a peer rejects a part of the batch,
+ * the result is attributed to any of them, because the response does not identify the rejected
+ * records. If memory is short, br_pending_move can move more records of one copy than requested,
+ * and fewer of others; the sums stay correct.
  */
 #pragma once
 
@@ -27,7 +27,7 @@
 /* --- Pending records ------------------------------------------------------------------------- */
 
 /* Moves up to `count` pending records. If `into` has no exporter, it takes over the exporter of
- * `from`. Returns false if there was no memory to divide the records of a copy; to undo the
+ * `from`. Returns false if memory for dividing the records of a copy was short. To undo such a
  * move, move all records back. */
 bool br_pending_move(struct br_pending *into, struct br_pending *from, uint32_t count);
 
@@ -36,15 +36,16 @@ bool br_pending_move(struct br_pending *into, struct br_pending *from, uint32_t 
 void br_pending_report(struct br_pending *pending, struct br_host *host, enum br_signal signal,
                        enum br_result result, const char *reason, uint32_t count);
 
-/* Notes that all of the records have arrived at the exporter that has this ledger. Does nothing
- * if they have already arrived there, or if `ledger` is NULL. */
+/* Counts all records as arrived in the ledger of an exporter. Does nothing if the records have
+ * already arrived at this exporter, or if `ledger` is NULL. */
 void br_pending_enter(struct br_pending *pending, enum br_signal signal, struct br_ledger *ledger);
 
-/* Notes that the exporter returns all of the records: its ledger counts them as rejected. */
+/* Counts all records as rejected in the ledger of the exporter at which they have arrived, because
+ * the exporter returns them. */
 void br_pending_leave(struct br_pending *pending, enum br_signal signal);
 
-/* Discards the pending records, after br_pending_leave. Used for an item that the sender keeps
- * because no component has accepted it. */
+/* Discards the pending records without reporting a result to the worker's ledger. Used for an item
+ * that its sender still has because no component has accepted it. */
 void br_pending_discard(struct br_pending *pending, enum br_signal signal);
 
 /* --- Copies ---------------------------------------------------------------------------------- */
@@ -55,8 +56,8 @@ struct br_copies;
  * if memory is short; `item` is then unchanged. */
 struct br_copies *br_copies_open(struct br_item *item, size_t count);
 
-/* Makes copy number `index`, which must not exist yet, of all records. Writes the pending
- * records of the copy to `pending`. Returns false if memory is short. */
+/* Creates copy number `index` of all records, which must not exist yet, and writes its pending
+ * records to `pending`. Returns false if memory is short. */
 bool br_copies_make(struct br_copies *copies, size_t index, struct br_pending *pending);
 
 /* Returns the number of records in each copy. */
@@ -69,6 +70,6 @@ uint64_t br_copies_pending(const struct br_copies *copies);
  * all records of all copies have a result. */
 void br_copies_close(struct br_copies *copies);
 
-/* Returns the original records without a result to the item, and frees the br_copies. None of
- * the copies may have pending records. */
+/* Gives the original records that have no result back to the item, and frees the br_copies. No copy
+ * may have pending records. */
 void br_copies_return(struct br_copies *copies);

@@ -6,11 +6,11 @@
 
 #include "base/list.h"
 
-/* Someone who waits for the result of a reload. */
+/* A component that waits for the result of a reload. */
 struct br_reload_waiter {
     struct br_list link;
-    /* Called once, in the first worker. `text` says what has changed, or why the reload failed, one
-     * problem per line; it is borrowed until the return. */
+    /* Called once, in the first worker. `text` lists the changes, or the problems that made the
+     * reload fail, one per line. `text` is valid until the function returns. */
     void (*done)(struct br_reload_waiter *waiter, bool reloaded, const char *text);
 };
 

@@ -7,7 +7,7 @@
 
 static const struct {
     const char *text;
-    double share; /* fraction of the profiles that is dropped, 0 to 1 */
+    double share; /* fraction of the profiles requests that is dropped, 0 to 1 */
 } steps[] = {
     [BR_SHED_NONE] = {"nothing is shed", 0},
     [BR_SHED_HALF] = {"one of two profiles is dropped", 0.5},
@@ -40,8 +40,8 @@ void br_shed_set(struct br_host *host, unsigned cpu_step, unsigned memory_percen
 }
 
 /* Returns the memory use at which `step` begins, in tenths of a per cent of the soft limit. The
- * first step begins at the configured percentage. The other steps divide the range from there to
- * the soft limit into thirds. */
+ * first step begins at the configured percentage. The second and third steps begin at one third and
+ * two thirds of the range from this percentage to 100 per cent. */
 static size_t shed_mark(const struct br_shed *shed, unsigned step)
 {
     return 10 * shed->memory_percentage + (step - 1) * 10 * (100 - shed->memory_percentage) / 3;

@@ -4,15 +4,15 @@
  * Profiles are dropped before traces: half of the profiles still describe a program, but half of a
  * trace is useless.
  *
- * The first two steps drop a share of the profiles, after they were read and counted ("shed" in the
- * ledger). Asking senders to retry would only bring the same load again. The last two steps refuse
- * requests before their bodies are read, with a retryable status. A refusal costs almost nothing,
- * and no data is lost if the overload is short.
+ * The first two steps drop a share of the profiles after these were read and counted (reason "shed"
+ * in the ledger). If senders were asked to retry instead, the same load would only arrive again.
+ * The last two steps refuse requests before their bodies are read, with a retryable status. A
+ * refusal costs almost nothing, and no data is lost if the overload is short.
  *
  * The extension `adaptive` sets the step for CPU use, for the whole process. `adaptive` also sets
  * the share of the memory limit above which each worker starts to shed load. Memory is checked with
- * each request. The step falls only when memory use is BR_SHED_BACK per cent below the mark at
- * which the step rose.
+ * each request. The step decreases only when memory use is BR_SHED_BACK per cent of the soft limit
+ * below the mark at which the step increased.
  */
 #pragma once
 
@@ -22,13 +22,13 @@
 
 enum br_shed_step {
     BR_SHED_NONE,
-    BR_SHED_HALF,     /* half of the profiles are dropped */
-    BR_SHED_MOST,     /* three of four profiles are dropped */
+    BR_SHED_HALF,     /* half of the profiles requests are dropped */
+    BR_SHED_MOST,     /* three of four profiles requests are dropped */
     BR_SHED_PROFILES, /* profiles are refused */
-    BR_SHED_TRACES,   /* traces are refused, too */
+    BR_SHED_TRACES,   /* profiles and traces are refused */
 };
 
-#define BR_SHED_REASON "shed" /* reason of the dropped records in the ledger */
+#define BR_SHED_REASON "shed" /* reason for dropped records in the ledger */
 /* distance between the marks at which a step begins and ends, in per cent of the soft limit */
 #define BR_SHED_BACK 5
 
@@ -53,14 +53,15 @@ unsigned br_shed_step(struct br_host *host);
 /* Returns a description of the step. */
 const char *br_shed_text(unsigned step);
 
-/* Returns true if a new request (or scrape, or file) of the signal must not begin now, and
- * counts the request as refused. */
+/* Returns true if a new request, scrape or file of the signal must be refused at the current step,
+ * and counts it as a refused request. */
 bool br_shed_refuses(struct br_host *host, enum br_signal signal);
 
 /* Returns true if this request of the signal must be dropped, and counts the request as dropped.
- * The choice is random, so that a sender with regular requests does not lose all of them. */
+ * The choice is random, so that a sender that sends at regular intervals does not lose all its
+ * requests. */
 bool br_shed_drops(struct br_host *host, enum br_signal signal);
 
-/* Takes a received item, drops its records with BR_SHED_REASON and finishes it. The sender is
- * informed that the records were not accepted and must not be sent again. */
+/* Takes a received item, reports its records as dropped for BR_SHED_REASON, and finishes the item.
+ * The response informs the sender that the records were not accepted and must not be sent again. */
 void br_shed_item(struct br_item *item);

@@ -38,7 +38,7 @@ struct br_task {
     struct br_host host;
     struct br_mem_scope scope; /* memory scope that `run` begins and ends */
     br_task_fn *run, *done;
-    bool ran; /* `run` was called; valid in `done` and after br_task_stop */
+    bool ran; /* true: `run` was called. Valid in `done` and after br_task_stop */
     atomic_bool cancelled;
 };
 
@@ -60,8 +60,8 @@ void br_task_start(struct br_task *task);
  * already begun the task, the thread finishes it. A second call has no effect. */
 void br_task_cancel(struct br_task *task);
 
-/* Cancels a task as br_task_cancel does, then waits until no thread is running it. The wait
- * blocks the worker. Call this function before something that `run` reads is freed. */
+/* Cancels a task as br_task_cancel does, then waits until no thread is running it. The wait blocks
+ * the worker. Call this function before you free data that `run` reads. */
 void br_task_stop(struct br_task *task);
 
 /* Returns true if br_task_cancel or br_task_stop has been called for the task. Any thread may

@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 
-/* The contents and the identity of a file when it was last read. */
+/* The contents and the identity of the file at the last read. */
 struct reading {
     char *text; /* the contents, terminated; NULL: the file was not read */
     size_t len, cap;
@@ -79,7 +79,7 @@ static void watched_read(const char *path, const struct stat *known, struct read
     else if (ret->stat.st_size > (off_t)BR_WATCHED_SIZE_MAX)
         ret->error = EFBIG;
     if (!ret->error && !watched_is_same(&ret->stat, known)) {
-        /* larger than the file, because the file may be growing */
+        /* leave space for additional bytes, because the file may be growing */
         ret->cap = (size_t)ret->stat.st_size + 4096;
         ret->text = br_malloc(ret->cap);
         ret->error = ret->text ? watched_read_all(fd, ret) : ENOMEM;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a small file with secrets, and reads it again whenever the file has changed. A thread of
- * the pool checks the file every second. If the file cannot be read any more, the last contents
- * stay valid and a warning is logged.
+ * Reads a small file that contains secrets, and reads the file again whenever it has changed. A
+ * thread of the pool checks the file every second. If the file can no longer be read, the last
+ * contents stay valid and a warning is logged.
  */
 #pragma once
 
@@ -18,7 +18,8 @@
 struct br_watched_config {
     const char *path;
     const struct br_log *log;
-    /* the first read may fail; the file is then read again every second */
+    /* true: if the first read fails, br_watched_new succeeds and the read is repeated every
+     * second */
     bool may_be_missing;
     /* Receives the contents of the file, which are NUL-terminated and valid until this function
      * returns. Called before br_watched_new returns, and later in the worker. */

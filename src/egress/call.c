@@ -24,7 +24,7 @@ static void call_stop(struct br_call *call)
     call->job = NULL;
 }
 
-/* Finishes the item and frees the call. */
+/* Finishes the call's item with the outcome, and frees the call. */
 static void call_end(struct br_call *call, const struct br_outcome *outcome)
 {
     struct br_item *item = call->item;
@@ -68,9 +68,9 @@ void br_call_fail(struct br_call *call, int rc)
     call_end(call, &outcome);
 }
 
-/* Returns true if the status of the response means that the backend accepted the request.
- * Sending the request again would store it twice, even if the response's body is incomplete.
- * Always returns false for gRPC, which reports its status only in the trailers. */
+/* Returns true if the HTTP status means that the backend accepted the request. The request must
+ * then not be sent again, even if the response's body is incomplete. Always returns false for gRPC,
+ * which reports its status only in the trailers. */
 static bool call_is_taken(const struct br_exchange *exchange)
 {
     return !exchange->grpc && exchange->http_status >= 200 && exchange->http_status < 300;
@@ -190,7 +190,7 @@ uint32_t br_call_delay(int64_t delay_ms)
     return delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
 }
 
-/* Returns true if the text contains one of `words`, at the start of a word of the text. */
+/* Returns true if a word of the text begins with one of `words`. */
 static bool call_contains(const char *text, const char *const *words)
 {
     for (; *words; words++) {
@@ -251,7 +251,7 @@ struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char
         return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "%s", text);
     case 404:
         return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "%s", text);
-    case 400: /* Collectors answer 400 if a body is too large after decompression */
+    case 400: /* Collectors respond with 400 if a body is too large after decompression */
         return br_outcome_reject(br_call_is_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
                                                                : BR_STATUS_INVALID_ARGUMENT,
                                  "%s", text);

@@ -67,7 +67,7 @@ bool br_http_is_preflight(const struct br_request *request)
            br_request_header(request, "access-control-request-method");
 }
 
-/* Browsers send no credentials in a preflight (Fetch, "CORS-preflight fetch"). */
+/* Browsers do not send credentials with a CORS preflight (Fetch, "CORS-preflight fetch"). */
 static bool ingest_http_is_public(struct br_handler *handler, const struct br_request *request)
 {
     (void)handler;
@@ -137,7 +137,8 @@ static void ingest_http_join(struct br_str *out, const struct br_strings *list)
         br_str_printf(out, "%s%s", out->len ? ", " : "", list->items[i]);
 }
 
-/* Returns true if the page came from this server: its origin is a scheme and the request's Host. */
+/* Returns true if this server has sent the page: the origin consists of a scheme and the request's
+ * Host. */
 static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
                                       const struct br_request *request, const char *origin)
 {
@@ -147,9 +148,9 @@ static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
     return host && colon && strcasecmp(colon + 3, host) == 0 && br_hosts_allow(hosts, request);
 }
 
-/* Returns true for a resource that another site embeds, such as an image. For an embedded
- * resource, browsers send no Origin. Instead, browsers send Sec-Fetch-Site, and a Sec-Fetch-Mode
- * other than navigate (w3.org/TR/fetch-metadata). */
+/* Returns true if a page of another site embeds the requested resource, for example as an image.
+ * Browsers request embedded resources without an Origin header. Instead, they send Sec-Fetch-Site,
+ * and a Sec-Fetch-Mode other than navigate (w3.org/TR/fetch-metadata). */
 static bool ingest_http_is_embedded(const struct br_request *request)
 {
     const char *site = br_request_header(request, "sec-fetch-site");
@@ -186,7 +187,8 @@ static bool ingest_http_preflight(const struct br_http_config *http, struct br_r
         bool any = false;
         for (size_t i = 0; i < http->cors->allowed_headers.count; i++)
             any = any || strcmp(http->cors->allowed_headers.items[i], "*") == 0;
-        br_str_puts(&headers, ALWAYS_ALLOWED); /* the header that OTLP/JSON requires */
+        /* web pages that send OTLP/JSON need these headers, so they are always allowed */
+        br_str_puts(&headers, ALWAYS_ALLOWED);
         ingest_http_join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
         h[n++] = (struct br_header){"access-control-allow-credentials", "true"};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Config and functions that all HTTP receivers share: the Collector's keys (the server side of
- * confighttp), content codings, CORS, and replies.
+ * Config and functions that all HTTP receivers share: the options of the Collector's
+ * confighttp.ServerConfig, content codings, CORS, and responses.
  */
 #pragma once
 
@@ -23,8 +23,8 @@ struct br_cors {
 
 /* Limits on the connections of a server. The Collector has no keys for these limits. */
 struct br_connections {
-    /* maximum number of connections of the server, and from one IPv4 address or IPv6 /64
-     * network; 0: no limit */
+    /* maximum number of connections in total, and from one IPv4 address or IPv6 /64 network; 0: no
+     * limit */
     int64_t max, max_per_address;
     /* minimum rate at which a client must send a body, in bytes per second; 0: no limit */
     int64_t min_body_rate;
@@ -37,9 +37,10 @@ struct br_connections {
 /* Option rows for a struct with a member `connections` of type struct br_connections. */
 #define BR_CONNECTION_ROWS(type)                                                                   \
     {BR_CONNECTION_ROW(type, max, "max_connections"), .kind = BR_OPT_INT, .max = 1e9,              \
-     .help = "largest number of connections; a new connection replaces the one that has been "     \
-             "idle for longest, and is closed if no connection is idle; 0: limited only by file "  \
-             "descriptors"},                                                                       \
+     .help =                                                                                       \
+         "largest number of connections; at the limit, the connection that has been idle for "     \
+         "longest is closed, or, if none is idle, the new connection; 0: limited only by file "    \
+         "descriptors"},                                                                           \
         {BR_CONNECTION_ROW(type, max_per_address, "max_connections_per_address"),                  \
          .kind = BR_OPT_INT, .max = 1e9,                                                           \
          .help = "largest number of connections from one IPv4 address or IPv6 /64 network; 0: "    \
@@ -92,7 +93,7 @@ extern const struct br_option br_cors_options[];
  * default endpoint. */
 #define BR_LISTEN_ROWS(type, listens)                                                              \
     BR_STRING(type, endpoint, listens, "host:port to listen on"),                                  \
-        BR_STRING(type, transport, "tcp", "tcp, or unix (endpoint is then a path)"),               \
+        BR_STRING(type, transport, "tcp", "tcp, or unix; with unix, endpoint is a path"),          \
         BR_PRESENT(type, tls, struct br_tls_config, br_tls_server_options,                         \
                    "TLS settings; if absent, connections are not encrypted")
 
@@ -100,8 +101,8 @@ extern const struct br_option br_cors_options[];
  * endpoint. */
 #define BR_HTTP_ROWS(listens) BR_HTTP_ROWS_KEEPING(listens, true)
 
-/* The rows are those of BR_HTTP_ROWS. `keeps` is the default of include_metadata, which is false
- * in the Collector. */
+/* The same rows as BR_HTTP_ROWS, with `keeps` as the default of include_metadata. In the Collector,
+ * this default is false. */
 #define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
     BR_LISTEN_ROWS(struct br_http_config, listens), BR_AUTH_SERVER_ROW(struct br_http_config),     \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
@@ -124,15 +125,16 @@ extern const struct br_option br_cors_options[];
         BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
                 "retain the client metadata that processors and exporters use")
 
-/* Adds an error if the transport is unknown or the endpoint has the wrong form for the
- * transport. `path` is the config path of `node`. */
+/* Adds an error if the transport is unknown, or if the endpoint does not have the form that the
+ * transport requires. `path` is the config path of `node`. */
 void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
                        const char *path, struct br_errs *errs);
 
 /* Returns the maximum size, in bytes, of a body that the config allows. */
 size_t br_http_max_body(const struct br_http_config *http);
 
-/* Returns the config of a server. If `cors` is set, preflights need no credentials. */
+/* Returns the server config that corresponds to an HTTP config. If `cors` is set, the server
+ * accepts CORS preflights without credentials. */
 struct br_server_config br_http_server(const struct br_http_config *http);
 
 /* Returns true for a CORS preflight: an OPTIONS request in which a browser asks for a method. */
@@ -147,37 +149,38 @@ void br_connections_apply(const struct br_connections *connections,
 bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret);
 
-/* Answers requests from web pages that must not reach the receiver, and returns true if it has
- * answered. If `cors` is set, CORS preflights are answered. Requests from origins other than the
- * server's that `cors` does not allow are answered with 403. The 403 keeps a web page from
- * writing to a server that only the user's machine can reach.
+/* Handles the requests of web pages that must not reach the receiver. Returns true if the request
+ * was answered. If `cors` is set, answers CORS preflights. Answers 403 to requests from other
+ * origins that `cors` does not allow. Without this check, any web page could write to a server that
+ * only the user's machine can reach.
  *
- * Requests from web pages have an Origin or a Sec-Fetch-Site header (Fetch, "CORS protocol";
+ * A request from a web page has an Origin or a Sec-Fetch-Site header (Fetch, "CORS protocol";
  * w3.org/TR/fetch-metadata). A page has the same origin as the server if its origin is the
  * request's Host and br_hosts_allow accepts that host. `allowed_hosts` is the list for
  * br_hosts_allow, and may be NULL. */
 bool br_http_answer_page(const struct br_http_config *http, const struct br_strings *allowed_hosts,
                          struct br_request *request);
 
-/* maximum number of additional headers of an answer; further headers are not sent */
+/* maximum number of additional headers of a response; further headers are not sent */
 #define BR_HTTP_ANSWER_HEADERS 16
 
 struct br_http_answer {
     unsigned status;
     /* delay for the Retry-After header, in milliseconds; 0: the header is not sent */
     uint32_t delay_ms;
-    const char *type; /* content type of the body; NULL: the answer has no body */
+    const char *type; /* content type of the body; NULL: the response has no body */
     const void *data; /* the bytes of the body, which are copied */
     size_t len;
-    /* body that is used instead of `data`; br_http_reply takes its own reference; may be NULL */
+    /* buffer with the body, used instead of `data`; br_http_reply takes a separate reference; may
+     * be NULL */
     struct br_buf *body;
-    /* for status 405: value of the Allow header, the allowed methods; NULL: POST */
+    /* status 405: the allowed methods, for the Allow header; NULL: POST */
     const char *allow;
     const struct br_header *headers; /* additional headers, at most BR_HTTP_ANSWER_HEADERS */
     size_t n_headers;
-    bool stream; /* the body is sent later with br_request_write */
-    /* headers are added that prevent other sites from embedding the answer or reading it as
-     * another type (nosniff, CORP) */
+    bool stream; /* true: the caller sends the body later with br_request_write */
+    /* true: adds headers that prevent other sites from embedding the response, or from interpreting
+     * it as another content type (nosniff, CORP) */
     bool apart;
 };
 
@@ -195,10 +198,10 @@ uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 /* Answers a request with a gRPC error. */
 void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why);
 
-/* Checks the method and grpc-encoding of a call. If the method or the encoding is invalid,
- * answers the call with an error and returns false. */
+/* Checks the method and the grpc-encoding header of a gRPC call. If one of them is invalid, answers
+ * the call with an error and returns false. */
 bool br_grpc_begin(struct br_request *request, enum br_encoding *ret);
 
-/* Answers a call with an outcome. `message` is sent only if the verdict is BR_DONE. */
+/* Answers a gRPC call with an outcome. `message` is sent only if the verdict is BR_DONE. */
 void br_grpc_reply(struct br_request *request, const struct br_outcome *outcome,
                    const void *message, size_t len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HTTP server of a node. The server runs from the start of the node to its end. The node
- * provides the functions that answer requests.
+ * An HTTP server that belongs to a node and runs as long as the node. The node provides the
+ * functions that answer requests.
  */
 #pragma once
 
@@ -15,14 +15,15 @@ struct br_http_service {
     struct br_hosts hosts;    /* decides which Host headers are accepted */
     struct br_server *server; /* the server; NULL until br_http_service_listen succeeds */
     char name[160];           /* name of the listener: "extension/query http" */
-    struct br_node *node;     /* node that is being drained; NULL before */
-    bool stopping, stopped;   /* the server was told to stop, and has stopped */
+    struct br_node *node;     /* node that is being drained; NULL: the node is not being drained */
+    /* `stopping`: the server must stop; `stopped`: the server has stopped */
+    bool stopping, stopped;
 };
 
-/* Starts to listen for `node`. `what` ("http") is used in log lines and in the listener's name.
- * `allowed` is the setting allowed_hosts, borrowed until the service is released; it may be
- * NULL. Sets the fields name, what and log of `config`. Returns 0 or an error of
- * br_host_ops.serve. */
+/* Starts to listen for `node`. `what`, for example "http", is part of log lines and of the
+ * listener's name. `allowed` is the list allowed_hosts from the config. It may be NULL, and is
+ * borrowed until the service is released. Sets the fields name, what and log of `config`. Returns 0
+ * or an error of br_host_ops.serve. */
 int br_http_service_listen(struct br_http_service *service, struct br_node *node, const char *what,
                            const struct br_strings *allowed, struct br_server_config *config,
                            struct br_err *err);
@@ -31,5 +32,5 @@ int br_http_service_listen(struct br_http_service *service, struct br_node *node
  * again. */
 void br_http_service_drain(struct br_http_service *service, struct br_node *node);
 
-/* Closes the remaining connections. Accepts a service that is all zero. */
+/* Closes the remaining connections. Accepts a zeroed service. */
 void br_http_service_release(struct br_http_service *service);

@@ -12,8 +12,9 @@
 #include "otlp/edit/edit.h"
 #include "otlp/json/json.h"
 
-/* Maximum number of bytes of a body that the worker reads at once, in one or two milliseconds.
- * The maximum is lower for JSON, which is converted to protobuf first. */
+/* Maximum size in bytes of a body that the worker reads itself. Larger bodies are read in a thread.
+ * A body of the maximum size takes one or two milliseconds. The maximum is lower for JSON, which is
+ * converted to protobuf first. */
 #define READ_NOW (1u << 20)
 #define JSON_NOW (512u << 10)
 
@@ -37,9 +38,7 @@ static int ingest_otlp_decode(struct br_reading *reading, struct br_buf **ret)
                           &reading->err);
 }
 
-/* Replaces invalid UTF-8 in a JSON text. Returns 0 if the text was changed. Returns BR_EINVAL if
- * the text is already valid or would become too large. Returns BR_ENOMEM if memory is short. */
-static int ingest_otlp_repair(struct br_reading *reading)
+int br_otlp_repair_text(struct br_reading *reading)
 {
     const struct br_buf *text = br_reading_bytes(reading);
     size_t len = text->len;
@@ -63,7 +62,7 @@ static int ingest_otlp_from_json(struct br_reading *reading)
         return BR_EAGAIN;
     int rc = ingest_otlp_decode(reading, &plain);
     if (rc == BR_EINVAL && handler->utf8 == BR_UTF8_REPAIR) {
-        int repaired = ingest_otlp_repair(reading);
+        int repaired = br_otlp_repair_text(reading);
         if (!repaired)
             rc = ingest_otlp_decode(reading, &plain);
         else if (repaired != BR_EINVAL)
@@ -81,8 +80,8 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     reading->item = br_item_new(reading->host, reading->signal);
     if (!reading->item)
         return BR_ENOMEM;
-    /* Counts samples by type for the receiver. If memory is short, samples are counted without a
-     * type. */
+    /* Counts the item's samples by type for the receiver's metrics. If memory is short, the
+     * receiver counts the samples without a type. */
     struct br_sample_types *types = NULL;
     if (reading->signal == BR_PROFILES)
         types = br_arena_calloc(&reading->item->arena, 1, sizeof *types);
@@ -96,12 +95,10 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_opt
     return rc;
 }
 
-/* Walks the request. Only the items that are forwarded get a list of their spans: the pieces, or
- * the whole item if it is not cut. Lists for the whole item and for its pieces would take too
- * much memory. */
-static int ingest_otlp_walk(struct br_reading *reading)
+int br_otlp_walk(struct br_reading *reading, const struct br_otlp_handler *handler)
 {
-    const struct br_otlp_handler *handler = reading->arg;
+    /* Only the items that are forwarded get a list of their spans: the pieces, or the whole item if
+     * it is not cut. Lists for the whole item and for its pieces would take too much memory. */
     struct br_walk_options options = {
         .max_depth = handler->max_depth, .utf8 = handler->utf8, .memo = &reading->bench->memo};
     bool spans = handler->node->spans_wanted,
@@ -118,7 +115,8 @@ static int ingest_otlp_walk(struct br_reading *reading)
     }
     if (rc == 0 && spans && (large || cuts) && br_list_empty(&reading->pieces))
         rc = ingest_otlp_walk_whole(reading, &options);
-    /* here, BR_ETOOBIG means that the nesting is too deep, not that the request is too large */
+    /* br_walk returns BR_ETOOBIG if messages are nested too deeply, but callers report this code as
+     * "request too large" */
     return rc == BR_ETOOBIG ? BR_EINVAL : rc;
 }
 
@@ -127,11 +125,11 @@ int br_otlp_read(struct br_reading *reading)
     int rc = br_reading_unpack(reading);
     if (rc == 0 && reading->format == BR_UPLOAD_JSON)
         rc = ingest_otlp_from_json(reading);
-    return rc ? rc : ingest_otlp_walk(reading);
+    return rc ? rc : br_otlp_walk(reading, reading->arg);
 }
 
-/* Logs a request that has bytes but no records, once per client address. Most likely the client
- * uses another version of OTLP, or sends another signal. */
+/* Logs a request that is not empty but contains no records, once per client address. Most likely,
+ * the client uses another version of OTLP or sends another signal. */
 static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct br_upload *upload,
                                    const struct br_reading *reading)
 {
@@ -158,11 +156,16 @@ static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct
             item->signal == BR_TRACES ? "span" : "profile");
 }
 
+void br_otlp_count_repaired(struct br_otlp_handler *handler, const struct br_reading *reading)
+{
+    *handler->repaired += reading->n_repaired + (double)reading->repaired_json;
+}
+
 static void ingest_otlp_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
     struct br_otlp_handler *handler = upload->arg;
     ingest_otlp_note_empty(handler, upload, reading);
-    *handler->repaired += reading->n_repaired + (double)reading->repaired_json;
+    br_otlp_count_repaired(handler, reading);
     if (reading->n_corrected && *handler->corrected < 1)
         br_warn(&handler->node->log,
                 "profiles have times before 1971, either zero or not in nanoseconds: they are "
@@ -193,7 +196,7 @@ static const struct {
 } methods[] = {
     {"/opentelemetry.proto.collector.trace.v1.TraceService/Export", BR_TRACES},
     {"/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", BR_PROFILES},
-    /* Fluent Bit's exporter still uses this old path, but with the current field numbers. */
+    /* Fluent Bit still sends profiles to this old path, but with the current field numbers. */
     {"/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export", BR_PROFILES},
 };
 
@@ -237,8 +240,8 @@ bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listen
     return true;
 }
 
-/* Sets the format from the content type, ignoring the type's parameters. Returns false for a
- * content type that is not supported. */
+/* Determines the format from the content type without its parameters. Returns false if the content
+ * type is not supported. */
 static bool ingest_otlp_read_type(const struct br_request *request, bool more,
                                   enum br_upload_format *ret)
 {

@@ -11,9 +11,10 @@
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
 
-/* Returns the length of the outcome's text up to the first byte that is not valid UTF-8. A
- * backend may have sent the text, and the text may be cut anywhere. A client that finds invalid
- * UTF-8 in a protobuf string rejects the whole reply and sends the data again. */
+/* Returns the length of the outcome's text up to the first byte that is not valid UTF-8. The text
+ * can contain invalid UTF-8, because it can come from a backend and can be truncated at any byte. A
+ * client that finds invalid UTF-8 in a protobuf string rejects the whole reply and sends the data
+ * again. */
 static size_t otlp_reply_text_len(const struct br_outcome *outcome)
 {
     return br_utf8_valid((const uint8_t *)outcome->text, strlen(outcome->text));

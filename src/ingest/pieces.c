@@ -7,21 +7,20 @@
 
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
-/* factor by which the size of pieces grows after a try in which all pieces together were too
- * large */
+/* factor by which the size of pieces grows after an attempt whose pieces were too large in total */
 #define PIECE_STEP 2u
-/* limit of the total size of all pieces of profiles, as a multiple of the item's size */
+/* maximum total size of all pieces of a profiles item, as a multiple of the item's size */
 #define CUT_GROWTH 4u
-#define SMALL_GROWTH 3u /* CUT_GROWTH for pieces below SMALL_BYTES */
+#define SMALL_GROWTH 3u /* the same multiple for profiles pieces smaller than SMALL_BYTES */
 #define SMALL_BYTES (1u << 20)
-/* value of CUT_GROWTH for pieces of traces; the value is higher by 1 if the pieces have lists of
- * spans */
+/* the same multiple for traces pieces; higher by 1 if the pieces have lists of spans */
 #define SPANS_GROWTH 2u
 /* factor by which record_bytes grows when pieces first become larger than SMALL_BYTES */
 #define SPREAD 8u
 /* number of pieces after which the total size of all pieces is extrapolated */
 #define FORECAST_PIECES 8u
-/* the total size is also extrapolated after 1/16 of the item's records */
+/* the total size of all pieces is also extrapolated once 1/16 of the item's records are in
+ * pieces */
 #define FORECAST_SHARE 16u
 
 struct br_pieces {
@@ -29,7 +28,7 @@ struct br_pieces {
     struct br_node *node;
     struct br_consumer output;
     struct br_item *whole; /* the item that was cut, the parent of all pieces */
-    struct br_hold hold;   /* keeps the pieces until their delivery ends, and retries them */
+    struct br_hold hold;   /* hold that keeps and retries the pieces until their delivery ends */
     bool stopped;
 };
 
@@ -54,10 +53,11 @@ struct cut {
     struct br_list pieces;
     size_t bytes;        /* maximum weight of a piece, in bytes */
     size_t record_bytes; /* minimum weight of a record, in bytes */
-    /* the pieces have the largest possible size, so this is the last try */
+    /* the pieces have the largest possible size, so this is the last attempt */
     bool last;
-    const struct br_mem_scope *scope; /* memory scope of the current try; NULL between tries */
-    size_t made_bytes;                /* number of bytes of all pieces made so far */
+    /* memory scope of the current attempt; NULL between attempts */
+    const struct br_mem_scope *scope;
+    size_t made_bytes; /* number of bytes of all pieces made so far */
     uint32_t n_pieces;
     uint64_t n_made; /* number of records in the pieces made so far */
 };
@@ -85,8 +85,8 @@ static size_t pieces_cut_growth(const struct cut *cut)
     return cut->bytes < SMALL_BYTES ? SMALL_GROWTH : CUT_GROWTH;
 }
 
-/* Returns true if all pieces together will exceed a limit, extrapolated from the pieces made so
- * far. Takes into account the memory that is needed to make one piece. */
+/* Estimates the total size of all pieces from the pieces made so far, and returns true if the total
+ * will exceed a limit. Includes the memory that is needed to make one piece. */
 static bool pieces_cut_exceeds(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
@@ -98,7 +98,8 @@ static bool pieces_cut_exceeds(const struct cut *cut)
            made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
-/* Counts a new piece. `bytes` is the size of the piece's data outside of the request's buffers. */
+/* Adds a new piece to the totals. `bytes` is the size of the piece's data that is not part of the
+ * request's buffers. */
 static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
 {
     cut->made_bytes += bytes;
@@ -107,9 +108,9 @@ static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_records)
     return pieces_cut_exceeds(cut) ? BR_EFULL : 0;
 }
 
-/* Makes a piece that refers to a range of the request's bytes. The piece's list of spans has
- * exactly the required length. If spans are small, the list takes most of the piece's memory,
- * and all pieces exist at the same time. */
+/* Makes a piece that refers to a range of the request's bytes. The piece's list of spans gets
+ * exactly the required length, because all pieces exist at the same time and, if spans are small,
+ * the lists take most of their memory. */
 static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len,
                            uint32_t n_spans)
 {
@@ -158,10 +159,10 @@ static uint32_t pieces_cut_records(const struct cut *cut)
     return (uint32_t)(cut->bytes / cut->record_bytes);
 }
 
-/* Makes the next pieces larger. Returns false if the pieces already have the largest possible
- * size. Most of a large piece is dictionary, while its processing time depends on its samples. A
- * larger piece therefore gets fewer samples in proportion to its size, unless all pieces
- * together would then be too large. */
+/* Makes the next pieces larger. Returns false if the pieces already have the largest possible size.
+ * A large piece consists mostly of dictionary, but its processing time depends on the number of
+ * samples. A larger piece therefore gets fewer samples per byte, unless all pieces together would
+ * then be too large. */
 static bool pieces_cut_larger(struct cut *cut, size_t weight)
 {
     size_t least = pieces_record_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
@@ -178,8 +179,8 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
     return true;
 }
 
-/* Returns the weight, in bytes, of the spans that a piece of `part` may have. Each piece repeats
- * the resource, so a part with a large resource needs large pieces. The weight grows with
+/* Returns the maximum weight, in bytes, of the spans in a piece of `part`. Each piece repeats the
+ * resource, so a part with a large resource needs large pieces. The weight grows with
  * `cut->bytes`. */
 static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
 {
@@ -259,10 +260,12 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     if (!rc)
         return 0;
     br_pieces_free(&cut->pieces);
-    /* the next pieces have another size and cannot use the freed buffers */
+    /* return the unused buffers to the system, because the next pieces have another size and cannot
+     * use them */
     br_pool_trim(reading->host->pool);
     reading->err = (struct br_err){0};
-    /* Failed allocations in this scope do not count, because the next try can succeed. */
+    /* Failed allocations in this scope are not counted as failures, because the next attempt can
+     * succeed. */
     reading->scope.full = reading->scope.refused = false;
     return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
@@ -291,7 +294,8 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);
     struct br_walk_options unlisted = options ? *options : (struct br_walk_options){0};
-    /* If spans have the smallest size, their list takes twice as much memory as the spans. */
+    /* The list of the smallest possible spans takes twice as much memory as the spans
+     * themselves. */
     if (rc == BR_EFULL && unlisted.spans) {
         unlisted.spans = false;
         cut.options = &unlisted;
@@ -328,12 +332,12 @@ static void pieces_on_end(struct br_hold *hold, struct br_item *piece, void *arg
     (void)arg;
     (void)reason;
     if (outcome->verdict == BR_REJECT)
-        /* a piece was rejected for good, so the sender must not send the whole item again */
+        /* a piece was permanently rejected, so the sender must not send the whole item again */
         br_hold_note_progress(hold);
     br_item_finish(piece, outcome);
 }
 
-/* Ends the transfer if its last piece has ended. */
+/* Ends the transfer if all its pieces have ended. */
 static void pieces_check(void *arg)
 {
     struct br_pieces *pieces = arg;

@@ -3,8 +3,8 @@
 
 #include "ingest/pieces.h"
 
-/* Maximum number of stacks in one part of a text. The tables of a part take up to 200 bytes for
- * each stack, in addition to the resulting OTLP. */
+/* Maximum number of stacks in one part of a text profile. The tables of a part take up to 200 bytes
+ * per stack, in addition to the resulting OTLP. */
 #define PART_STACKS 2048u
 #define PART_BYTES (128u << 10)
 
@@ -59,7 +59,7 @@ static int profile_reading_parts(struct br_reading *reading, enum br_profile_for
     return rc;
 }
 
-/* Returns true if the memory scope was exhausted, so that a later attempt would fail, too. */
+/* Returns true if the memory scope was exhausted. A later attempt would then also fail. */
 static bool profile_reading_full(const struct br_reading *reading, int rc)
 {
     return rc == BR_EFULL || (rc == BR_ENOMEM && reading->scope.full);

@@ -6,10 +6,10 @@
 #include "ingest/pieces.h"
 #include "otlp/sample_types.h"
 
-/* Minimum size of a block that leaves no hole in the heap, because the system moves such a block
- * when it grows. */
+/* Minimum size, in bytes, of a block that leaves no hole in the heap when it grows, because the
+ * system can move its pages. */
 #define HOLES BR_MEM_MAPPED
-#define ROUNDING 64u /* The overhead of heap blocks is 1/ROUNDING of their size. */
+#define ROUNDING 64u /* The overhead of a heap block is at most 1/ROUNDING of its size. */
 
 int br_workbench_init(struct br_workbench *workbench)
 {
@@ -75,9 +75,9 @@ int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
     if (partly)
         max = reading->max_now > reading->plain ? reading->max_now - reading->plain : 0;
     size_t before = reading->scope.max;
-    /* While it runs, the decompressor may use memory for a result of `max` bytes. The buffer of
-     * the result can be a fourth larger than requested. The decoder's memory is freed
-     * afterwards. */
+    /* During decompression, the memory scope also allows a result of `max` bytes, plus a fourth
+     * because the result's buffer can be larger than requested, plus the decoder's memory, which is
+     * freed afterwards. */
     reading->scope.max += max + max / 4 + BR_DECODER_MAX;
     int rc = br_decompress(reading->bench->codec, encoding, data, len, max, reading->host->pool,
                            ret, &reading->err);
@@ -182,8 +182,8 @@ static const char *reading_copy_text(char **at, const char *text)
     return copy;
 }
 
-/* Copies the parts of a request that readings use, because the client may disconnect while a
- * thread reads. One block contains the headers, followed by all texts. */
+/* Copies the fields of a request that readings use, because the client may disconnect while a
+ * thread reads the body. One block contains the headers, followed by all texts. */
 static int reading_copy_request(struct br_request *copy, const struct br_request *request)
 {
     size_t n = request->n_headers, size = n * sizeof *copy->headers + strlen(request->query) + 1;
@@ -241,7 +241,7 @@ static void reading_on_done(struct br_task *base)
     reading_free_task(task);
 }
 
-/* Returns a task that has no body and no owner yet. Returns NULL if memory is short. */
+/* Returns a new task without a body and an owner. Returns NULL if memory is short. */
 static struct br_reading_task *reading_new_task(const struct br_reading *how)
 {
     struct br_reading_task *task = br_calloc(1, sizeof *task);
@@ -265,7 +265,7 @@ static struct br_reading_task *reading_new_task(const struct br_reading *how)
     return task;
 }
 
-/* Starts the task, and passes it the reference to `body`. */
+/* Starts the task, which takes the reference to `body`. */
 static void reading_start_task(struct br_reading_task *task, struct br_buf *body)
 {
     struct br_reading *reading = &task->reading;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reading makes an item from a request's body: it decompresses the body, converts it to OTLP and
- * checks it (otlp/walk).
+ * A reading makes an item from a request's body: it decompresses the body, converts the data to
+ * OTLP, and validates the OTLP data (otlp/walk).
  *
- * A reading uses only its own fields. A reading can therefore run in the worker, or in a thread of
- * the pool if it would block the worker for long. Small bodies are read at once. If a body proves
- * to be large while it is read, the reading returns BR_EAGAIN and starts again in a thread.
+ * A reading uses only its own fields, so it can run in the worker or in a thread of the pool. Small
+ * bodies are read in the worker. Large bodies, which would block the worker for too long, are read
+ * in a thread. If a reading in the worker finds that its data is large, it returns BR_EAGAIN and is
+ * started again in a thread.
  *
  * A reading allocates in a memory scope. Together with the body, it may use BR_READING_GROWTH times
  * the size of the uncompressed body, plus BR_READING_ROOM bytes. A reading never exceeds the memory
@@ -53,7 +54,7 @@ struct br_reading {
     enum br_encoding encoding;
     size_t max_body;
     uint64_t now_ns; /* Unix time of the request, in nanoseconds */
-    /* maximum number of uncompressed bytes that may be read at once; SIZE_MAX in a thread */
+    /* maximum number of uncompressed bytes that may be read in the worker; SIZE_MAX in a thread */
     size_t max_now;
     /* kind of work of the thread; with BR_WORK_DISK the reading always runs in a thread */
     enum br_work_kind kind;
@@ -68,7 +69,7 @@ struct br_reading {
     struct br_buf *body;
     /* buffer that replaces the body, owned by the reading; NULL: the body is not replaced */
     struct br_buf *made;
-    /* true: the body is in this host's pool and has no other reference; false: the body is
+    /* true: the body belongs to this host's pool and has no other reference; false: the body is
      * borrowed */
     bool owns_body;
     size_t body_len; /* length of the received body in bytes */
@@ -78,12 +79,13 @@ struct br_reading {
     struct br_item *item;
     struct br_list pieces; /* pieces of the item, if it was divided (pieces.h) */
     struct br_err err;     /* the error message, if the reading failed */
-    /* the status with which BR_EINVAL is reported; BR_STATUS_INVALID_ARGUMENT at first */
+    /* the status that is reported for BR_EINVAL; initially BR_STATUS_INVALID_ARGUMENT */
     enum br_status invalid;
-    uint32_t n_left_out; /* number of parts of the request that are not in the item */
-    char left_out[400];  /* text with the reason why these parts are not in the item */
-    uint32_t n_lost;     /* number of samples that are missing in a profile */
-    char lost[200];      /* error of the first missing sample */
+    /* number of parts of the request that could not be read and are missing in the item */
+    uint32_t n_left_out;
+    char left_out[400]; /* reason why these parts are missing, as text */
+    uint32_t n_lost;    /* number of samples that are missing in a profile */
+    char lost[200];     /* error of the first missing sample */
     /* number of invalid references that were ignored (struct br_profile_lost) */
     uint32_t n_strays;
     char stray[200];
@@ -92,15 +94,15 @@ struct br_reading {
     uint32_t n_corrected; /* number of profiles whose times were corrected */
 };
 
-/* Makes an item from the input. Returns 0 and sets reading->item, which stays NULL if there are
- * no records to send. Returns BR_EAGAIN if the input is too large to be read at once. After
+/* Makes an item from the input. Returns 0 and sets reading->item, or leaves it NULL if the request
+ * contains no records. Returns BR_EAGAIN if the input is too large to be read in the worker. On
  * other failures, returns an error code, with a message in reading->err. */
 typedef int br_read_fn(struct br_reading *reading);
 
-/* Runs `read` in a memory scope, then frees the bytes that were read. Returns the result of
- * `read`. If memory ran out, the result depends on the reason:
+/* Runs `read` in a memory scope, then frees the bytes that were read. Returns the result of `read`.
+ * If an allocation failed, the result depends on the reason:
  * - BR_EINVAL: the maximum of the scope was reached;
- * - BR_ETOOBIG: the process can never have so much memory;
+ * - BR_ETOOBIG: the request needs more memory than the process can ever have;
  * - BR_ENOMEM: a later attempt can succeed.
  *
  * After a failure, reading->item is NULL. */
@@ -119,9 +121,9 @@ struct br_buf *br_reading_bytes(const struct br_reading *reading);
 /* Replaces the bytes to read (br_reading_bytes) with `buf`, and takes the reference to it. */
 void br_reading_replace(struct br_reading *reading, struct br_buf *buf);
 
-/* Decompresses `len` bytes at `data` into a new buffer that the caller owns. `max_body` is the
- * limit for all bytes that one reading decompresses. Returns 0, BR_EAGAIN if there are too many
- * bytes to be read at once, or an error of br_decompress. */
+/* Decompresses `len` bytes at `data` into a new buffer that the caller owns. reading->max_body
+ * limits the total number of bytes that one reading decompresses. Returns 0, BR_EAGAIN if the
+ * result is too large to be read in the worker, or an error of br_decompress. */
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
                           const uint8_t *data, size_t len, struct br_buf **ret);
 
@@ -135,9 +137,9 @@ int br_reading_unpack(struct br_reading *reading);
 
 /* --- Functions that run a reading at once, or in a thread ------------------------------------- */
 
-/* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. The item
- * and pieces that the callback leaves in `reading` are freed. `owner` is the argument of
- * br_reading_start. */
+/* Called in the worker when a reading has ended. `rc` is the result of br_reading_run. `owner` is
+ * the argument of br_reading_start. After the callback, the item and the pieces are freed unless
+ * the callback has taken them out of `reading`. */
 typedef void br_reading_end_fn(void *owner, struct br_reading *reading, int rc);
 
 /* A reading in a thread. The thread uses a separate pool and workbench, and a copy of the
@@ -148,7 +150,7 @@ struct br_reading_task {
     struct br_workbench bench;
     struct br_reading reading;
     struct br_request request; /* copy of the request, to which reading.request points */
-    /* the `slot` of br_reading_start; not valid after the task was cancelled */
+    /* `slot` of br_reading_start; not valid if the task was cancelled */
     struct br_reading_task **slot;
     br_read_fn *read;
     br_reading_end_fn *end;
@@ -156,14 +158,14 @@ struct br_reading_task {
     int rc;
 };
 
-/* Runs the reading `how` with the function `read`, at once, or in a thread if the input is too
- * large to be read at once. Calls `end` with the result, before this function returns or later.
- * If memory is short, `end` is called with BR_ENOMEM.
+/* Runs the reading `how` with the function `read`. The reading runs in the worker, or in a thread
+ * if the input is too large. Calls `end` with the result, before this function returns or later. If
+ * memory is short, `end` is called with BR_ENOMEM.
  *
- * Takes the reference to how->body (NULL: no body). If it was the only reference, the thread
- * owns the body. While a thread runs the reading, `*slot` points to its task; otherwise it is
- * NULL. `slot` must stay valid until the task has ended or is cancelled. `tasks`, if not NULL,
- * is the list that contains the task until it ends. */
+ * Takes the reference to how->body, which may be NULL. If this is the only reference, the thread
+ * owns the body. While a thread runs the reading, `*slot` points to its task; otherwise it is NULL.
+ * `slot` must stay valid until the task has ended or is cancelled. `tasks`, if not NULL, is the
+ * list that contains the task until it ends. */
 void br_reading_start(const struct br_reading *how, br_read_fn *read, br_reading_end_fn *end,
                       void *owner, struct br_list *tasks, struct br_reading_task **slot);
 
@@ -182,20 +184,20 @@ void br_reading_wait_all(struct br_list *tasks);
 /* --- Profiles (profile_reading.c) ------------------------------------------------------------- */
 
 /*
- * Reads profiles in formats other than OTLP. A text that contains every stack in full becomes
- * larger when it is converted to OTLP. The tables that find equal stacks are larger still. If a
- * text does not fit into the memory of the reading, it is read again in parts. Each part has
- * separate tables, which are freed before the next part. The parts become pieces of one item, like
- * those of br_pieces_cut.
+ * Reads profiles in formats other than OTLP. Some text formats contain every stack in full. Their
+ * conversion to OTLP takes more memory than the text, and the tables that find equal stacks take
+ * even more. If the conversion of a text does not fit into the memory of the reading, the text is
+ * read again in parts. Each part has separate tables, which are freed before the next part. The
+ * parts become pieces of one item, as br_pieces_cut makes them.
  */
 
 /* Reads a profile into the workbench's builder with br_profile_read. Returns the same codes as
  * br_profile_read, with a message in reading->err.
  *
- * If the profile's format can be divided, the profile must be the only profile in the reading.
- * The profile then becomes reading->item at once (NULL if the profile is empty), and the builder
- * is left empty. If the profile was read in parts, reading->pieces contains the parts. The
- * caller releases `scratch`. */
+ * If the profile's format can be read in parts, the profile must be the only one in the reading.
+ * This function then also makes reading->item (NULL if the profile is empty) and leaves the builder
+ * empty. If the profile was read in parts, reading->pieces contains the parts. The caller releases
+ * `scratch`. */
 int br_profile_reading(struct br_reading *reading, enum br_profile_format format,
                        const struct br_profile_source *source, struct br_arena *scratch);
 

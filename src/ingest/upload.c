@@ -88,7 +88,8 @@ void br_upload_reject(struct br_upload *upload, enum br_status status, const cha
 
 /* --- Start of an upload ----------------------------------------------------------------------- */
 
-/* Returns true if the body of the upload may be read. Otherwise answers the request. */
+/* Returns true if the body of the upload may be read. Otherwise answers the request with an error
+ * and returns false. */
 static bool upload_admit(struct br_upload *upload)
 {
     struct br_node *node = upload->listener->ingest->node;
@@ -169,8 +170,8 @@ static void upload_put_metadata(struct br_str *text, const char *key, const char
     br_str_add(text, value, strlen(value) + 1);
 }
 
-/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A header
- * with the same name is never used instead. */
+/* Appends an attribute of the authenticated client, whose key begins with BR_AUTH_KEY. A request
+ * header with the same name is ignored, so that clients cannot forge the attribute. */
 static void upload_put_auth(struct br_str *text, const char *key, const struct br_request *request)
 {
     for (const char *name = request->auth; name && *name;) {
@@ -233,8 +234,8 @@ static void upload_on_stopped(void *arg)
         br_node_drained(ingest->node);
 }
 
-/* Ends the wait for the transfers of pieces if all have ended. The transfers may go on after the
- * last request has ended. */
+/* Ends the drain's wait for transfers of pieces if all transfers have ended. A transfer can
+ * continue after the last request has ended. */
 static void upload_check_sendings(struct br_ingest *ingest)
 {
     if (!ingest->awaits_sendings || !br_list_empty(&ingest->sendings))
@@ -291,8 +292,9 @@ static void upload_fail_reading(struct br_upload *upload, const struct br_readin
         br_upload_reject(upload, reading->invalid, why);
 }
 
-/* If a part of the request is not in the item, counts that part as failed. If the item then ends
- * as BR_DONE, the answer is that this part was rejected. Returns 0 or BR_ENOMEM. */
+/* If parts of the request are missing in the item, counts them as failed, and prepares a response
+ * that reports them as rejected. This response is sent if the item ends as BR_DONE. Returns 0 or
+ * BR_ENOMEM. */
 static int upload_note_partial(struct br_upload *upload, const struct br_reading *reading)
 {
     if (!reading->n_left_out)
@@ -400,7 +402,8 @@ static int upload_apply(struct br_overridable *overridable, const struct br_over
     (void)overridable;
     (void) override;
     (void)err;
-    /* no override is applied, because a receiver cannot request more data from clients that push */
+    /* reject all overrides, because a receiver cannot request more data from clients that push
+     * profiles */
     return 0;
 }
 
@@ -454,7 +457,7 @@ void br_ingest_release(struct br_ingest *ingest)
     while (!br_list_empty(&ingest->uploads)) {
         struct br_upload *upload = br_container_of(ingest->uploads.next, struct br_upload, link);
         if (upload->item)
-            /* the item stays in the pipeline, but the upload no longer waits for it */
+            /* the item stays in the pipeline and must not call back */
             upload->item->done = NULL;
         br_reading_cancel(&upload->reading);
         upload_free(upload);

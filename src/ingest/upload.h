@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes items from requests, for every receiver that has a server.
+ * Makes items from requests. Every receiver that has a server uses this module.
  *
- * - An ingest belongs to one node. An ingest contains the node's listeners and uploads.
+ * - An ingest belongs to one node, and contains the node's listeners and uploads.
  * - An upload is one request, from its headers to the outcome of its item. The upload's kind
  * defines the format of the body and of the answer.
  * - The receiver implements a listener's `begin`. `begin` examines path and content type,
@@ -18,25 +18,26 @@
 #include "otlp/sample_types.h"
 #include "pipeline/override.h"
 
-/* metadata key of the tenant: the header of Pyroscope, Tempo and Mimir */
+/* metadata key of the tenant, which is the name of the header that Pyroscope, Tempo and Mimir
+ * use */
 #define BR_TENANT_KEY "x-scope-orgid"
 
 struct br_ingest {
     struct br_node *node;
     /* name of the header that contains the tenant; NULL: the name is BR_TENANT_KEY */
     const char *tenant_header;
-    struct br_workbench bench; /* decoders and tables for readings in the worker */
+    struct br_workbench bench; /* decoders and tables for the readings that run in the worker */
     struct br_list uploads, listeners;
     /* list of the transfers of pieces that have not ended (pieces.h) */
     struct br_list sendings;
     /* list of the readings that run in threads (struct br_reading_task) */
     struct br_list readings;
-    /* reports to other components that profiles are received; accepts no override */
+    /* informs other components that this node receives profiles; accepts no override */
     struct br_overridable overridable;
     struct br_log_limit refused_log; /* limits how often br_ingest_log_refused logs a message */
     unsigned n_stopping;
-    /* the node is draining and `sendings` is not empty; one is added to n_stopping while this is
-     * true */
+    /* true: the drain waits until `sendings` is empty. While this is true, n_stopping is higher by
+     * one */
     bool awaits_sendings;
 };
 
@@ -60,12 +61,13 @@ struct br_meter {
     } types[BR_METER_TYPES_MAX];
 };
 
-/* Adds `n_records` to a counter of the meter. The item has `n_records` records now, or had this
- * number when it was received. */
+/* Adds `n_records` to a counter of the meter. `n_records` is the item's current number of records,
+ * or its number of records when it was received. */
 void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
                     uint32_t n_records);
 
-/* Counts all received records of an item that has ended, according to its outcome. */
+/* Counts all received records of a finished item as accepted, refused or failed, according to its
+ * outcome. */
 void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item);
 
 /* One listener. The receiver zeroes the struct and sets service.handler.begin, http, max_body
@@ -77,24 +79,25 @@ struct br_ingest_listener {
     /* HTTP config of the listener; NULL: the listener serves only gRPC */
     const struct br_http_config *http;
     size_t max_body;
-    /* true: the option include_metadata is false, so client metadata is not kept */
+    /* true: client metadata is not stored, because the option include_metadata is false */
     bool drops_metadata;
 };
 
 struct br_upload;
 
 struct br_upload_kind {
-    /* Makes an item from the body, in the worker or in a thread (reading.h). If the function
-     * fails, its code determines the answer of the upload:
+    /* Makes an item from the body, in the worker or in a thread (reading.h). If this function
+     * fails, its error code determines the status of the response:
      * - BR_ENOMEM: a retryable status
      * - BR_ETOOBIG or BR_EFULL: RESOURCE_EXHAUSTED
      * - other codes: reading->invalid */
     br_read_fn *read;
-    size_t read_now; /* maximum size, in bytes, of an uncompressed body that is read at once */
+    /* maximum size, in bytes, of an uncompressed body that is read in the worker */
+    size_t read_now;
     /* Updates counters of the receiver after a successful reading. May be NULL. */
     void (*on_read)(struct br_upload *upload, const struct br_reading *reading);
-    /* Answers `request` with the outcome. `upload` is borrowed until `answer` returns, and
-     * upload->request is NULL. upload->item is the item that has ended, or NULL. */
+    /* Answers `request` with the outcome. Borrows `upload` until return. upload->request is already
+     * NULL. upload->item is the finished item, or NULL if the upload has no item. */
     void (*answer)(const struct br_upload *upload, struct br_request *request,
                    const struct br_outcome *outcome);
 };
@@ -113,30 +116,31 @@ struct br_upload {
     enum br_signal signal;
     enum br_upload_format format;
     enum br_encoding encoding; /* compression of the body or of the gRPC message */
-    /* the answer if the item ends as BR_DONE; NULL: the answer is the outcome of the item */
+    /* outcome for the response if the item ends as BR_DONE; NULL: the outcome of the item is
+     * used */
     struct br_outcome *partial;
 };
 
 /* Initialises `ingest` for `node`. Returns 0, or BR_ENOMEM with a message in `err`. */
 int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err);
 
-/* Closes the listeners, and cancels all readings and transfers of pieces. Items that are in the
- * pipeline stay there without their clients. Accepts an `ingest` that is all zero. */
+/* Closes the listeners, and cancels all readings and all transfers of pieces. Items that are in the
+ * pipeline stay there, but their clients do not get a response. Accepts a zeroed `ingest`. */
 void br_ingest_release(struct br_ingest *ingest);
 
 /* Stops the listeners. Calls br_node_drained when all requests and all transfers of pieces have
  * ended. A transfer can outlive its client. */
 void br_ingest_drain(struct br_ingest *ingest);
 
-/* Starts listening. `what` ("grpc") is used in log lines and in the listener's name. Returns 0
- * or an error of br_host_ops.serve. */
+/* Starts listening. `what`, for example "grpc", is part of log lines and of the listener's name.
+ * Returns 0 or an error of br_host_ops.serve. */
 int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
                      const char *what, struct br_server_config *config, struct br_err *err);
 
 #define BR_FLAWS_SIZE 512
 
-/* Counts the invalid samples and references of a profile. If there are invalid samples or
- * references, describes them in `ret` and returns true. */
+/* Counts the invalid samples and references of a profile. If the profile has any, describes them in
+ * `ret` and returns true. */
 bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *reading,
                     char ret[BR_FLAWS_SIZE]);
 
@@ -145,8 +149,8 @@ bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *readi
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 
-/* Creates the upload of a request, in `begin`. Copies all fields of `how` except link, request
- * and item. Returns NULL after it has answered the request itself, for one of these reasons:
+/* Creates the upload of a request, in `begin`. Copies all fields of `how` except link, request and
+ * item. In the following cases, answers the request itself and returns NULL:
  * - The node is not in a pipeline for the signal, or is draining.
  * - The memory limit is exceeded, load is shed, or memory is short. */
 struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request);
@@ -158,8 +162,9 @@ void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *re
 /* size in bytes of the text that br_ingest_log_unknown writes */
 #define BR_INGEST_UNKNOWN_MAX 360
 
-/* Writes to `why` that the request's path does not exist, followed by `paths`, a sentence about
- * the paths that exist. Also logs this text. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
+/* Writes an error text to `why`, and logs it. The text states that the request's path does not
+ * exist, followed by `paths`, a sentence that lists the existing paths. `why` must have space for
+ * BR_INGEST_UNKNOWN_MAX bytes. */
 void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why);
 

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/str.h"
 
-/* librdkafka 2.6.1, in the form of rd_kafka_version() */
+/* librdkafka 2.6.1, in the number format of rd_kafka_version() */
 #define SCRAM_VERSION 0x020601ff
 
 static const struct br_option sasl_options[] = {
@@ -32,15 +32,15 @@ const struct br_option br_kafka_auth_options[] = {
 static const struct br_option retry_options[] = {
     BR_IGNORED("max", "the client library repeats a failed request until it succeeds"),
     BR_DURATION(struct br_kafka_metadata_retry, backoff, "250ms",
-                "pause before a request to the cluster is repeated"),
+                "pause before a failed request to the cluster is repeated"),
     BR_OPT_END,
 };
 
 const struct br_option br_kafka_metadata_options[] = {
-    BR_IGNORED("full", "only the topics in use are requested"),
+    BR_IGNORED("full", "the client library requests only the topics that are in use"),
     BR_DURATION(struct br_kafka_metadata, refresh_interval, "10m",
-                "interval at which topics and brokers are requested again"),
-    BR_STRUCT(struct br_kafka_metadata, retry, retry_options, "repetition of failed requests"),
+                "interval at which the lists of topics and brokers are updated"),
+    BR_STRUCT(struct br_kafka_metadata, retry, retry_options, "how failed requests are repeated"),
     BR_OPT_END,
 };
 
@@ -72,8 +72,8 @@ static void config_check_sasl(const struct br_kafka_sasl *sasl, const struct br_
         br_errs_add_key(errs, block, at, "password", "is required");
 }
 
-/* Warns about SCRAM with librdkafka before 2.6.1, which repeats the client's nonce. Brokers compare
- * the whole nonce as RFC 5802 requires (section 5.1) since Kafka 4.0. */
+/* Warns about SCRAM with librdkafka before 2.6.1, which sends the client's nonce twice in its last
+ * message. Since Kafka 4.0, brokers compare the whole nonce, as RFC 5802 (section 5.1) requires. */
 static void config_check_scram(const struct br_kafka_sasl *sasl, const struct br_yaml *node,
                                const char *path, struct br_errs *errs)
 {
@@ -185,8 +185,8 @@ static void config_set_brokers(struct br_kafka_conf *conf, const struct br_strin
     br_str_release(&list);
 }
 
-/* Loads the certificates and keys as Braid's own clients do, because the errors of librdkafka do
- * not name the file. */
+/* Loads the certificates and keys once with Braid's own code, because its error messages name the
+ * file, and librdkafka's do not. */
 static void config_try_tls(struct br_kafka_conf *conf, const struct br_tls_config *tls)
 {
     struct br_tls_context *context = NULL;

@@ -3,8 +3,9 @@
 
 #include <stdio.h>
 
-#define TICK_MS 1000 /* interval at which events are served without a wake */
-#define POLL_MS 20   /* the same interval for a host without a loop */
+#define TICK_MS 1000 /* longest time between two calls of `serve` */
+/* time between two calls of `serve` on a host without a loop, which cannot be woken */
+#define POLL_MS 20
 
 /* --- Callbacks of librdkafka in the worker -----------------------------------------------------
  */
@@ -13,10 +14,10 @@ static void handle_on_error(rd_kafka_t *rk, int error, const char *reason, void 
 {
     struct br_kafka *kafka = opaque;
     (void)rk;
-    /* "all brokers are down" follows the error of a connection, which is more useful */
+    /* keep the error of the connection, which is more useful than "all brokers are down" */
     if (error != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || !kafka->reason[0])
         (void)snprintf(kafka->reason, sizeof kafka->reason, "%s", reason);
-    if (error != RD_KAFKA_RESP_ERR__FATAL) /* the owner of the handle reports it */
+    if (error != RD_KAFKA_RESP_ERR__FATAL) /* the owner of the handle reports fatal errors */
         br_node_warn(kafka->node, &kafka->limit, "%s", reason);
 }
 

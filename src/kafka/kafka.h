@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts that the exporter and the receiver `kafka` share: the settings of a client, and a
- * handle of librdkafka.
+ * The code that the `kafka` exporter and the `kafka` receiver share: the settings of a client, and
+ * a handle of librdkafka.
  *
- * librdkafka does its input and output in its own threads and puts events into a queue. The handle
- * wakes the worker when the queue has events, and the worker serves them without blocking. Every
- * callback of librdkafka that is set here therefore runs in the worker.
+ * librdkafka performs I/O in its own threads and puts events into a queue. When the queue contains
+ * events, the handle wakes the worker, which processes the events without blocking. The callbacks
+ * for errors and logs therefore run in the worker, not in a thread of librdkafka.
  */
 #pragma once
 
@@ -26,8 +26,9 @@ struct br_kafka_sasl {
 };
 
 struct br_kafka_auth {
-    struct br_kafka_sasl *sasl;     /* NULL: no SASL */
-    const struct br_yaml *kerberos; /* NULL: absent; a present block is an error */
+    struct br_kafka_sasl *sasl; /* NULL: no SASL */
+    /* NULL: absent; otherwise an error, because Kerberos is not supported */
+    const struct br_yaml *kerberos;
 };
 
 struct br_kafka_metadata_retry {
@@ -39,9 +40,10 @@ struct br_kafka_metadata {
     struct br_kafka_metadata_retry retry;
 };
 
-/* The Collector's configkafka.ClientConfig. A member of the config of each component. */
+/* The Collector's configkafka.ClientConfig. The config structs of the exporter and of the receiver
+ * contain this struct. */
 struct br_kafka_config {
-    struct br_strings brokers; /* host:port of each; empty: localhost:9092 */
+    struct br_strings brokers; /* host:port of each broker; empty list: localhost:9092 */
     const char *protocol_version, *client_id, *rack_id;
     struct br_kafka_auth auth;
     struct br_tls_config *tls; /* NULL: no TLS */
@@ -55,7 +57,7 @@ extern const struct br_option br_kafka_metadata_options[];
 #define BR_KAFKA_AT(type, field, member)                                                           \
     (offsetof(type, field) + offsetof(struct br_kafka_config, member))
 
-/* Option rows for a struct `type` with a member `field` of type struct br_kafka_config. */
+/* Option rows for a config struct `type` whose member `field` is a struct br_kafka_config. */
 #define BR_KAFKA_ROWS(type, field)                                                                 \
     {.name = "brokers",                                                                            \
      .kind = BR_OPT_STRINGS,                                                                       \
@@ -106,39 +108,39 @@ extern const struct br_option br_kafka_metadata_options[];
         .help = "the client library resolves names as they are written"                            \
     }
 
-/* Checks conditions that the option table cannot express. `node` is the component's map at `path`.
- * Adds errors and warnings to `errs`. */
+/* Checks conditions that the option table cannot express, and adds errors and warnings to `errs`.
+ * `node` is the component's map in the config, and `path` is the place of this map. */
 void br_kafka_check(const struct br_kafka_config *config, const struct br_yaml *node,
                     const char *path, struct br_errs *errs);
 
-/* A configuration of librdkafka under construction. */
+/* A configuration of librdkafka that is being filled in. */
 struct br_kafka_conf {
-    rd_kafka_conf_t *conf; /* NULL: memory was short */
-    int rc;                /* 0, or the code of the first property that was rejected */
+    rd_kafka_conf_t *conf; /* the configuration; NULL: memory was short */
+    int rc;                /* 0, or the error code for the first rejected property */
     struct br_err *err;    /* receives the message of the first rejected property; may be NULL */
 };
 
-/* Begins a configuration with the settings of the client. The caller owns conf->conf. Errors are
- * reported by br_kafka_conf_end. */
+/* Creates a configuration with the settings of the client. The caller owns conf->conf.
+ * br_kafka_conf_end reports the errors. */
 void br_kafka_conf_begin(struct br_kafka_conf *conf, const struct br_kafka_config *config,
                          struct br_err *err);
 
-/* Sets a property of librdkafka to a printf-style text of less than 512 bytes. */
+/* Sets a property of librdkafka to a printf-style string of less than 512 bytes. */
 void br_kafka_set(struct br_kafka_conf *conf, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Sets a property of librdkafka to a text of any length. */
+/* Sets a property of librdkafka to a string of any length. */
 void br_kafka_set_text(struct br_kafka_conf *conf, const char *name, const char *value);
 
-/* Returns 0 if all properties were accepted. Otherwise frees the configuration, and returns
- * BR_EINVAL or BR_ENOMEM with a message in conf->err. */
+/* Returns 0 if librdkafka has accepted all properties. Otherwise frees the configuration, and
+ * returns BR_EINVAL or BR_ENOMEM with a message in conf->err. */
 int br_kafka_conf_end(struct br_kafka_conf *conf);
 
-/* Converts nanoseconds to milliseconds, at least `least` and at most `most`. */
+/* Converts nanoseconds to milliseconds. The result is at least `least` and at most `most`. */
 unsigned br_kafka_ms(uint64_t ns, unsigned least, unsigned most);
 
-/* Returns a part of the memory budget for the buffers of one worker: 1/`divisor` of the soft
- * limit divided by the number of workers, but at least `least` and at most `most` bytes. */
+/* Returns the size in bytes of one worker's buffers. This is the soft memory limit divided by
+ * `divisor` and by the number of workers, but at least `least` and at most `most`. */
 size_t br_kafka_budget(const struct br_host *host, size_t divisor, size_t least, size_t most);
 
 /* --- Handle (handle.c) ------------------------------------------------------------------------ */
@@ -146,41 +148,41 @@ size_t br_kafka_budget(const struct br_host *host, size_t divisor, size_t least,
 struct br_kafka {
     struct br_node *node;
     rd_kafka_t *rk;           /* NULL: not open */
-    rd_kafka_queue_t *events; /* the queue that the worker serves */
-    struct br_wake *wake;     /* NULL: the worker only polls */
+    rd_kafka_queue_t *events; /* the event queue that the worker processes */
+    struct br_wake *wake;     /* NULL: the worker only polls, driven by `timer` */
     struct br_timer timer;
     void (*serve)(struct br_kafka *kafka);
     struct br_log_limit limit;
     char reason[160]; /* the last error that librdkafka reported; may be empty */
 };
 
-/* Opens a handle. Takes `conf`, which br_kafka_conf_end has accepted. `serve` is called in the
- * worker when there may be events, and at least once a second. Returns 0, or BR_EINVAL or
- * BR_ENOMEM with a message in `err`. */
+/* Opens a handle. Takes `conf`, which br_kafka_conf_end has accepted. The worker calls `serve` when
+ * the queue may contain events, and at least once a second. Returns 0, or BR_EINVAL or BR_ENOMEM
+ * with a message in `err`. */
 int br_kafka_open(struct br_kafka *kafka, struct br_node *node, rd_kafka_type_t type,
                   rd_kafka_conf_t *conf, void (*serve)(struct br_kafka *kafka), struct br_err *err);
 
-/* Calls `serve` again soon. */
+/* Makes the worker call `serve` again soon. */
 void br_kafka_again(struct br_kafka *kafka);
 
-/* Calls `serve` also when another queue of the handle has events. */
+/* Makes the worker call `serve` also when `queue`, another queue of the handle, receives events. */
 void br_kafka_watch(struct br_kafka *kafka, rd_kafka_queue_t *queue);
 
-/* Closes a handle, and waits until the threads of librdkafka have ended. A consumer does not leave
- * its group. The handle can be opened again. Accepts a zeroed handle. */
+/* Closes a handle, and waits until the threads of librdkafka have ended. Does not make a consumer
+ * leave its group. The handle can be opened again. Accepts a zeroed handle. */
 void br_kafka_close(struct br_kafka *kafka);
 
 /* --- Outcomes (outcome.c) --------------------------------------------------------------------- */
 
-/* Returns the outcome for the error of a message. `reason` adds the cause of a timeout, such as the
- * last error of a connection; may be "".
+/* Returns the outcome of a message from the error that librdkafka reports. `reason` is the cause of
+ * a timeout, such as the last error of a connection; it may be "".
  *
  * | error | outcome |
  * | ----- | ------- |
  * | none | BR_DONE |
- * | the message or its batch is too large | BR_REJECT with RESOURCE_EXHAUSTED: it is divided |
- * | the broker or the library rejects the record or the topic's name | BR_REJECT |
- * | missing authorization | BR_RETRY with PERMISSION_DENIED |
- * | all others, such as timeouts, missing topics and missing leaders | BR_RETRY |
+ * | the message or its batch is too large | BR_REJECT with RESOURCE_EXHAUSTED: the request is
+ * divided | | the broker or the library rejects the record or the topic's name | BR_REJECT | |
+ * missing authorization | BR_RETRY with PERMISSION_DENIED | | all others, such as timeouts, missing
+ * topics and missing leaders | BR_RETRY |
  */
 struct br_outcome br_kafka_outcome(rd_kafka_resp_err_t error, const char *reason);

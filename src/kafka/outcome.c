@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kafka/kafka.h"
 
-/* Returns the status of an error that another attempt cannot repair; BR_STATUS_OK for others. */
+/* Returns the status of a permanent error, which a retry would repeat. Returns BR_STATUS_OK for
+ * other errors. */
 static enum br_status outcome_permanent(rd_kafka_resp_err_t error)
 {
     switch (error) {

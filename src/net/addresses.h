@@ -4,8 +4,8 @@
  * sockets and no clock: the caller reports the results of its connection attempts and passes the
  * current time.
  *
- * A failed address is avoided for about one second. Each further failure multiplies the time for
- * which the address is avoided by 1.6, up to two minutes, with 20 % jitter
+ * A failed address is avoided for about one second. With each further failure, the time for which
+ * the address is avoided grows by a factor of 1.6, up to two minutes, with 20 % jitter
  * (grpc/doc/connection-backoff.md). If every address is in backoff, an address may be tried again
  * one second after its last attempt. The limit of one second is short, because the sender itself
  * backs off (retry_on_failure) and a recovered backend should be found quickly.

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client has one endpoint and its connections. A client connects when it has something to send. A
- * client's connection is direct or goes through a proxy (route.h). With a proxy, the client
- * resolves the proxy's name instead of the server's.
+ * A client sends exchanges (requests, each with its response) to one endpoint, and owns the
+ * connections to it. A client connects when it has something to send. A client's connection is
+ * direct or goes through a proxy (route.h). With a proxy, the client resolves the proxy's name
+ * instead of the server's.
  *
  * A name is resolved before the first connection. Before a new connection, the name is resolved
- * again if a connection has ended or failed since the last resolution, or after 30 seconds. gRPC
- * distributes exchanges over all addresses (round_robin). Clients that use HTTP, or gRPC with
- * pick_first, use one address that works. A failed address is avoided for a while (addresses.h).
+ * again if a connection has ended or failed since the last resolution, or if the last resolution is
+ * more than 30 seconds old. gRPC distributes exchanges over all addresses (round_robin). Clients
+ * that use HTTP, or gRPC with pick_first, use one address that works. A failed address is avoided
+ * for a while (addresses.h).
  *
  * After br_client_expect_retry, a client without a connection tries to connect about every two
  * seconds, for up to one minute. A client that connects in this way calls `on_reachable`, so a
@@ -74,12 +76,12 @@ struct br_client_config {
     /* maximum number of connections. gRPC: per address, and 0 means 1. HTTP: for all addresses
      * together, and 0 means 100. */
     unsigned max_connections;
-    /* HTTP/2: send a PING if nothing was received for this time; 0: 30 s */
+    /* HTTP/2: send a PING if nothing was received for this number of milliseconds; 0: 30 s */
     uint64_t keepalive_time_ms;
     /* time limit for the answer to a PING (0: 10 s), and value of TCP_USER_TIMEOUT (0: 20 s) */
     uint64_t keepalive_timeout_ms;
     bool keepalive_without_stream; /* send PINGs also while no exchange is in progress */
-    /* HTTP: close a connection that was unused for this time; 0: 90 s */
+    /* HTTP: close a connection after it was unused for this number of milliseconds; 0: 90 s */
     uint64_t idle_timeout_ms;
     bool close_after_use; /* HTTP: use each connection for one exchange only */
     /* time limit for a name resolution, and a separate limit, of the same length, for a connection
@@ -103,7 +105,7 @@ struct br_endpoint {
     bool unix_socket;
 };
 
-/* Sets the fields of `config` for the HTTP keep-alive settings in `keepalive`. */
+/* Sets the fields of `config` that depend on the HTTP keep-alive settings in `keepalive`. */
 void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
                                struct br_client_config *config);
 
@@ -111,9 +113,9 @@ void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
 
 /* Warns about a base URL that is probably wrong, because it has a query string or ends in one of
- * the paths in `added` (NULL-terminated). The exporter itself appends the paths in `added`.
- * `node` is the URL's value in the config, `path` its key. `instead` completes the message with
- * the correct way to configure a full URL. */
+ * the paths in `added` (NULL-terminated). The exporter itself appends the paths in `added`. `node`
+ * is the config node of the URL, and `path` is its path. The message ends with `instead`, which
+ * describes the correct way to configure a full URL. */
 void br_endpoint_check_base(const char *url, const char *const *added, const char *instead,
                             const struct br_yaml *node, const char *path, struct br_errs *errs);
 

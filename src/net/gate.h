@@ -5,10 +5,11 @@
  * Only allowed requests are passed on.
  *
  * A request without valid credentials gets 401 with WWW-Authenticate, or UNAUTHENTICATED over gRPC.
- * Failures are counted by client address (br_failures). An address above the limit gets 429 with
- * Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Valid tokens, and passwords that were valid
- * before, are still accepted from an address above the limit, because several clients may share the
- * address. Other passwords from an address above the limit are rejected without being hashed.
+ * Failures are counted by client address (br_failures). A request from an address above the limit
+ * gets 429 with Retry-After, or RESOURCE_EXHAUSTED with RetryInfo. Valid tokens, and passwords that
+ * were valid before, are still accepted from an address above the limit, because several clients
+ * may share the address. Other passwords from an address above the limit are rejected without being
+ * hashed.
  */
 #pragma once
 
@@ -27,14 +28,15 @@
 /* number of pairs of entries in a server's table of failures; each entry counts the failures of one
  * address */
 #define BR_FAILURES_SETS 512
-#define BR_FAILURES_MAX 10 /* number of failures at which requests from an address are limited */
-/* time after which one failure is forgiven, in milliseconds */
+/* number of recent failures from which on the requests from an address are limited */
+#define BR_FAILURES_MAX 10
+/* interval, in milliseconds, at which the number of failures of an address decreases by one */
 #define BR_FAILURES_FORGIVE_MS 1000
 
 /* The failures of one address: an IPv4 address, or the first 64 bits of an IPv6 address. */
 struct br_failure {
     uint8_t address[16];
-    /* time, in milliseconds, up to which forgiven failures were subtracted from `count` */
+    /* time, in milliseconds, of the last decrease of `count` (BR_FAILURES_FORGIVE_MS) */
     uint64_t since_ms;
     uint32_t count; /* number of recent failures; 0: the entry is empty */
 };
@@ -63,8 +65,9 @@ struct br_gate_config {
     const struct br_auth_config *auth; /* the config's block `auth`; NULL: the server has no gate */
     /* Returns true for requests that need no credentials. NULL: all requests need credentials. */
     bool (*is_public)(struct br_handler *handler, const struct br_request *request);
-    /* Returns the credentials of a request that has no header with credentials, for example those
-     * of its session. Returns NULL if the request has no credentials. `credential` may be NULL. */
+    /* Returns the credentials of a request that has no header with credentials, for example the
+     * credentials that belong to its session cookie. Returns NULL if the request has no
+     * credentials. `credential` may be NULL. */
     const char *(*credential)(struct br_handler *handler, const struct br_request *request);
 };
 

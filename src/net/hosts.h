@@ -27,8 +27,8 @@
 #include "wire/request.h"
 
 #define BR_HOSTS_HELP                                                                              \
-    "host names to accept in the Host header, in addition to the endpoint's; default: none if "    \
-    "the endpoint is a loopback address, otherwise all"
+    "host names to accept in the Host header, in addition to that of the endpoint; default: no "   \
+    "other names if the endpoint is a loopback address, otherwise all names"
 #define BR_HOSTS_REFUSAL "this Host header is not accepted; add the name to allowed_hosts"
 
 struct br_hosts {

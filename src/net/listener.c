@@ -158,7 +158,7 @@ static void listener_dispatch(struct br_listener *listener, struct br_arrival *a
     br_server_take(server, arrival);
 }
 
-static void listener_peer_name(const struct sockaddr_storage *addr, char *out, size_t size)
+void br_net_peer_name(const struct sockaddr_storage *addr, char *out, size_t size)
 {
     char host[48] = "";
     unsigned port = 0;
@@ -233,7 +233,7 @@ static void listener_on_acceptable(uv_poll_t *poll_handle, int status, int event
         }
         struct br_arrival arrival = {
             .fd = fd, .address = listener_address_of(&addr), .oldest_ns = UINT64_MAX};
-        listener_peer_name(&addr, arrival.peer, sizeof arrival.peer);
+        br_net_peer_name(&addr, arrival.peer, sizeof arrival.peer);
         listener_dispatch(listener, &arrival);
     }
 }
@@ -272,9 +272,11 @@ void br_net_keep_sockets(struct br_net *net, bool keep)
     net->keeps_sockets = keep;
     while (!keep && net->n_kept)
         (void)close(net->kept[--net->n_kept].fd);
+    while (!keep && net->n_kept_udps)
+        (void)close(net->kept_udps[--net->n_kept_udps].fd);
 }
 
-static bool listener_is_bound(int fd, const struct sockaddr *addr, socklen_t len)
+bool br_net_is_bound(int fd, const struct sockaddr *addr, socklen_t len)
 {
     struct sockaddr_storage bound = {0};
     socklen_t bound_len = sizeof bound;
@@ -314,14 +316,14 @@ static int listener_reuse(struct br_listener *listener, const struct sockaddr *a
     struct br_list *head = br_net_listeners(net);
     for (struct br_list *l = head->next; l != head; l = l->next) {
         const struct br_listener *before = br_container_of(l, struct br_listener, link);
-        if (listener_is_older(before, listener) && listener_is_bound(before->fd, addr, len))
+        if (listener_is_older(before, listener) && br_net_is_bound(before->fd, addr, len))
             return fcntl(before->fd, F_DUPFD_CLOEXEC, 0);
     }
     for (unsigned i = 0; i < net->n_kept; i++)
-        if (listener_is_bound(net->kept[i].fd, addr, len))
+        if (br_net_is_bound(net->kept[i].fd, addr, len))
             return listener_take_kept(net, i);
     for (int i = 0; i < net->n_passed; i++) {
-        if (listener_is_bound(net->first_passed + i, addr, len)) {
+        if (br_net_is_bound(net->first_passed + i, addr, len)) {
             listener->passed = true;
             return fcntl(net->first_passed + i, F_DUPFD_CLOEXEC, 0);
         }
@@ -430,7 +432,7 @@ static void listener_note_port(struct br_listener *listener, char *shown, size_t
     /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname has set the port. */
     listener->port = ntohs(addr.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&addr)->sin6_port
                                                       : ((struct sockaddr_in *)&addr)->sin_port);
-    listener_peer_name(&addr, shown, size);
+    br_net_peer_name(&addr, shown, size);
 }
 
 int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],

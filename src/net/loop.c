@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "net/net_internal.h"
+#include "net/udp.h"
 #include "net/wake.h"
 
 #define POOL_IDLE_MAX (24u << 20)
@@ -20,6 +21,7 @@ struct br_net *br_net_new(void)
     if (!net)
         return NULL;
     br_list_init(&net->listeners);
+    br_list_init(&net->udps);
     br_net_works_init(net);
     return net;
 }
@@ -91,6 +93,7 @@ static const struct br_host_ops host_ops = {
     .work_cancel = br_net_work_cancel,
     .work_wait = br_net_work_wait,
     .wake = br_net_wake,
+    .receive = br_net_receive,
 };
 
 /* The timer only wakes the loop; due timers run in loop_on_prepare. */

@@ -40,8 +40,8 @@ void br_net_take_passed(struct br_net *net);
 
 /* While `keep` is true, the listening sockets of servers that stop stay open, so that clients can
  * connect before a new server at the same address uses the socket. Such servers stop without
- * waiting for idle connections. With false, the sockets that no server uses are closed. Call it in
- * the first worker. */
+ * waiting for idle connections. If `keep` is false, closes the sockets that no server uses. Call it
+ * in the first worker. */
 void br_net_keep_sockets(struct br_net *net, bool keep);
 
 /* A message to another loop, embedded in a struct that the sender allocated. `run` is called in
@@ -91,7 +91,7 @@ void br_loop_step(struct br_loop *loop);
 bool br_loop_post(struct br_loop *loop, struct br_message *message);
 
 /* Posts a message even if the mailbox contains BR_MAILBOX_MAX messages. Used only for replies to
- * posted messages, and for kinds of messages of which only one exists in the process. */
+ * posted messages, and for kinds of messages that exist at most once in the process. */
 void br_loop_command(struct br_loop *loop, struct br_message *message);
 
 /* Runs the messages in the mailbox of a loop that has stopped. Messages own sockets and memory and
@@ -99,10 +99,11 @@ void br_loop_command(struct br_loop *loop, struct br_message *message);
 void br_loop_read_mail(struct br_loop *loop);
 
 /* Limits the memory of incomplete requests in this loop to about `bytes`, which is called the mark;
- * 0: no limit. Above the mark, connections that buffer more than their share are not read. A large
- * connection buffers more than BR_HELD_SMALL. The share is the mark less the bytes that small
- * connections buffer, divided by the number of large connections. One large connection at a time is
- * read nevertheless, in rotation, because memory is freed only when a request completes. Small
+ * 0: no limit. A connection that buffers more than BR_HELD_SMALL bytes is large; other connections
+ * are small. While the loop buffers more than the mark, a large connection that buffers more than
+ * its share is paused: it is not read. The share is the mark less the bytes that small connections
+ * buffer, divided by the number of large connections. One large connection at a time is read
+ * nevertheless, in rotation, because memory is freed only when a request completes. Small
  * connections are never paused, and data that is already in a pipeline does not count towards the
  * mark. */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);

@@ -10,7 +10,8 @@
 
 #define BR_MACHINE_NAME_SIZE 256 /* size of a name with its terminator, in bytes */
 
-/* Writes the host name that the kernel has. Returns false if it is empty or too long. */
+/* Writes the host name that is set in the kernel. Returns false if the host name is empty or too
+ * long. */
 bool br_machine_name(char ret[BR_MACHINE_NAME_SIZE]);
 
 /* Writes the canonical name of `name`, which is the name in /etc/hosts or the end of a chain of

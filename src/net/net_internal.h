@@ -21,7 +21,9 @@
 
 struct br_stream;
 
-#define BR_KEPT_MAX 64 /* largest number of kept sockets; further ones are closed */
+/* largest number of sockets that br_net_keep_sockets keeps open; further sockets are closed */
+#define BR_KEPT_MAX 64
+#define BR_KEPT_UDPS_MAX 16 /* the same for sockets that receive packets */
 
 struct br_net {
     struct br_list listeners;
@@ -30,7 +32,9 @@ struct br_net {
     _Atomic unsigned n_connections;
     /* number of connections above which idle connections are evicted; 0: no limit */
     unsigned connections_mark;
-    int first_passed, n_passed; /* sockets that the service manager has passed */
+    /* descriptor of the first listening socket that systemd has passed, and number of such
+     * sockets */
+    int first_passed, n_passed;
     /* br_net_keep_sockets: sockets of stopped servers, for the servers that replace them */
     _Atomic bool keeps_sockets;
     struct br_kept_socket {
@@ -38,6 +42,9 @@ struct br_net {
         char name[160], endpoint[300]; /* as in struct br_listener */
     } kept[BR_KEPT_MAX];
     unsigned n_kept;
+    struct br_list udps; /* list of struct net_udp: sockets for packets (udp.c) */
+    struct br_kept_socket kept_udps[BR_KEPT_UDPS_MAX];
+    unsigned n_kept_udps;
     pthread_mutex_t works_lock; /* protects `works` */
     pthread_cond_t works_ended;
     struct br_net_works works; /* numbers of work items in libuv's thread pool, by kind */
@@ -96,9 +103,11 @@ struct br_loop {
     unsigned n_busy;
     /* time, in milliseconds by uv_now, at which a stream in `busy` was last resumed */
     uint64_t busy_resumed_ms;
-    /* server streams that are not read because they buffer more than their share of `mark` */
+    /* server streams that are not read because they buffer more than their share of `mark`
+     * (br_loop_set_mark) (br_loop_set_mark) */
     struct br_list paused;
-    /* the only stream that is read although it buffers more than its share of `mark`, or NULL */
+    /* the one stream that is read although it buffers more than its share of `mark`
+     * (br_loop_set_mark); NULL: there is no such stream */
     struct br_stream *active;
     /* server streams that are readable and will be read in a later iteration */
     struct br_list unread;
@@ -107,14 +116,15 @@ struct br_loop {
     unsigned n_slow_senders;
     size_t read_bytes; /* number of bytes that server streams have read in this iteration */
     struct br_timer rotation;
-    /* number of ticks of loop->rotation since `active` became the active stream */
+    /* number of times that the timer `rotation` has expired since `active` became the active
+     * stream */
     unsigned active_ticks;
-    size_t active_bytes; /* number of bytes that `active` has read since the last tick */
-    size_t mark;         /* upper limit for `held`, in bytes; see br_loop_set_mark */
+    /* number of bytes that `active` has read since the timer `rotation` last expired */
+    size_t active_bytes;
+    size_t mark; /* upper limit for `held`, in bytes; see br_loop_set_mark */
     /* number of bytes that the unfinished requests of all server streams buffer */
     size_t held;
-    /* number of those bytes in `held` that belong to streams which buffer more than
-     * BR_HELD_SMALL */
+    /* number of bytes in `held` that belong to streams which buffer more than BR_HELD_SMALL */
     size_t held_large;
     unsigned n_large; /* number of streams that buffer more than BR_HELD_SMALL */
     double *n_pauses;
@@ -162,14 +172,14 @@ struct br_stream {
     bool sends_slowly;
     /* number of consecutive reads of less than SMALL_READ bytes in the middle of a request */
     unsigned n_small_reads;
-    /* number of bytes that unfinished requests of this stream buffer, as far as they are included
-     * in loop->held */
+    /* the part of loop->held that belongs to this stream: number of bytes that its unfinished
+     * requests buffer */
     size_t held;
     uint8_t first[24];
     unsigned n_first;
-    /* Error texts, indexed by br_guess, for the detected protocols that end the stream. If the text
-     * is NULL, the protocol is accepted. A client uses the entry BR_GUESS_NOTHING if the server
-     * closes before it has sent a byte. */
+    /* Error texts, indexed by enum br_guess. If the entry for the protocol of the peer is a text,
+     * the stream ends with this error; if the entry is NULL, the protocol is accepted. A client
+     * uses the entry BR_GUESS_NOTHING if the server closes before it has sent a byte. */
     const char *const *complaints;
     enum br_guess guess;
     /* the stream belongs to a server: loop->mark applies to the stream, and the stream is
@@ -188,7 +198,8 @@ struct br_stream {
     enum br_ending reason; /* why the stream ends: the first reason passed to br_stream_note */
     char why[160];         /* text that describes `reason` */
     struct br_progress writing;
-    /* times by uv_now; `resumed_ms` is when the stream was last removed from loop->paused */
+    /* times in milliseconds by uv_now; `resumed_ms` is the time when the stream was last removed
+     * from loop->paused */
     uint64_t opened_ms, read_ms, half_closed_ms, resumed_ms;
 };
 
@@ -254,7 +265,7 @@ void br_net_work_cancel(struct br_host *host, struct br_work *work);
 void br_net_work_wait(struct br_host *host, struct br_work *work);
 
 /*
- * Makes libuv allocate memory by br_malloc. Must be called before the first loop is made. See
+ * Makes libuv allocate memory with br_malloc. Must be called before the first loop is made. See
  * watchers.c, which also handles the growth of libuv's table of descriptors.
  */
 void br_watchers_init(void);
@@ -272,8 +283,15 @@ int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, 
  * pool for name resolution. */
 unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 
-/* Sets UV_THREADPOOL_SIZE to the number of threads that br_net_works_max implies, unless the
- * variable is set. Must be called before the first work item. */
+/* Sets the environment variable UV_THREADPOOL_SIZE to the number of threads that br_net_works_max
+ * implies, unless the user has set it. Must be called before the first work item. */
 void br_net_size_pool(unsigned n_workers);
+struct sockaddr;
+/* Returns true if the socket is bound to the address, whose length is `len`. */
+bool br_net_is_bound(int fd, const struct sockaddr *addr, socklen_t len);
+
+/* Writes "host:port" of an address, or "unix". */
+void br_net_peer_name(const struct sockaddr_storage *addr, char *out, size_t size);
+
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A server listens at one endpoint, speaks HTTP/1.1 and HTTP/2 (prior knowledge, or ALPN over TLS)
- * and passes requests to a handler. Every worker has one server of the same name. The first worker
+ * and passes requests to a handler. Each worker has a server with the same name. The first worker
  * owns the listening socket and hands each new connection to the worker with the fewest
  * connections.
  */
@@ -31,7 +31,7 @@ struct br_server_config {
      * false, the server warns if other machines can send requests without authentication */
     bool guarded;
     struct br_conn_limits limits;
-    /* close a connection that had no request for this time; 0: never */
+    /* close a connection after it had no request for this number of milliseconds; 0: never */
     uint64_t idle_timeout_ms;
     /* time limit, from accepting a connection, for the detection of its protocol; 0: 10 s, or
      * first_request_timeout_ms if that is less */
@@ -54,7 +54,7 @@ struct br_server_config {
     uint64_t max_age_ms; /* maximum age of a connection, varied by 10 % at random; 0: no limit */
     /* time within which requests in progress must finish after max_age_ms; 0: no limit */
     uint64_t max_age_grace_ms;
-    /* HTTP/2: send a PING if nothing was received for this time; 0: never */
+    /* HTTP/2: send a PING if nothing was received for this number of milliseconds; 0: never */
     uint64_t ping_time_ms;
     uint64_t ping_timeout_ms; /* how long the server waits for the answer to a PING; 0: 20 s */
     /* Maximum number of connections of all workers together. Above this number, a new connection
@@ -72,6 +72,7 @@ struct br_server_place {
     char path[108];      /* path of a unix socket; "" for TCP */
     uint8_t address[16]; /* the IP address; an IPv4 address is in the first four bytes */
     bool v6, every_interface;
+    bool udp;      /* the address is for packets (br_udp_check) */
     bool taken;    /* another process already listens at this address */
     unsigned port; /* the port; 0 if any free port is used, and for unix sockets */
 };
@@ -98,10 +99,10 @@ struct br_server {
 };
 
 /* Stops a server: closes the listening socket, lets requests in progress finish, and closes
- * connections as they become idle. If the process does not end (br_host.draining), clients first
- * get stop_timeout_ms to change to other connections, and their requests are answered. When all
- * connections are closed, calls `on_stopped` once, after br_server_stop has returned. Must be
- * called exactly once for each server. */
+ * connections as they become idle. If the process continues to run (br_host.draining is false),
+ * clients first get stop_timeout_ms to change to other connections, and their requests are
+ * answered. When all connections are closed, calls `on_stopped` once, after br_server_stop has
+ * returned. Must be called exactly once for each server. */
 static inline void br_server_stop(struct br_server *server, void (*on_stopped)(void *arg),
                                   void *arg)
 {

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "net/server_internal.h"
+#include "net/udp.h"
 
 #define FREE_PORTS 1024 /* ports below this number may require root privileges */
 
@@ -48,13 +49,15 @@ static void server_check_place_forget_port(struct sockaddr_storage *addr)
 
 /* Checks whether an address can be bound: binds a socket and closes it. Returns 0 or an errno
  * value. */
-static int server_check_bind(const struct sockaddr_storage *addr, const struct addrinfo *ai)
+static int server_check_bind(const struct sockaddr_storage *addr, const struct addrinfo *ai,
+                             bool udp)
 {
     int one = 1, zero = 0;
-    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(ai->ai_family, (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return errno;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (!udp)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (ai->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
     int why = bind(fd, (const struct sockaddr *)addr, ai->ai_addrlen) ? errno : 0;
@@ -68,15 +71,16 @@ static int server_check_place_try(struct br_server_place *place, const struct ad
 {
     struct sockaddr_storage addr = {0};
     memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
-    int why = server_check_bind(&addr, ai);
+    int why = server_check_bind(&addr, ai, place->udp);
     place->taken = why == EADDRINUSE;
     if (place->port < FREE_PORTS)
         return place->taken ? 0 : why;
     server_check_place_forget_port(&addr);
-    return server_check_bind(&addr, ai);
+    return server_check_bind(&addr, ai, place->udp);
 }
 
-static int server_check_tcp(const char *endpoint, struct br_server_place *ret, struct br_err *err)
+static int server_check_address(const char *endpoint, struct br_server_place *ret,
+                                struct br_err *err)
 {
     struct addrinfo *found = NULL;
     int order[2], why = EAFNOSUPPORT;
@@ -123,7 +127,18 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     br_tls_context_free(tls);
     if (!rc)
         rc = local ? server_check_unix(config->endpoint, &place, err)
-                   : server_check_tcp(config->endpoint, &place, err);
+                   : server_check_address(config->endpoint, &place, err);
+    if (!rc)
+        *ret = place;
+    return rc;
+}
+
+int br_udp_check(const struct br_udp_config *config, struct br_server_place *ret,
+                 struct br_err *err)
+{
+    struct br_server_place place = {.udp = true};
+    (void)snprintf(place.name, sizeof place.name, "%s", config->name);
+    int rc = server_check_address(config->endpoint, &place, err);
     if (!rc)
         *ret = place;
     return rc;
@@ -133,7 +148,7 @@ bool br_server_places_clash(const struct br_server_place *one, const struct br_s
 {
     if (one->path[0] || other->path[0])
         return strcmp(one->path, other->path) == 0;
-    if (one->port != other->port || one->port == 0)
+    if (one->port != other->port || one->port == 0 || one->udp != other->udp)
         return false;
     if (one->v6 == other->v6)
         return one->every_interface || other->every_interface ||

@@ -45,14 +45,15 @@ struct br_listener {
     char name[160];
     char endpoint[300];  /* the endpoint as configured */
     unsigned generation; /* br_host.generation when the listener was opened */
-    bool passed;         /* the socket lives on (br_net_take_passed, br_net_keep_sockets) */
+    /* the socket stays open when the listener closes (br_net_take_passed, br_net_keep_sockets) */
+    bool passed;
     /* path of a unix socket, which is unlinked when the listener closes; "" for TCP */
     char path[108];
     bool open;
     const struct br_log *log;
     /* timer that resumes accepting after a shortage of descriptors or memory */
     struct br_timer again;
-    /* limits how often the warning about a failed accept is logged */
+    /* limits the rate at which failures to accept a connection are logged */
     struct br_log_limit log_limit;
     /* the servers, indexed by worker; set before threads start */
     struct br_net_server *targets[BR_WORKERS_MAX];
@@ -102,19 +103,22 @@ struct br_net_server {
     struct br_loop *loop;
     struct br_listener *listener;
     struct br_server_config config;
-    struct br_handler *service; /* handler of requests: the gate, if there is one */
+    /* handler to which requests are passed first: the gate or, if the server has no gate, the
+     * handler given to br_net_serve */
+    struct br_handler *service;
     struct br_gate gate;
     struct br_tls_context *tls;
     /* periodic reload of the TLS files; NULL if the TLS files are never reloaded */
     struct br_tls_reload *tls_reload;
     /* streams of all connections, ordered by their last request, least recent first */
     struct br_list streams;
-    /* `since_ns` of the first stream; UINT64_MAX if there is no stream or no connection limit */
+    /* br_peer.since_ns of the first stream in `streams`; UINT64_MAX if there is no stream or no
+     * connection limit */
     _Atomic uint64_t oldest_ns;
     /* number of connections, including connections handed over to this worker and not yet
      * accepted */
     _Atomic unsigned load;
-    double *connections; /* value of the gauge of accepted connections */
+    double *connections; /* value of the metric `braid_server_connections` */
     double *closed[BR_ENDINGS];
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
@@ -202,10 +206,11 @@ void br_server_put_last(struct br_net_server *server, struct br_stream *stream);
 /* Removes a stream from the eviction order. */
 void br_server_forget(struct br_net_server *server, struct br_stream *stream);
 
-/* Searches for an idle connection to evict in favor of a new one, among all connections of the
- * listener or those of the client's address. Returns true if the longest idle connection
- * belonged to this worker and was closed. Returns false if the new connection was handed over to
- * another worker, or was rejected because no connection is idle. */
+/* Searches for an idle connection to evict in favor of a new connection. Searches all connections
+ * of the listener or, if the limit per address was exceeded, the connections of the client's
+ * address. Returns true if the longest idle connection belonged to this worker and was closed.
+ * Returns false if the new connection was handed over to another worker, or was rejected because no
+ * connection is idle. */
 bool br_server_evict_idle(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Rejects a new connection while the process is above its memory limit, unless the server has

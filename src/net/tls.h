@@ -91,13 +91,13 @@ void br_tls_context_free(struct br_tls_context *ctx);
  * The interval is one second if the config has `client_ca_file_reload` but no `reload_interval`. */
 uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx);
 
-/* Reloads the files that have changed: if `all` is true, also those that the config does not have
- * checked regularly. Blocks for disk reads, so it must not run in a worker. Other threads may make
- * TLS connections during a reload. */
+/* Reloads the files that have changed. If `all` is true, checks all files, otherwise only the files
+ * for which the config enables periodic reloads. Blocks for disk reads, so it must not run in a
+ * worker. Other threads may make TLS connections during a reload. */
 void br_tls_context_reload(struct br_tls_context *ctx, bool all);
 
 /* Returns true if a reload has failed since the last call, with the message in `err` (not NULL).
- * May be called in any thread. Each failed reload is returned only once. */
+ * May be called in any thread. Each failed reload is reported only once. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
 /* Makes a TLS connection. `server_name` is NULL on servers. On clients, `server_name` is the name
@@ -142,10 +142,10 @@ void br_tls_close(struct br_tls *tls);
 
 struct br_tls_reload;
 
-/* Starts to reload the files of a context, in a thread of the pool: when the configuration is
- * reloaded (br_host_reread), and periodically if its config has an interval. The context must exist
- * until br_tls_reload_stop. Failures are logged to `log`. Returns 0 or BR_ENOMEM. `*ret` is NULL if
- * `ctx` is NULL. */
+/* Starts to reload the files of a context, in a thread of the thread pool: when the configuration
+ * is reloaded (br_host_reread), and periodically if the context's config has an interval. The
+ * context must exist until br_tls_reload_stop. Failures are logged to `log`. Returns 0 or
+ * BR_ENOMEM. `*ret` is NULL if `ctx` is NULL. */
 int br_tls_reload_start(struct br_host *host, struct br_tls_context *ctx, const struct br_log *log,
                         struct br_tls_reload **ret);
 

@@ -17,20 +17,23 @@ struct br_groups {
     /* The current group: a ScopeSpans or a Profile. */
     uint32_t part;        /* index in the item of the part that contains the group */
     uint32_t n_records;   /* number of spans or samples in the group */
-    const uint8_t *scope; /* the group's InstrumentationScope; NULL: none */
+    const uint8_t *scope; /* the group's InstrumentationScope; NULL: the group has no scope */
     const uint8_t *body;  /* body of the ScopeSpans or the Profile */
     uint32_t scope_len, body_len;
-    /* Position of the walk in the item. */
-    /* number of groups up to and including the current one; number of records before the current
-     * one */
+    /* Position of the iteration in the item. */
+    /* number of groups up to and including the current group; number of records before the current
+     * group */
     uint32_t n_groups, n_before;
     uint32_t next_part;
-    const uint8_t *p, *end;             /* start and end of the rest of the current part */
-    const uint8_t *inner_p, *inner_end; /* start and end of the rest of the current ScopeProfiles */
+    /* start and end of the bytes that are still to be read of the current ResourceSpans or
+     * ResourceProfiles */
+    const uint8_t *p, *end;
+    /* start and end of the bytes that are still to be read of the current ScopeProfiles */
+    const uint8_t *inner_p, *inner_end;
 };
 
-/* Initialises a walk before the first group of `item`, which br_walk has accepted. The item is
- * borrowed while `groups` is used. */
+/* Initialises an iteration that is positioned before the first group of `item`, which br_walk has
+ * accepted. The item is borrowed while `groups` is used. */
 void br_groups_init(struct br_groups *groups, const struct br_item *item);
 
 /* Moves forward to the group that contains the span or sample number `index`, counted over the

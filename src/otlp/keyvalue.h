@@ -6,8 +6,8 @@
  * skipped.
  *
  * If a KeyValue repeats its value, the last value that is not empty counts. Protobuf would merge
- * the values instead, which differs only for lists. Callers for which this difference matters check
- * the field `several`.
+ * the values instead; the result differs only for lists. Callers for which this difference matters
+ * check the field `several`.
  *
  * All results point into the caller's bytes. A malformed message is read up to the first error.
  *

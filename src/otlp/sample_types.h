@@ -43,7 +43,7 @@ void br_sample_types_resolve(struct br_sample_types *types, struct br_sample_pai
                              const struct br_item *item, const uint8_t *strings);
 
 /* Adds the samples in the parts of a profiles item to `types`, with one row for each name. When all
- * rows but one are used, further types share the row BR_SAMPLE_TYPE_OTHER, as do names that are too
- * long or not UTF-8. The item must have been accepted by br_walk (otlp/walk/walk.h) or built by a
- * br_build. */
+ * rows but one are used, samples of further types are counted in the row BR_SAMPLE_TYPE_OTHER.
+ * Samples of types whose names are too long or not UTF-8 are counted in this row, too. The item
+ * must have been accepted by br_walk (otlp/walk/walk.h) or built by a br_build. */
 void br_sample_types_add(struct br_sample_types *types, const struct br_item *item);

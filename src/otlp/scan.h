@@ -96,9 +96,9 @@ static inline uint8_t *br_put_index(uint8_t *p, uint32_t value)
     return p + 1 + two;
 }
 
-/* Writes the length of the bytes between `out` and `end` in front of these bytes, where one byte
- * is reserved for it. If the length needs more bytes, the content is moved; the caller provides
- * the space. Returns the new end of the content. */
+/* Writes the length of the bytes between `out` and `end` in front of these bytes, where one byte is
+ * reserved for the length. If the length needs more than one byte, moves the content towards higher
+ * addresses, where the caller must provide space. Returns the new end of the content. */
 static inline uint8_t *br_put_length_before(uint8_t *out, uint8_t *end)
 {
     size_t len = (size_t)(end - out), more = br_varint_size(len) - 1;

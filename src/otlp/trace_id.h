@@ -3,8 +3,8 @@
  * Implements consistent probability sampling by trace id. The last 56 bits of an id are its
  * randomness, and a probability is expressed as a threshold between 0 and 2^56. A trace is sampled
  * if its randomness is at least the threshold. Every instance with the same probability therefore
- * selects the same traces, and a trace selected at a low probability is selected at every higher
- * one.
+ * selects the same traces, and a trace that is selected at a low probability is also selected at
+ * every higher probability.
  *
  * Source: opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling. Thresholds are
  * rounded as in the Collector's probabilistic_sampler.

@@ -190,6 +190,51 @@ bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len)
     return true;
 }
 
+/* --- Finding a member ------------------------------------------------------------------------ */
+
+/* Parses a member. Returns false if the member is not valid. */
+static bool tracestate_split_member(const char *data, size_t len,
+                                    struct br_tracestate_text *ret_key,
+                                    struct br_tracestate_text *ret_value)
+{
+    struct br_tracestate_text member = tracestate_trim(data, len);
+    const char *equals = member.len ? memchr(member.data, '=', member.len) : NULL;
+    if (!equals)
+        return false;
+    *ret_key = (struct br_tracestate_text){member.data, (size_t)(equals - member.data)};
+    *ret_value = (struct br_tracestate_text){equals + 1, member.len - ret_key->len - 1};
+    return tracestate_key_valid(*ret_key) && tracestate_value_valid(*ret_value);
+}
+
+bool br_tracestate_get(const void *text, size_t len, const char *key, const void **ret_value,
+                       size_t *ret_len)
+{
+    const char *p = text, *end = br_mem_end(p, len);
+    struct br_tracestate_text keys[BR_TRACESTATE_MEMBERS], value, found = {NULL, 0};
+    size_t n = 0;
+    br_steps_add(len);
+    while (p < end) {
+        const char *stop = memchr(p, ',', (size_t)(end - p));
+        size_t member_len = (size_t)((stop ? stop : end) - p);
+        if (member_len) {
+            if (n == BR_TRACESTATE_MEMBERS ||
+                !tracestate_split_member(p, member_len, &keys[n], &value))
+                return false;
+            for (size_t i = 0; i < n; i++)
+                if (br_bytes_equal(keys[i].data, keys[i].len, keys[n].data, keys[n].len))
+                    return false;
+            if (tracestate_is(keys[n++], key))
+                found = value;
+        }
+        p += member_len + 1;
+    }
+    if (!found.data)
+        return false;
+    *ret_value = found.data;
+    *ret_len = found.len;
+    return true;
+}
+
 /* --- Changing and writing -------------------------------------------------------------------- */
 
 void br_tracestate_set_threshold(struct br_tracestate *tracestate, uint64_t threshold)

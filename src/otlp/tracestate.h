@@ -16,7 +16,7 @@
 #define BR_TRACESTATE_MAX 1024   /* maximum number of bytes of a valid tracestate */
 #define BR_TRACESTATE_MEMBERS 32 /* maximum number of members of a valid tracestate */
 #define BR_TRACESTATE_OT_MAX 256 /* maximum number of bytes of the value of the member `ot` */
-/* maximum number of bytes of a valid tracestate after th and rv have been set in it */
+/* maximum size, in bytes, that a valid tracestate can have after th and rv are set */
 #define BR_TRACESTATE_ROOM 1200
 
 struct br_tracestate_text {
@@ -26,7 +26,8 @@ struct br_tracestate_text {
 };
 
 struct br_tracestate {
-    /* values of th and rv; valid if th or rv, respectively, is present */
+    /* `threshold` is the value of th, if th is present; `randomness` is the value of rv, if rv is
+     * present */
     uint64_t threshold, randomness;
     struct br_tracestate_text th, rv;
     /* members of the tracestate other than `ot` */
@@ -41,6 +42,12 @@ struct br_tracestate {
 /* Parses a tracestate of `len` bytes, which are borrowed while `ret` is used. Returns false if
  * the text is not a valid tracestate, or if th or rv is malformed. An empty tracestate is valid. */
 bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len);
+
+/* Finds the value of the member `key`. Checks the syntax of all keys and values, but not the
+ * content of the member `ot`. Returns false if there is no such member, if the tracestate is not
+ * valid, or if two members have the same key. `*ret_value` points into `text`. */
+bool br_tracestate_get(const void *text, size_t len, const char *key, const void **ret_value,
+                       size_t *ret_len);
 
 /* Sets the threshold (th) in the member `ot`. `threshold` is below BR_THRESHOLD_NEVER. */
 void br_tracestate_set_threshold(struct br_tracestate *tracestate, uint64_t threshold);

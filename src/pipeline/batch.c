@@ -11,18 +11,19 @@
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
-#define ALONE_BYTES (1u << 20) /* size in bytes above which profiles items are sent unmerged */
-/* All pieces of a batch together may have at most this many times the bytes of the batch, plus
- * PIECES_BYTES. */
+/* profiles items larger than this number of bytes are sent without merging */
+#define ALONE_BYTES (1u << 20)
+/* When a batch is divided, the total size of its pieces is limited to PIECES_TIMES times the size
+ * of the batch, plus PIECES_BYTES. */
 #define PIECES_TIMES 4
 #define PIECES_BYTES (1u << 20)
-/* with late acknowledgement: milliseconds before a refused piece is first tried again; the delay
- * grows to AGAIN_MAX_MS */
+/* With late acknowledgement: delay in milliseconds before the first retry of a refused piece. Later
+ * delays grow up to AGAIN_MAX_MS. */
 #define AGAIN_FIRST_MS 50
 #define AGAIN_MAX_MS 1000
 
-/* With late acknowledgement: an item whose data is in a batch. The batch has a copy (br_copies)
- * of the item's pending records. */
+/* With late acknowledgement: an item that waits for the outcome of its batch. The batch contains
+ * the item's data and a copy (br_copies) of its pending records. */
 struct waiting {
     struct br_list link;
     struct br_item *item;
@@ -30,23 +31,24 @@ struct waiting {
     uint32_t count;
 };
 
-/* A batch that was sent, in one or several pieces, and has not ended. */
+/* A batch that was sent in one or several pieces, and whose outcome is not complete yet. */
 struct batch {
     struct br_list link;        /* link in batcher->out */
-    struct br_batcher *batcher; /* owner of the batch; NULL once the batcher was freed */
+    struct br_batcher *batcher; /* owner of the batch; NULL if the batcher was freed */
     /* with late acknowledgement: the items whose data the batch contains */
     struct br_list waiting;
     uint32_t count;      /* total records of the items in `waiting` */
-    unsigned n_pieces;   /* number of pieces that have not ended */
+    unsigned n_pieces;   /* number of pieces without a final outcome */
     uint32_t n_rejected; /* number of records in pieces that ended as BR_REJECT */
     bool any_done;
     /* combined outcome of all pieces except those combined in `rejection` or `refusal` */
     struct br_outcome outcome;
     struct br_outcome rejection;
-    /* combined outcome of the pieces that the hold has given up after BR_RETRY */
+    /* combined outcome of the pieces that still ended as BR_RETRY after all retries */
     struct br_outcome refusal;
-    uint32_t n_refused; /* number of records in the pieces whose outcome is in `refusal` */
-    /* with late acknowledgement and several pieces: `hold` contains the pieces and retries them */
+    uint32_t n_refused; /* number of records in the pieces that are combined in `refusal` */
+    /* true if `hold` sends and retries the pieces; used with late acknowledgement and several
+     * pieces */
     bool retries;
     struct br_hold hold;
 };
@@ -56,31 +58,33 @@ struct pieces {
     struct br_batcher *batcher;
     struct br_item *whole;
     struct br_list items;
-    size_t room; /* bytes that the remaining pieces may still take */
+    size_t room; /* maximum total size in bytes of the pieces that are still to be created */
 };
 
 struct br_batcher {
     struct br_node *node;
     struct br_host *host;
     enum br_signal signal;
-    /* copy of the config; its `metadata` points to the batcher's field `metadata` */
+    /* copy of the config; `config.metadata` points to the field `metadata` of this struct */
     struct br_batch_config config;
     char *metadata;
     struct br_consumer *next;
-    /* traces: an item with the gathered data; profiles: an item that has only the pending
-     * records, until the batch is sent */
+    /* The item of the next batch. For traces, this item contains the gathered data. For profiles,
+     * the data is in `merge` until the batch is sent, and this item has only the pending
+     * records. */
     struct br_item *gathered;
-    struct br_merge *merge; /* profiles: the merged data */
-    size_t merge_held;      /* bytes of memory of `merge` when they were last counted */
+    struct br_merge *merge; /* profiles: merges the gathered data */
+    size_t merge_held;      /* memory of `merge` in bytes, as counted in BR_HOLDER_DICTIONARIES */
     struct br_list waiting; /* with late acknowledgement: the items whose data is in `gathered` */
     struct br_list out;     /* list of struct batch: the batches that have not ended */
-    /* with early acknowledgement: the batches that were sent; their senders have been answered */
+    /* With early acknowledgement: sends batches and retries refused ones. The senders of their data
+     * have already been answered. */
     struct br_hold sent;
-    /* sends the gathered data after timeout_ms; parked while no data waits */
+    /* sends the gathered data after timeout_ms; parked while no data is gathered */
     struct br_timer timer;
     bool timing; /* true unless `timer` is parked */
-    bool due;    /* the gathered data is sent as soon as batch_blocked returns false */
-    /* total br_item.weight of the data that is gathered, or was sent and has not ended */
+    bool due;    /* the gathered data must be sent as soon as batch_blocked returns false */
+    /* total br_item.weight of the gathered data and of the sent batches without a final outcome */
     size_t weight;
     void (*on_end)(void *arg);
     void *on_end_arg;
@@ -88,7 +92,7 @@ struct br_batcher {
     struct br_histogram *sizes, *sizes_bytes;
 };
 
-/* Returns true if the gathered data is in `merge` and not in parts of `gathered`. */
+/* Returns true if the gathered data is in `merge`, not in the parts of `gathered`. */
 static bool batch_merging(const struct br_batcher *batcher)
 {
     return batcher->merge && batcher->gathered->n_parts == 0;
@@ -106,7 +110,8 @@ static size_t batch_gathered_size(const struct br_batcher *batcher)
     return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
-/* Returns true if a batch that was sent has to end before the next batch may be sent. */
+/* Returns true if too many sent batches have no final outcome, so that no further batch may be
+ * sent. */
 static bool batch_blocked(const struct br_batcher *batcher)
 {
     if (batcher->config.late)
@@ -145,8 +150,8 @@ static void batch_finish_one(struct waiting *waiting, const struct br_outcome *o
     br_item_finish(item, outcome);
 }
 
-/* Finishes all items. Divides the rejected records in proportion to the items' records, so that
- * the sum stays the same. */
+/* Finishes all waiting items with the outcome of their batch. Divides n_rejected among the items in
+ * proportion to their records, without changing the sum. */
 static void batch_finish_all(struct br_list *waiting, const struct br_outcome *outcome,
                              uint32_t count)
 {
@@ -163,9 +168,10 @@ static void batch_finish_all(struct br_list *waiting, const struct br_outcome *o
     }
 }
 
-/* Counts the records that were not accepted in time. If other records were accepted, records not
- * accepted in time are reported as rejected (OTLP, "Partial Success"). If they were refused, the
- * senders would send everything again, and the accepted records would be delivered twice. */
+/* Adds the pieces that still ended as BR_RETRY to the outcome. If other pieces were accepted, the
+ * records of the refused pieces count as rejected (OTLP, "Partial Success"). If the outcome were
+ * retryable instead, the senders would send all records again, and the accepted records would be
+ * delivered twice. */
 static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
@@ -216,7 +222,7 @@ static void batch_end_piece(struct batch *batch, struct br_item *item,
                             const struct br_outcome *outcome)
 {
     bool ends = !batch->batcher || batch->batcher->node->ending;
-    bool kept = item->done == NULL; /* true for a piece in the hold, which still has its data */
+    bool kept = item->done == NULL; /* true if the hold has sent this piece */
     if (batch->batcher)
         batch_weigh(batch->batcher, 0, item->weight);
     if (outcome->verdict != BR_DONE)
@@ -250,8 +256,8 @@ static void batch_on_hold_end(struct br_hold *hold, struct br_item *item, void *
     br_item_done(item);
 }
 
-/* With late acknowledgement: creates a hold that retries pieces that are refused while other
- * pieces are under way or were accepted. */
+/* With late acknowledgement: creates a hold for the pieces of a batch. The hold retries a refused
+ * piece while other pieces are being sent, or after one was accepted. */
 static void batch_init_hold(struct batch *batch)
 {
     struct br_batcher *batcher = batch->batcher;
@@ -286,8 +292,8 @@ static size_t batch_merge_bytes(const struct br_batch_config *batch_config)
                : MERGE_MAX_BYTES;
 }
 
-/* Counts the memory of the merger's tables in BR_HOLDER_DICTIONARIES. Called after each use of
- * the merger, because a finished batch takes over blocks that were allocated for the merger. */
+/* Updates the memory of the merger in BR_HOLDER_DICTIONARIES. Called after each use of the merger,
+ * because br_merge_take moves some of its memory to the batch. */
 static void batch_merge_count(struct br_batcher *batcher)
 {
     size_t bytes = batcher->merge ? br_merge_memory(batcher->merge) : 0;
@@ -295,7 +301,8 @@ static void batch_merge_count(struct br_batcher *batcher)
     batcher->merge_held = bytes;
 }
 
-/* Merges the item within the memory budget, because its size is chosen by peers. */
+/* Merges the item, and charges the allocations to the memory budget, because clients determine the
+ * item's size. */
 static int batch_merge_add(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_mem_scope scope;
@@ -335,7 +342,7 @@ static int batch_add_piece(struct br_item *item, void *arg)
     return 0;
 }
 
-/* Gives each piece its share of the pending records and of the weight. Returns false if memory
+/* Divides the pending records and the weight of the batch among its pieces. Returns false if memory
  * is short. */
 static bool batch_divide_pending(struct pieces *pieces, struct br_item *whole)
 {
@@ -365,8 +372,8 @@ static void batch_undo_pieces(struct pieces *pieces, struct br_item *whole)
     }
 }
 
-/* Divides the gathered data into pieces if it is larger than the maximum size. Makes a single
- * piece if it is smaller, or if several pieces would repeat too much data. */
+/* Divides the gathered data into pieces if it is larger than max_size. Otherwise, or if the pieces
+ * would repeat too much data, creates a single piece. Returns 0 or BR_ENOMEM. */
 static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
                              struct pieces *pieces)
 {
@@ -401,7 +408,8 @@ static void batch_send_piece(struct batch *batch, struct br_item *item)
     if (batch->retries) {
         if (br_hold_add(&batch->hold, item, NULL) == 0)
             return;
-        /* noted here, because the hold does not see the end of this piece */
+        /* This piece is sent without the hold. The hold is not informed whether this piece is
+         * accepted, so the hold must not give up the other pieces in the meantime. */
         br_hold_note_progress(&batch->hold);
     }
     item->done = batch_on_piece;
@@ -443,7 +451,7 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     }
 }
 
-/* Makes the item in which the next batch is gathered. */
+/* Creates the item for the data of the next batch, with the configured client metadata. */
 static struct br_item *batch_new_item(struct br_batcher *batcher)
 {
     struct br_item *item = br_item_new(batcher->host, batcher->signal);
@@ -472,7 +480,7 @@ static void batch_start_timer(struct br_batcher *batcher, uint64_t ms)
 static int batch_gather(struct br_batcher *batcher, struct br_item *item,
                         struct br_pending *pending);
 
-/* If the last of several pieces is smaller than min_size, returns its data to the gathered data. */
+/* If the last of several pieces is smaller than min_size, moves its data to the next batch. */
 static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *pieces)
 {
     struct br_list *list = pieces->items.prev;
@@ -482,13 +490,13 @@ static void batch_keep_remainder(struct br_batcher *batcher, struct pieces *piec
     if (list == pieces->items.next || size >= batcher->config.min_size)
         return;
     if (batch_gather(batcher, remainder, &remainder->pending))
-        return;                      /* without memory, the last piece is sent with the others */
+        return;                      /* memory is short: send the last piece with the others */
     batch_weigh(batcher, 0, weight); /* batch_gather counted the weight a second time */
     br_list_remove(list);
     br_item_free(remainder);
 }
 
-/* Completes the gathered item and divides it into pieces. Returns 0 or an error. */
+/* Completes the gathered item and divides it into pieces. Returns 0 or an error code. */
 static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
 {
     int rc = 0;
@@ -497,9 +505,9 @@ static int batch_complete(struct br_batcher *batcher, struct pieces *pieces)
     return rc ? rc : batch_make_pieces(batcher, batcher->gathered, pieces);
 }
 
-/* Sends the gathered data. With SEND_FULL_PIECES and early acknowledgement, a last piece smaller
- * than min_size stays in the gathered data. If memory is short, returns false and keeps the
- * data, and a timer tries again. */
+/* Sends the gathered data as a batch. With SEND_FULL_PIECES and early acknowledgement, a last piece
+ * smaller than min_size is left for the next batch. If memory is short, returns false, keeps the
+ * data, and starts a timer to try again. */
 static bool batch_send(struct br_batcher *batcher, enum sending sending)
 {
     batch_park_timer(batcher);
@@ -543,8 +551,8 @@ static void batch_refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
-/* Returns true if the item is sent unmerged: it is as large as a batch, or merging it would take
- * the worker too long. */
+/* Returns true if the item must be sent without merging: it is as large as a batch, or merging it
+ * would block the worker for too long. */
 static bool batch_is_alone(const struct br_batcher *batcher, const struct br_item *item)
 {
     size_t size = batcher->config.bytes ? item->size : item->n_records;
@@ -552,8 +560,8 @@ static bool batch_is_alone(const struct br_batcher *batcher, const struct br_ite
            (size >= batcher->config.min_size || item->size > ALONE_BYTES);
 }
 
-/* Adds the item's data to the gathered data, and moves its pending records. Returns 0, an error
- * of the merger or of br_item_absorb, or BR_EFULL if the gathered data has to be sent first. */
+/* Adds the item's data to the gathered data, and moves the pending records. Returns 0, BR_EFULL if
+ * the gathered data must be sent first, or another error of br_merge_add or br_item_absorb. */
 static int batch_gather(struct br_batcher *batcher, struct br_item *item,
                         struct br_pending *pending)
 {
@@ -578,8 +586,8 @@ static int batch_gather(struct br_batcher *batcher, struct br_item *item,
     return 0;
 }
 
-/* With late acknowledgement: creates the `struct waiting` of an item, and a copy of the item's
- * pending records for the batch. Returns NULL if memory is short. */
+/* With late acknowledgement: creates a `struct waiting` for the item, and copies the item's pending
+ * records to `ret_pending` for the batch. Returns NULL if memory is short. */
 static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *ret_pending)
 {
     struct waiting *waiting = br_calloc(1, sizeof *waiting);
@@ -588,7 +596,8 @@ static struct waiting *batch_wait_for(struct br_item *item, struct br_pending *r
         return NULL;
     waiting->item = item;
     waiting->count = item->n_records;
-    /* the copy, not the item, is counted in the ledger of the exporter */
+    /* The exporter's ledger must count the copy and not the item, or it would count the records
+     * twice. */
     item->pending.exporter = NULL;
     waiting->copies = br_copies_open(item, 1);
     if (waiting->copies && br_copies_make(waiting->copies, 0, ret_pending)) {
@@ -609,7 +618,8 @@ static void batch_stop_waiting(struct waiting *waiting, struct br_pending *pendi
     br_free(waiting);
 }
 
-/* Adds the item's data. Sends the gathered data first if there is no space for the item. */
+/* Adds the item's data to the gathered data. If there is no space, sends the gathered data first.
+ * Returns 0 or an error code. */
 static int batch_add_item(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_pending copied = {0};
@@ -641,8 +651,8 @@ static bool batch_at_limit(const struct br_batcher *batcher)
            (batcher->config.min_size > least ? batcher->config.min_size : least);
 }
 
-/* Ends an item that could not be added. Rejects the item if it does not even fit into an empty
- * batch. */
+/* Finishes an item that could not be added. Rejects the item if it is malformed or too large even
+ * for an empty batch; otherwise refuses it, so that the sender retries. */
 static void batch_fail(const struct br_batcher *batcher, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL && !batch_gathered_any(batcher))
@@ -772,8 +782,8 @@ void br_batcher_free(struct br_batcher *batcher)
     batch_weigh(batcher, 0, batcher->weight);
     br_host_timer_stop(batcher->host, &batcher->timer);
     br_hold_release(&batcher->sent);
-    /* With late acknowledgement: finishes the items whose batches are still under way. Each
-     * batch frees itself when its last piece has ended. */
+    /* With late acknowledgement: finishes the items whose batches have no final outcome yet. Each
+     * batch is freed when its last piece ends. */
     while (!br_list_empty(&batcher->out)) {
         struct batch *batch = br_container_of(batcher->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &outcome);

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A batcher combines items into batches, for the `batch` processor and `sending_queue::batch`.
- * Traces are concatenated, profiles merged into one dictionary.
+ * Traces are concatenated. Profiles are merged, so that they share one dictionary.
  *
- * Early acknowledgement: an item is done as soon as its data is in the gathered batch. From then on
- * the batcher is responsible for the data. A batch that is refused is kept and retried. A batch
- * that is rejected is dropped, counted and logged. No further batch is sent while BR_BATCH_KEPT_MAX
- * refused batches are kept, or while BR_BATCH_OUT_MAX batches are under way. Meanwhile data is
- * gathered until it has the size of a batch (at least BR_BATCH_WAIT_RECORDS or
- * BR_BATCH_WAIT_BYTES); further items are refused.
+ * Early acknowledgement: an item is finished as BR_DONE as soon as its data was added to the
+ * gathered data. From then on the batcher is responsible for the data. A refused batch is kept and
+ * retried. A rejected batch is dropped, counted and logged. No further batch is sent while
+ * BR_BATCH_KEPT_MAX refused batches are kept, or while BR_BATCH_OUT_MAX sent batches have no
+ * outcome. While no batch can be sent, the batcher gathers data up to min_size, but at least up to
+ * BR_BATCH_WAIT_RECORDS or BR_BATCH_WAIT_BYTES. Above this limit, items are refused.
  *
- * Late acknowledgement: an item ends when its batch ends, with the outcome of the batch. A partial
- * rejection is divided among the items in proportion to their records. Components downstream see
- * that the sender waits (BR_SENDER_WAITS).
+ * Late acknowledgement: an item is finished with the outcome of its batch. If some records of the
+ * batch were rejected, their number is divided among the items in proportion to the items' records.
+ * The batches are marked with BR_SENDER_WAITS, so components downstream know that senders wait for
+ * the outcome.
  *
- * A batch with late acknowledgement can be divided into pieces. A piece that is refused while other
- * pieces are under way, or after other pieces were accepted, is retried for BR_BATCH_RETRY_MS. If
- * it is still refused then, its records count as the rejected part of a partial success. If no
- * piece was accepted, the senders are informed at once.
+ * A batch with late acknowledgement can be divided into pieces. If a piece is refused while other
+ * pieces are being sent, or after another piece was accepted, it is retried for up to
+ * BR_BATCH_RETRY_MS. If the piece is still refused then, its records are reported as rejected in a
+ * partial success. If no piece is accepted and no other piece is being sent, all items are refused
+ * at once.
  *
- * If the gathered data has no space for an item, the data is sent first. An item for which an empty
- * batch has no space is rejected. With early acknowledgement, a last piece that is smaller than
- * min_size stays, and is sent with the next data or after the timeout. The pieces of a batch take
- * at most four times the bytes of the batch plus 1 MiB. If they would take more, because they
- * repeat data, the batch is sent as a whole.
+ * If an item does not fit into the gathered data, the gathered data is sent first. An item that
+ * does not fit into an empty batch is rejected. With early acknowledgement, a last piece that is
+ * smaller than min_size is not sent, but becomes the start of the next batch. The pieces of a batch
+ * may repeat data that they share. If the total size of the pieces would exceed four times the size
+ * of the batch plus 1 MiB, the batch is sent undivided.
  */
 #pragma once
 
@@ -41,37 +43,38 @@
 
 /* Names of a batcher's metrics. A metric whose name is NULL is not created. */
 struct br_batch_metrics {
-    /* histograms of the sent batches: one of their numbers of records, one of their sizes in
-     * bytes */
+    /* histograms of the size of sent batches, in records and in bytes */
     const char *sizes, *sizes_bytes;
-    /* counters of the batches sent because they reached min_size, and of those sent because of
-     * the timeout */
+    /* counters of batches that were sent because they reached min_size, and because of the
+     * timeout */
     const char *by_size, *by_timeout;
 };
 
 struct br_batch_config {
-    /* longest time in milliseconds that data is gathered; 0: data is sent at once */
+    /* maximum time in milliseconds for which data is gathered; 0: data is sent at once */
     uint64_t timeout_ms;
-    /* gathered data of at least this size is sent; 0: data of any size is sent at once */
+    /* size at which the gathered data is sent; 0: data of any size is sent at once */
     size_t min_size;
-    size_t max_size; /* larger batches are divided; 0: no limit */
-    bool bytes;      /* unit of min_size and max_size: true: bytes on the wire; false: records */
-    bool late;       /* true: late acknowledgement; false: early acknowledgement */
-    /* with late acknowledgement: a refused piece of a batch is retried if other pieces are under
-     * way or were accepted */
+    size_t max_size; /* maximum size of a batch; larger batches are divided; 0: no limit */
+    /* min_size and max_size are in bytes of the encoded data (true), or in records (false) */
+    bool bytes;
+    bool late; /* true: late acknowledgement; false: early acknowledgement */
+    /* With late acknowledgement: retry a refused piece of a batch while other pieces are being
+     * sent, or after another piece was accepted. */
     bool again;
-    /* BR_RETRY from downstream means that downstream gave up, so the batch is dropped */
+    /* the next component retries by itself, so a batch that it finishes with BR_RETRY is dropped */
     bool final;
-    /* client metadata that every batch gets, in the form of br_item.metadata without the empty
-     * name at its end; copied */
+    /* client metadata for every batch, encoded as in br_item.metadata but without the terminating
+     * empty name; copied by br_batcher_new */
     const char *metadata;
-    size_t metadata_len; /* bytes of `metadata`; 0: no metadata */
-    /* the batcher stores here the total weight (br_item.weight) of the data that waits in it or is
-     * being sent; NULL: not stored */
+    size_t metadata_len; /* length of `metadata` in bytes; 0: no metadata */
+    /* Sum to which the batcher adds the weight (br_item.weight) of the data that it gathers or
+     * sends, and from which it subtracts the weight when the data has an outcome. NULL: not
+     * used. */
     size_t *weight;
     /* names of the metrics; NULL: the batcher has no metrics */
     const struct br_batch_metrics *metrics;
-    /* profiles: limit in bytes of the merged data; 0: the maximum of 256 MiB */
+    /* profiles: maximum size in bytes of the merged data, at most 256 MiB; 0: 256 MiB */
     size_t merge_bytes;
 };
 
@@ -82,17 +85,18 @@ struct br_batcher;
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next);
 
-/* Adds an item to the gathered data. Takes the item, as br_consumer.consume does. */
+/* Adds an item to the gathered data. Takes ownership of the item, like br_consumer.consume. */
 void br_batcher_add(struct br_batcher *batcher, struct br_item *item);
 
 /* Sends the gathered data now, even if it is smaller than min_size. */
 void br_batcher_flush(struct br_batcher *batcher);
 
-/* Returns true if the batcher holds no data: none is gathered, under way or kept. */
+/* Returns true if the batcher has no gathered data and no batches that are being sent or
+ * retried. */
 bool br_batcher_idle(const struct br_batcher *batcher);
 
-/* Sets a function that is called with `arg` when a batch has ended. `fn` can call
- * br_batcher_idle, and may be NULL. */
+/* Makes the batcher call `fn` with `arg` whenever a batch has ended. `fn` may call br_batcher_idle.
+ * NULL removes the function. */
 void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg);
 
 /* Frees the batcher and drops its data, with the reason "shutdown". Accepts NULL. */
@@ -101,22 +105,24 @@ void br_batcher_free(struct br_batcher *batcher);
 /* --- Partitions (partition.c) ----------------------------------------------------------------- */
 
 /*
- * Partitions keep separate batchers for items that must not be in one batch:
+ * A struct br_partitions has a separate batcher for each group of items that may be combined. These
+ * items are never in the same batch:
  *
- * - items of the two signals,
- * - items whose sender waits for the delivery, and other items,
+ * - traces and profiles,
+ * - items whose sender waits for the delivery, and items whose sender does not,
  * - items with different values of the configured client metadata.
  *
- * A batch has the metadata that its items have in common. There are at most `limit` batchers. A new
- * batcher replaces an idle one. If no batcher is idle, the items for the new batcher are refused.
+ * A batch gets the configured client metadata of its items. There are at most `limit` batchers. At
+ * the limit, a new batcher replaces an idle one. If no batcher is idle, items that need a new
+ * batcher are refused.
  */
 
 struct br_partitions;
 
 struct br_partition_config {
     struct br_batch_config batch; /* config of each batcher; its `metadata` is not used */
-    /* keys of the client metadata that separates items; case is ignored; must outlive the
-     * partitions */
+    /* Keys of client metadata, compared without case. Items with different values of the keys get
+     * separate batchers. Must outlive the partitions. */
     const struct br_strings *keys;
     size_t limit;
 };
@@ -126,12 +132,13 @@ struct br_partitions *br_partitions_new(struct br_node *node,
                                         const struct br_partition_config *config,
                                         struct br_consumer *next);
 
-/* Adds an item to the batcher of its partition. Takes the item, as br_consumer.consume does. */
+/* Adds an item to the batcher of its partition. Takes ownership of the item, like
+ * br_consumer.consume. */
 void br_partitions_add(struct br_partitions *partitions, struct br_item *item);
 
-/* br_partitions_flush, br_partitions_idle and br_partitions_on_end do for all batchers what
- * br_batcher_flush, br_batcher_idle and br_batcher_on_end do for one. br_partitions_weight
- * returns the total weight of a signal's data. br_partitions_count returns the number of
+/* br_partitions_flush, br_partitions_idle and br_partitions_on_end apply br_batcher_flush,
+ * br_batcher_idle and br_batcher_on_end to all batchers. br_partitions_weight returns the total
+ * br_item.weight of a signal's data in all batchers. br_partitions_count returns the number of
  * batchers. */
 void br_partitions_flush(struct br_partitions *partitions);
 bool br_partitions_idle(const struct br_partitions *partitions);

@@ -14,8 +14,8 @@ static void broadcast_on_deferred(struct br_deferred *deferred)
     broadcast_at_home(br_container_of(deferred, struct br_broadcast, deferred));
 }
 
-/* Visits the workers from the last to the first. At shutdown the workers read their messages for
- * the last time in the same order, so that a broadcast that is under way is still completed. */
+/* Visits the workers from the last to the first. At shutdown the workers process their remaining
+ * messages in the same order, so a broadcast that has begun is still completed. */
 static void broadcast_on_message(struct br_message *message, struct br_loop *loop)
 {
     struct br_broadcast *broadcast = br_container_of(message, struct br_broadcast, message);

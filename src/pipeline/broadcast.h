@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A broadcast sends a request of a component in the first worker to every worker, to set an
- * override or to query the current state. One message goes from worker to worker, from the last to
- * the first. In each worker only the thread of that worker uses the broadcast's memory. Therefore
- * the broadcast's memory needs no lock, and the workers collect their answers in it.
+ * A broadcast runs a function in every worker, for example to apply an override or to query the
+ * current state. A component in the first worker starts the broadcast. One message passes from
+ * worker to worker, from the last to the first. Only the thread that currently has the message uses
+ * the broadcast's memory, so the workers can collect their answers there without a lock.
  */
 #pragma once
 
 #include "core/host.h"
 #include "net/loop.h"
 
-/* A request that visits all workers; a member of a structure that the sender has allocated. */
+/* A broadcast. The sender embeds this struct in a struct of its request. */
 struct br_broadcast {
-    /* Called in the thread of every worker, between two calls into the graph. */
+    /* Called in the thread of every worker, while no component of that worker is running. */
     void (*visit)(struct br_broadcast *broadcast, struct br_host *host);
-    /* Called in the first worker after its `visit`. From then on the sender owns the broadcast
-     * again. `done` is also called at shutdown, always before nodes are destroyed. Only in tests
-     * without loops, nodes can be destroyed first. */
+    /* Called in the first worker after its `visit`, and returns the broadcast to the sender. At
+     * shutdown, `done` is called before nodes are destroyed, except in tests without event
+     * loops. */
     void (*done)(struct br_broadcast *broadcast, struct br_host *home);
-    struct br_host *home; /* br_broadcast_send sets this field and the following ones */
+    struct br_host *home; /* set by br_broadcast_send, like the following fields */
     struct br_message message;
     struct br_deferred deferred;
 };
 
-/* Sends the broadcast from the thread of the first worker. `visit` and `done` are called only
- * after this function has returned. If too many messages are queued for the workers, returns
- * false and the caller keeps the broadcast. In tests, a host without loops is visited at the end
- * of the loop iteration. */
+/* Sends the broadcast. Must be called in the thread of the first worker. `visit` and `done` are
+ * called only after this function has returned. Returns false if the message queue of the last
+ * worker is full; `visit` and `done` are then not called. In tests without event loops, `visit` and
+ * `done` are called at the end of the loop iteration. */
 bool br_broadcast_send(struct br_broadcast *broadcast, struct br_host *home);

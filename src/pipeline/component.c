@@ -26,7 +26,15 @@ void br_node_forward(struct br_node *node, struct br_item *item)
     if (next)
         br_consume(next, item);
     else
-        br_item_reject(item, BR_STATUS_INTERNAL, "no pipeline accepts this signal here");
+        br_item_reject(item, BR_STATUS_INTERNAL,
+                       "no pipeline after this component accepts this signal");
+}
+
+void br_node_forward_to(struct br_node *node, size_t index, struct br_item *item)
+{
+    if (node->outgoing[item->signal])
+        *node->outgoing[item->signal] += item->n_records;
+    br_consume(node->routes[item->signal][index], item);
 }
 
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
@@ -43,8 +51,8 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 
 struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes)
 {
-    /* Bounds of the histogram's buckets, as in the Collector (metadata.yaml of its batch
-     * processor and exporterhelper). */
+    /* Upper bounds of the histogram's buckets. The Collector uses the same bounds (metadata.yaml of
+     * the batch processor and of exporterhelper). */
     static const double items[] = {10,   25,    50,    75,    100,   250,   500,  750,
                                    1000, 2000,  3000,  4000,  5000,  6000,  7000, 8000,
                                    9000, 10000, 20000, 30000, 50000, 100000};

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A component describes a receiver, processor, exporter or extension; each has one constant
- * br_component. A node is an instance of a component in a graph: one br_node for each worker.
+ * A component is a type of receiver, processor, exporter, connector or extension. Each component is
+ * described by one constant br_component. A node is an instance of a component in the graph of one
+ * worker. A connector ends pipelines like an exporter, and begins other pipelines of the same
+ * signal like a receiver.
  *
- * Life of a node:
- * - create: reads its constant config, allocates memory, makes its metrics; no I/O.
+ * Life cycle of a node:
+ * - create: reads the config, allocates memory and creates metrics, without I/O.
  * - start: opens listeners or clients.
  * - consume: receives items.
- * - drain: finishes or forwards everything that the node holds, then calls br_node_drained once. No
- * new requests arrive. Receivers are drained first, exporters last.
- * - destroy: frees the state, and finishes items that are still held. destroy can follow create
- * directly, even if create failed. It then frees the parts of the zeroed state that create has
- * allocated.
+ * - drain: finishes or forwards all held items, then calls br_node_drained once. Receivers are
+ *   drained first and exporters last, so no new requests arrive.
+ * - destroy: finishes items that are still held, and frees the memory of the state. destroy is also
+ *   called if create failed; it must then free the parts that create has allocated.
  */
 #pragma once
 
@@ -28,7 +29,8 @@
 struct br_node;
 struct br_retry;
 
-/* The interface through which items pass from node to node. `consume` always takes the item. */
+/* The interface through which a node passes items to the next one. `consume` always takes ownership
+ * of the item. */
 struct br_consumer {
     void (*consume)(struct br_consumer *self, struct br_item *item);
 };
@@ -38,12 +40,25 @@ static inline void br_consume(struct br_consumer *next, struct br_item *item)
     next->consume(next, item);
 }
 
-/* A component that an option names by its id. The named component has to be in a pipeline. */
+/* A reference to another component, made by an option that contains the id of that component. The
+ * referenced component must be in a pipeline. */
 struct br_reference {
     const char *key;       /* name of the option */
-    enum br_kind kind;     /* kind of the named component */
+    enum br_kind kind;     /* kind of the referenced component */
     const char *component; /* name of the referenced component, such as "store" */
     const char *id;        /* id of the referenced component, such as "store/slow" */
+};
+
+/* A route of a connector: ids of pipelines, such as "traces/slow". The route for a signal consists
+ * of its pipelines of that signal. */
+struct br_route_names {
+    const char *key; /* path of the route in the config of the connector, for messages */
+    struct br_strings pipelines;
+};
+
+struct br_routes {
+    const struct br_route_names *items;
+    size_t count;
 };
 
 #define BR_SIGNAL_BIT(signal) (1u << (signal))
@@ -53,31 +68,43 @@ struct br_component {
     const char *name;  /* name of the component in the config, such as "otlp" */
     const char *alias; /* another name in the Collector, such as "otlp_grpc", or NULL */
     enum br_kind kind;
-    /* set of BR_SIGNAL_BIT: the signals that the component supports; 0 for extensions */
+    /* signals that the component supports, as a set of BR_SIGNAL_BIT values; 0 for extensions */
     unsigned signals;
     /* stability level in the words of the Collector, such as "beta" */
     const char *stability;
-    const char *help;                /* description in one line */
-    const struct br_option *options; /* table of the component's options, ended by BR_OPT_END */
-    /* size of the struct that `options` fill; its content is constant once the config is loaded */
+    const char *help; /* one-line description of the component */
+    /* table of the component's options, terminated by BR_OPT_END */
+    const struct br_option *options;
+    /* size in bytes of the config struct that `options` describes; the struct is constant after
+     * loading */
     size_t config_size;
-    size_t state_size; /* size in bytes of the node's private state, which is zeroed */
-    bool every_worker; /* the extension has a node on each worker; other extensions have one node */
-    bool shared;       /* the processor has one node for all its pipelines (join) */
+    size_t state_size; /* size in bytes of the node's private state, which is allocated zeroed */
+    /* extensions: one node for each worker (true), or only one node in the first worker (false) */
+    bool every_worker;
+    /* processors: in each worker, all pipelines that contain the processor share one node (join) */
+    bool shared;
+    /* shared: set of BR_SIGNAL_BIT, signals that the processor handles without the other signal;
+     * the loader warns if the processor is only in pipelines of another signal */
+    unsigned handles_alone;
+    /* The connector reads the data of the pipelines that list it as an exporter, and is not a
+     * receiver of others. It has one node for each pipeline, after the processors and before the
+     * other exporters. If there are no others, node->next is NULL. */
+    bool observes;
     /* the component is an exporter, with sending_queue and retry_on_failure in front of it */
     bool exporter_wrapped;
-    /* exporter_wrapped: the exporter itself retries the requests that it makes from an item, as
-     * configured in retry_on_failure */
+    /* exporter_wrapped: the exporter divides an item into several requests, and itself retries them
+     * as configured in retry_on_failure */
     bool retries_parts;
-    /* Files of a node can be open only once, so a node with other settings cannot be created before
-     * this one is destroyed. */
+    /* The node's files can be opened only once at a time. A reload must therefore destroy the old
+     * node before it creates a node with other settings. */
     bool owns_files;
     bool wants_spans; /* the component is a processor that reads br_item.spans */
-    /* The component is a processor that needs the time and thread of each sample. For it,
-     * receivers keep times and threads in samples of Pyroscope's clients. The processor folds
-     * these samples before it forwards them. */
+    /* The component is a processor that needs the time and thread of each sample. Receivers then
+     * keep the times and threads of samples from Pyroscope clients. The processor must remove the
+     * times and merge equal samples before it forwards them. */
     bool wants_times;
-    /* the component is an exporter whose server may not support attributes by reference */
+    /* The component is an exporter whose server may not understand attributes that refer to strings
+     * in the profile dictionary. The graph replaces these references by the strings. */
     bool resolves;
     /* exporter_wrapped: offset of struct br_exporter_config (exporter.h) in the config struct */
     size_t common_at;
@@ -90,38 +117,44 @@ struct br_component {
      * NULL: the receiver always does. */
     bool (*keeps_metadata)(const void *config);
 
-    /* Returns how many records a processor gathers in one request. NULL: the processor does not
-     * gather records. */
+    /* Returns the number of records that a processor combines into one request. NULL: the processor
+     * does not combine requests. */
     uint64_t (*request_records)(const void *config);
 
-    /* Returns on which sides an authenticator works: a set of BR_AUTH_SERVER and BR_AUTH_CLIENT
-     * (core/authenticator.h). NULL: the component is not an authenticator. */
+    /* Returns whether an authenticator can authenticate clients, servers or both, as a set of
+     * BR_AUTH_SERVER and BR_AUTH_CLIENT (core/authenticator.h). NULL: the component is not an
+     * authenticator. */
     unsigned (*authenticates)(const void *config);
 
-    /* Sets `*ret` to another component that this one needs; a config without that component is
-     * rejected. NULL: this component needs no other. */
+    /* Sets `*ret` to another component that this one needs. A config without the other component is
+     * rejected. NULL: this component does not need another one. */
     void (*refers)(const void *config, struct br_reference *ret);
 
-    /* Checks conditions that the option table cannot express, and adds errors with positions
-     * from `node` to `errs`. NULL: nothing to check. */
+    /* Returns the routes of a connector: each is a list of pipelines to which
+     * br_node_forward_to sends an item. NULL: the connector sends each item to all pipelines
+     * that list it as a receiver. */
+    const struct br_routes *(*routes)(const void *config);
+
+    /* Checks conditions that the option table cannot express. Adds errors to `errs`, with their
+     * positions in the config file from `node`. NULL: nothing to check. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
     int (*create)(struct br_node *node, struct br_err *err);
-    /* Opens listeners or clients. Returns 0, or a negative code with a message in `err`. NULL:
+    /* Opens listeners or clients. Returns 0, or a negative error code and a message in `err`. NULL:
      * there is nothing to open. */
     int (*start)(struct br_node *node, struct br_err *err);
     void (*consume)(struct br_node *node,
                     struct br_item *item); /* Takes an item. NULL for receivers and extensions. */
-    /* Sends everything that the node holds, and items that arrive later, and then calls
-     * br_node_drained. `drain` can be called again if more items arrived meanwhile. NULL: the
-     * node is drained at once. */
+    /* Sends all held items and all items that arrive later, and then calls br_node_drained. Can be
+     * called again if further items have arrived since the first call. NULL: the node is always
+     * drained. */
     void (*drain)(struct br_node *node);
-    /* retries_parts: ends the waiting retries with BR_RETRY, and later also each request that
-     * fails. Called when a durable queue in front of the exporter is drained. NULL: node->retry
-     * makes all retries. */
+    /* retries_parts: stops all retries. Waiting requests end with BR_RETRY, and so does each
+     * request that fails later. Called when a durable queue in front of the exporter is drained.
+     * NULL: the exporter does not retry by itself. */
     void (*stop_retries)(struct br_node *node);
-    /* Frees the memory that the state refers to, and finishes held items. The graph frees the
-     * state itself. NULL: there is nothing else to free. */
+    /* Finishes held items and frees the memory that the state points to. The graph frees the state
+     * itself. NULL: there is nothing else to free. */
     void (*destroy)(struct br_node *node);
 };
 
@@ -129,17 +162,21 @@ struct br_node {
     const struct br_component *component;
     /* id of the node in the config, such as "otlp/tempo"; borrowed from the config */
     const char *id;
-    const void *config; /* the component's config struct, constant */
+    const void *config; /* config struct of the node; its type depends on the component */
     void *state;        /* state of the node: state_size bytes, zeroed at first */
     struct br_host *host;
     struct br_log log; /* logger with the node's name, such as "exporter/otlp/tempo" */
     /* consumer that upstream nodes call; it forwards to component->consume */
     struct br_consumer input;
-    /* the next consumer downstream; NULL at the end of a pipeline */
+    /* by signal: the next consumer downstream; NULL at the end of a pipeline, and for connectors
+     * with routes */
     struct br_consumer *next[BR_SIGNALS];
+    /* connectors: by signal, the consumer of each route; a consumer is NULL if the route has no
+     * pipeline of the signal. NULL: the component has no routes. */
+    struct br_consumer *const *routes[BR_SIGNALS];
     bool in_pipeline[BR_SIGNALS]; /* by signal: true if the node receives or sends the signal */
     bool draining, drained;
-    bool ending; /* the node is being destroyed: refused items are not retried */
+    bool ending; /* the node is being destroyed, so refused items must not be retried */
     /* by signal: number of records that the node dropped with the reason "shutdown"
      * (br_node_drop_unsent) */
     uint64_t n_unsent[BR_SIGNALS];
@@ -150,19 +187,20 @@ struct br_node {
     bool spans_wanted; /* receivers: true if a processor downstream reads br_item.spans */
     /* receivers: true if every pipeline of profiles contains a component with wants_times */
     bool times_wanted;
-    /* exporters: ledger of the records that arrived at the exporter; NULL in tests */
+    /* exporters: counters of the records that arrived at the exporter, by result; NULL in tests */
     struct br_ledger *ledger;
-    /* exporters: retries of failed items; NULL: failed items are never retried */
+    /* exporters: the consumer that retries failed items; NULL: failed items are never retried */
     struct br_retry *retry;
-    /* exporters behind a durable queue: age in milliseconds up to which a failed item is tried
-     * again, which may be UINT64_MAX; 0: retry_on_failure limits the retries */
+    /* exporters behind a durable queue: age in milliseconds up to which a failed item is retried,
+     * or UINT64_MAX for no limit; 0: retry_on_failure limits the retries */
     uint64_t max_age_ms;
-    /* processors: counters of the records received and forwarded; NULL for other components */
+    /* processors and connectors: counters of the records received and forwarded; NULL for other
+     * components */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS];
 };
 
-/* Returns true if a receiver must refuse new requests. A receiver that a reload has replaced still
- * accepts the requests of its connections. */
+/* Returns true if a receiver must refuse new requests, because the whole service is shutting down.
+ * A receiver that a reload has replaced still accepts requests on its open connections. */
 static inline bool br_node_is_shutting_down(const struct br_node *node)
 {
     return node->draining && node->host->draining;
@@ -171,7 +209,19 @@ static inline bool br_node_is_shutting_down(const struct br_node *node)
 /* Sends an item to the next component for its signal. */
 void br_node_forward(struct br_node *node, struct br_item *item);
 
-/* Logs a printf-style warning at most once a minute for each `limit`; see br_log_limited. */
+/* Returns true if the route `index` of a connector has a pipeline of the signal. */
+static inline bool br_node_has_route(const struct br_node *node, enum br_signal signal,
+                                     size_t index)
+{
+    return node->routes[signal] && node->routes[signal][index];
+}
+
+/* Sends an item to the pipelines of the route `index` of a connector. The route must have a
+ * pipeline of the item's signal. */
+void br_node_forward_to(struct br_node *node, size_t index, struct br_item *item);
+
+/* Logs a warning with printf-style arguments, at most once a minute for each `limit`; see
+ * br_log_limited. */
 #define br_node_warn(node, limit, ...)                                                             \
     br_log_limited(&(node)->log, BR_LOG_WARN, (limit), br_host_mono_ms((node)->host),              \
                    BR_LOG_EVERY_MS, __VA_ARGS__)
@@ -200,7 +250,7 @@ void br_node_drop_unsent(struct br_node *node, struct br_item *item);
 void br_node_log_partial(struct br_node *node, const struct br_item *item,
                          const struct br_outcome *outcome, struct br_log_limit *limit);
 
-/* Reports that the node does not hold any items, after drain was called. */
+/* Reports, after `drain` was called, that the node holds no more items. */
 void br_node_drained(struct br_node *node);
 
 /* Returns the component of the given kind with the given name or alias, or NULL. */

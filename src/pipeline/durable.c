@@ -12,7 +12,8 @@
 #define RETRY_MAX_MS 30000
 #define SHOW_MS 1000
 
-/* --- Ends of requests ------------------------------------------------------------------------- */
+/* --- Results of requests
+ * ------------------------------------------------------------------------- */
 
 void br_durable_end(struct br_durable *durable, struct br_item *item)
 {
@@ -49,7 +50,7 @@ void br_durable_hold(struct br_durable *durable, struct br_item *item)
     int rc = br_hold_add(&durable->hold, item, NULL);
     if (rc == 0)
         return;
-    /* It stays in the log, and is delivered after the next start. */
+    /* The request remains in the log and is delivered after the next start. */
     struct br_outcome why = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", br_strerror(rc));
     if (rc != BR_ECLOSED)
         br_node_warn(durable->node, &durable->log_limit,
@@ -138,7 +139,7 @@ void br_durable_drain(struct br_durable *durable, void (*on_empty)(void *arg), v
     durable->draining = true;
     durable->on_empty = on_empty;
     durable->on_empty_arg = arg;
-    if (durable->queue) /* otherwise it was never started */
+    if (durable->queue) /* the hold is initialized only in br_durable_start */
         br_hold_close(&durable->hold, &outcome);
     br_retry_stop(durable->node->retry);
     if (durable->node->component && durable->node->component->stop_retries)
@@ -240,8 +241,8 @@ static bool durable_make_tasks(struct br_durable *durable)
     return br_task_add_pool(&reading->task, host->memory) == 0;
 }
 
-/* Marks a request while the exporter prepares and sends it. A batch of several requests is not
- * marked. */
+/* Marks a request in the log while the exporter prepares and sends it, to detect requests that
+ * crash the process. A batch of several requests is not marked. */
 static void durable_on_send(void *arg, const struct br_item *item, bool begins)
 {
     struct br_durable *durable = arg;
@@ -324,7 +325,8 @@ int br_durable_start(struct br_durable *durable, struct br_err *err)
     return 0;
 }
 
-/* Waits for the tasks. The structs of those that were running are freed when they are done. */
+/* Stops the tasks and waits for them. The struct of a running task is freed later, in the `done`
+ * callback of the task. */
 static void durable_stop_tasks(struct br_durable *durable)
 {
     struct writing *writing = durable->writing;
@@ -363,7 +365,8 @@ void br_durable_free(struct br_durable *durable)
     br_host_timer_stop(host, &durable->show);
     br_host_timer_stop(host, &durable->due);
     if (durable->queue)
-        br_wal_queue_reread(durable->queue); /* a reload can make a new durable queue */
+        /* a reload can create a new durable queue for the same exporter */
+        br_wal_queue_reread(durable->queue);
     br_storage_put(host, durable->storage);
     br_free(durable);
 }

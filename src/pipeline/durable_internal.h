@@ -7,48 +7,54 @@
 #include "pipeline/early.h"
 #include "pipeline/hold.h"
 
-/* bytes of requests that each exporter keeps in memory in each worker, and below which it reads
- * further ones from the log */
+/* Limits for the requests that a durable queue keeps in memory, in bytes, for each exporter and
+ * worker. Above DURABLE_MEMORY_MAX, new requests are kept only in the log. Below
+ * DURABLE_MEMORY_LOW, requests are read from the log. */
 #define DURABLE_MEMORY_MAX (32u << 20)
 #define DURABLE_MEMORY_LOW (8u << 20)
-#define DURABLE_REFUSED_MS 1000 /* hint for senders of refused requests */
-#define DURABLE_AGAIN_MS 1000   /* delay after a failed read or write, or when memory was short */
+/* retry delay in milliseconds that senders of refused requests receive */
+#define DURABLE_REFUSED_MS 1000
+/* delay in milliseconds before a failed read or write is tried again */
+#define DURABLE_AGAIN_MS 1000
 
 /*
- * The state of a request. It may be offered to the queue in memory before it is stored.
+ * The state of a new request, until its sender was answered and its offer has ended. An offer
+ * passes the request to the in-memory queue before the request is stored.
  *
- * | state   | event                       | next state, effect                                |
- * |---------|-----------------------------|---------------------------------------------------|
- * | ARRIVED | it was delivered            | ended; the sender is answered, nothing is written |
- * | ARRIVED | its turn to be written      | WRITING                                           |
- * | WRITING | it was delivered            | WRITING; the sender is answered                   |
- * | WRITING | written, being offered      | STORED; the sender is answered                    |
- * | WRITING | written, not offered        | in the hold, or only in the log                   |
- * | WRITING | not written, being offered  | REFUSED; the sender gets the reason               |
- * | WRITING | not written, not offered    | ended; the sender gets the reason                 |
- * | STORED  | it was delivered            | ended, and removed from the log                   |
- * | STORED  | it was not delivered        | in the hold, or dropped if it was rejected        |
- * | REFUSED | the offer has ended         | ended                                             |
+ * | state | event | next state, effect |
+ * |---------|-----------------------------|---------------------------------------------------| |
+ * ARRIVED | it was delivered | ended; the sender is answered, nothing is written | | ARRIVED | its
+ * turn to be written | WRITING | | WRITING | it was delivered | WRITING; the sender is answered | |
+ * WRITING | written, being offered | STORED; the sender is answered | | WRITING | written, not
+ * offered | in the hold, or only in the log | | WRITING | not written, being offered | REFUSED; the
+ * sender gets the reason | | WRITING | not written, not offered | ended; the sender gets the reason
+ * | | STORED | it was delivered | ended, and removed from the log | | STORED | it was not delivered
+ * | in the hold, or dropped if it was rejected | | REFUSED | the offer has ended | ended |
  *
- * An offer that ends without a delivery does not change ARRIVED and WRITING.
+ * If an offer ends without a delivery, the states ARRIVED and WRITING do not change.
  */
 enum arrival_state { ARRIVED, WRITING, STORED, REFUSED };
 
 struct arrival {
-    struct br_list link; /* link in a list of the queue; not used while it is being written */
+    struct br_list link; /* link in a list of the durable queue; not used in the state WRITING */
     struct br_durable *durable;
     enum arrival_state state;
-    struct br_item *item; /* the request; its sender waits for an answer; NULL: was answered */
-    /* owns the data after the request; owns the pending records if it was offered; `outcome` is the
-     * result of an offer that ended without a delivery; NULL: not made yet */
+    /* the request, whose sender waits for an answer; NULL: the sender was answered */
+    struct br_item *item;
+    /* Owns the request's data after `item` was finished, and the pending records if the request was
+     * offered. `copy->outcome` is the result of an offer that has ended without a delivery. NULL:
+     * not created yet. */
     struct br_item *copy;
-    struct br_item *attempt; /* the offer; NULL: not offered, or it has ended */
-    size_t size;             /* size in units of the sizer */
-    uint64_t until_ms;       /* monotonic milliseconds when it is written */
-    struct br_rope data;     /* used while it is being written */
+    /* the item in the in-memory queue; NULL: not offered, or the offer has ended */
+    struct br_item *attempt;
+    size_t size;         /* size of the request in units of the sizer */
+    uint64_t until_ms;   /* time in monotonic milliseconds at which the request is written */
+    struct br_rope data; /* encoded request; used in the state WRITING */
+    struct br_wal_record *record; /* element of writing->records; used in the state WRITING */
 };
 
-/* The requests that one task writes. `done` of the task frees it if the queue was freed. */
+/* The requests that one task writes to the log. If the durable queue is freed while the task runs,
+ * the task's `done` callback frees this struct. */
 struct writing {
     struct br_task task;
     struct br_durable *durable; /* NULL: the queue was freed */
@@ -58,18 +64,20 @@ struct writing {
     struct br_wal_record *records;
     struct iovec *pieces;
     size_t count;
-    int rc; /* result of br_wal_sync if there are no records */
+    int rc; /* result of br_wal_append or br_wal_sync */
     struct br_err err;
 };
 
-/* The requests that one task reads. `done` of the task frees it if the queue was freed. */
+/* The requests that one task reads from the log. If the durable queue is freed while the task runs,
+ * the task's `done` callback frees this struct. */
 struct reading {
     struct br_task task;
     struct br_durable *durable; /* NULL: the queue was freed */
     bool running;
     struct br_wal_queue *queue;
-    struct br_list items;   /* list of br_item; durable_number returns their numbers in the log */
-    struct br_list invalid; /* the same, for requests that cannot be decoded */
+    /* list of br_item: the decoded requests; br_durable_number returns their record numbers */
+    struct br_list items;
+    struct br_list invalid; /* list of br_item: requests that cannot be decoded */
     int rc;
     struct br_err err;
 };
@@ -82,39 +90,44 @@ struct br_durable {
     struct br_storage *storage;
     struct br_wal_queue *queue; /* NULL before br_durable_start */
     struct br_hold hold;
-    struct br_list waiting;  /* list of struct arrival that wait for their delivery */
-    struct br_list arriving; /* list of struct arrival to write next */
-    struct br_list offered;  /* list of struct arrival: STORED or REFUSED, being offered */
-    struct br_list overflow; /* list of br_item that wait for room (block_on_overflow) */
-    size_t arriving_size;    /* size of the requests that are ARRIVED or WRITING */
-    /* number of requests that are being offered before they are stored, or since then, and the sum
-     * of their bytes */
+    /* list of struct arrival: offered, and not written before `until_ms` */
+    struct br_list waiting;
+    struct br_list arriving; /* list of struct arrival: to be written next */
+    /* list of struct arrival: STORED or REFUSED, with an offer that has not ended */
+    struct br_list offered;
+    /* list of br_item that wait for space in the queue (block_on_overflow) */
+    struct br_list overflow;
+    /* total size of the requests in the states ARRIVED and WRITING, in units of the sizer */
+    size_t arriving_size;
+    /* number of struct arrival with an offer that has not ended, and their total size in bytes */
     unsigned n_offered;
     uint64_t offered_bytes;
     struct br_early early;
-    bool failing; /* the last requests could not be written */
+    bool failing; /* the last write has failed */
     struct br_deferred turn;
     struct writing *writing;
     struct reading *reading;
     struct br_timer again, show;
-    struct br_timer due; /* fires when the first request in `waiting` is to be written */
+    struct br_timer due; /* fires at `until_ms` of the first request in `waiting` */
     bool draining, closing;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     struct br_log_limit log_limit, refused_limit;
     double *refused[BR_SIGNALS];
-    double *sizes[BR_SIGNALS]; /* gauges of the size of the queue; only in the first worker */
+    /* gauges of the queue size by signal, in units of the sizer; set only in the first worker */
+    double *sizes[BR_SIGNALS];
     struct br_histogram *enqueued, *enqueued_bytes;
 };
 
-/* Returns the slot of the worker, or of the thread that reads for it. */
+/* Returns the slot for br_wal_process of the worker's own thread, or of the pool thread that reads
+ * for the worker. */
 static inline unsigned br_durable_slot(const struct br_host *host, bool reads)
 {
     return 2 * host->worker + reads;
 }
 
-/* Returns the number of a request in the log. It is kept in `done_arg`, because nobody waits for
- * the end of a stored request. */
+/* Returns the record number of a stored request. The number is kept in `done_arg`, because stored
+ * requests need no `done` callback. */
 static inline uint64_t br_durable_number(const struct br_item *item)
 {
     return (uint64_t)(uintptr_t)item->done_arg;
@@ -127,37 +140,40 @@ static inline void br_durable_set_number(struct br_item *item, uint64_t number)
 
 /* --- Requests (durable.c) -------------------------------------------------------------------- */
 
-/* Removes a request from the log, and finishes it. */
+/* Marks a stored request as done in the log, and finishes the item. */
 void br_durable_end(struct br_durable *durable, struct br_item *item);
 
-/* Gives a request with pending records to the hold, from which the queue in memory gets it. */
+/* Adds a stored request with pending records to the hold, which offers it to the in-memory
+ * queue. */
 void br_durable_hold(struct br_durable *durable, struct br_item *item);
 
-/* Refuses a request with a retry hint, for the reason `why`. */
+/* Refuses a request with a retry delay of DURABLE_REFUSED_MS and the reason `why`. */
 void br_durable_refuse(struct br_durable *durable, struct br_item *item, const char *why);
 
-/* Continues after something has changed. The requests that arrive or end in one loop iteration are
- * handled together at its end. */
+/* Schedules writing and reading for the end of the loop iteration. Requests that arrive or end in
+ * one iteration are thus handled together. */
 void br_durable_go_on(struct br_durable *durable);
 
 /* --- Writing (durable_write.c) --------------------------------------------------------------- */
 
-/* Takes a request. Lets it wait for its delivery, or for the next write. */
+/* Accepts a new request. Offers it to the in-memory queue if possible, and schedules the write. */
 void br_durable_arrive(struct br_durable *durable, struct br_item *item);
 
-/* Begins to write the requests that have arrived, or the marks of those that have ended. */
+/* Starts a task that writes the requests in `arriving` and the marks of finished requests. Does
+ * nothing if a write is running or there is nothing to write. */
 void br_durable_write(struct br_durable *durable);
 
-/* Answers the senders of the requests that the task has written. */
+/* Handles the results of the write task, and answers the senders. */
 void br_durable_answer_all(struct br_durable *durable);
 
-/* Lets the requests be written whose wait is over; with `all`, every request. */
+/* Moves the requests in `waiting` whose `until_ms` has passed to `arriving`. If `all` is true,
+ * moves all requests. */
 void br_durable_end_waits(struct br_durable *durable, bool all);
 
-/* Refuses the requests of a list of struct arrival at shutdown. */
+/* Refuses all requests in a list of struct arrival, because the process is shutting down. */
 void br_durable_refuse_arrivals(struct br_durable *durable, struct br_list *list);
 
-/* Abandons the offers of requests that are stored or were refused. */
+/* Abandons the remaining offers of requests that are stored or were refused. */
 void br_durable_abandon_offers(struct br_durable *durable);
 
 void br_durable_on_due(struct br_timer *timer);   /* callback of durable->due */
@@ -166,13 +182,14 @@ void br_durable_on_written(struct br_task *task); /* callback of writing->task *
 
 /* --- Reading (durable_read.c) ---------------------------------------------------------------- */
 
-/* Begins to read requests from the log if there are some, and if there is room in memory. */
+/* Starts a task that reads requests from the log, if there are unread requests and there is room in
+ * memory. */
 void br_durable_read(struct br_durable *durable);
 
-/* Takes the requests that the task has read. */
+/* Adds the requests that the task has read to the hold, and drops those that cannot be decoded. */
 void br_durable_restore_all(struct br_durable *durable);
 
-/* Frees a task that reads, which must not be running. Accepts NULL. */
+/* Frees the struct of the read task, which must not be running. Accepts NULL. */
 void br_durable_reading_free(struct reading *reading);
 
 void br_durable_run_read(struct br_task *task); /* callback of reading->task */

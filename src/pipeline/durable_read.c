@@ -6,14 +6,14 @@
 #include "base/mem.h"
 #include "otlp/walk/walk.h"
 
-/* maximum number of requests and bytes that are read together */
+/* limits of one read task, in requests and in bytes */
 #define READ_REQUESTS 256u
 #define READ_BYTES (4u << 20)
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Returns a new item from the bytes of a record, or NULL without memory. With BR_EINVAL in
- * `*ret_rc`, the item has no parts. */
+/* Creates an item from the bytes of a record. If the data is malformed, the item has no parts and
+ * `*ret_rc` is the error code. Returns NULL if memory is short. */
 static struct br_item *reading_decode(struct reading *reading, const struct br_wal_found *found,
                                       struct br_buf *buf, int *ret_rc)
 {
@@ -40,7 +40,7 @@ static struct br_item *reading_decode(struct reading *reading, const struct br_w
     return item;
 }
 
-/* Reads one record. Returns 0 or the code of a failure; BR_EAGAIN: look again. */
+/* Reads one record. Returns 0, BR_EAGAIN if the caller must try again, or another error code. */
 static int reading_step(struct reading *reading, size_t *bytes)
 {
     struct br_wal_found found;
@@ -66,7 +66,8 @@ static int reading_step(struct reading *reading, size_t *bytes)
     br_buf_unref(buf);
     if (!item)
         return BR_ENOMEM;
-    item->received_ms = found.time_ns / 1000000; /* converted when the item is in the worker */
+    /* Unix time; durable_restore converts it to monotonic time in the worker */
+    item->received_ms = found.time_ns / 1000000;
     item->weight = len;
     br_durable_set_number(item, found.number);
     br_list_append(decoded ? &reading->invalid : &reading->items, &item->link);
@@ -89,7 +90,7 @@ void br_durable_run_read(struct br_task *task)
     br_wal_read_end(reading->queue);
 }
 
-/* Returns the time of receipt in milliseconds of the monotonic clock. */
+/* Converts a receive time from Unix milliseconds to monotonic milliseconds. */
 static uint64_t durable_received_ms(struct br_durable *durable, uint64_t unix_ms)
 {
     struct br_host *host = durable->node->host;

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "core/pending.h"
 
-/* maximum number of requests and bytes that are written together */
+/* limits of one write task, in requests and in bytes */
 #define GROUP_REQUESTS 1024u
 #define GROUP_BYTES (16u << 20)
 
@@ -20,7 +20,8 @@ static void arrival_free(struct arrival *arrival)
     br_free(arrival);
 }
 
-/* Refuses a request that was not stored. */
+/* Refuses a request that was not stored. If the request is still offered, its arrival is freed when
+ * the offer ends. */
 static void arrival_refuse(struct arrival *arrival, const char *why)
 {
     struct br_durable *durable = arrival->durable;
@@ -48,13 +49,15 @@ void br_durable_refuse_arrivals(struct br_durable *durable, struct br_list *list
     }
 }
 
-/* Makes the item that owns the data after the request. Returns false without memory. */
+/* Creates arrival->copy, which owns the data after the request was finished. Returns false if
+ * memory is short. */
 static bool arrival_copy(struct arrival *arrival)
 {
     struct br_item *item = arrival->item, *copy = br_item_twin(item);
     if (!copy)
         return false;
-    copy->metadata = NULL; /* that of `item`, which ends before the copy */
+    /* this pointer refers to memory of `item`, which is freed before the copy */
+    copy->metadata = NULL;
     if (!br_item_keep_metadata(copy, item)) {
         br_item_free(copy);
         return false;
@@ -65,7 +68,7 @@ static bool arrival_copy(struct arrival *arrival)
 
 /* --- Offers before a request is stored -------------------------------------------------------- */
 
-/* Ends a request that was delivered before it was written. */
+/* Finishes a request that was delivered before it was written. */
 static void arrival_delivered_early(struct arrival *arrival)
 {
     struct br_durable *durable = arrival->durable;
@@ -78,7 +81,8 @@ static void arrival_delivered_early(struct arrival *arrival)
     arrival_free(arrival);
 }
 
-/* Ends a stored request, or lets it wait in the hold. */
+/* Handles the result of an offer of a stored request. Marks the request as done in the log, or adds
+ * it to the hold for retries if the outcome is BR_RETRY. */
 static void arrival_end_stored(struct arrival *arrival, const struct br_outcome *outcome)
 {
     struct br_durable *durable = arrival->durable;
@@ -120,6 +124,7 @@ static void arrival_on_attempt(struct br_item *attempt, void *arg)
     case WRITING:
         copy->outcome = *outcome;
         if (delivered) {
+            br_wal_delivered(arrival->record);
             br_item_done(arrival->item);
             arrival->item = NULL;
         }
@@ -137,8 +142,8 @@ static void arrival_on_attempt(struct br_item *attempt, void *arg)
     br_durable_go_on(durable);
 }
 
-/* Returns true if a request may be offered before it is stored: it overtakes no other request,
- * there is room in memory, and nothing suggests that it will have to be refused. */
+/* Returns true if a new request may be offered before it is stored: no older request is waiting,
+ * there is room in memory, and the last write has not failed. */
 static bool durable_may_offer(struct br_durable *durable)
 {
     const struct br_hold *hold = &durable->hold;
@@ -148,7 +153,8 @@ static bool durable_may_offer(struct br_durable *durable)
     return durable->early.wait_ms && room && !overtakes && !durable->failing && !durable->draining;
 }
 
-/* Offers the request to the queue in memory. Returns false if it is not offered. */
+/* Offers the request to the in-memory queue. Returns false if the request may not be offered, or if
+ * memory is short. */
 static bool arrival_offer(struct arrival *arrival)
 {
     struct br_durable *durable = arrival->durable;
@@ -169,7 +175,7 @@ static bool arrival_offer(struct arrival *arrival)
     return true;
 }
 
-/* Arms the timer for the first request that waits for its delivery. */
+/* Arms the timer for the first request in `waiting`. */
 static void durable_await_due(struct br_durable *durable)
 {
     struct br_host *host = durable->node->host;
@@ -240,7 +246,7 @@ void br_durable_run_write(struct br_task *task)
                       : br_wal_sync(writing->wal, false, &writing->err);
 }
 
-/* Counts a request that is stored while it is being offered. */
+/* Counts a request that was stored while it is offered, as both stored and restored. */
 static void durable_count_stored(struct br_durable *durable, const struct br_item *item)
 {
     struct br_ledger *const ledgers[] = {&durable->node->host->ledger, durable->node->ledger};
@@ -250,7 +256,9 @@ static void durable_count_stored(struct br_durable *durable, const struct br_ite
     }
 }
 
-/* A stored request is not being offered: it goes to the hold, or is only in the log. */
+/* Handles a stored request without a current offer. If `keep` is true, the request goes to the
+ * hold, or is dropped if the backend has rejected it. Otherwise the request is only in the log, and
+ * is read later. */
 static void arrival_keep(struct arrival *arrival, bool keep)
 {
     struct br_durable *durable = arrival->durable;
@@ -267,7 +275,7 @@ static void arrival_keep(struct arrival *arrival, bool keep)
     }
 }
 
-/* Answers the sender of a request that is stored. */
+/* Handles a request that was stored, and answers its sender. */
 static void arrival_store(struct arrival *arrival, const struct br_wal_record *record)
 {
     struct br_durable *durable = arrival->durable;
@@ -277,7 +285,7 @@ static void arrival_store(struct arrival *arrival, const struct br_wal_record *r
     copy->weight = record->frame.payload_len - record->frame.name_len;
     br_durable_set_number(copy, record->number);
     br_rope_release(&arrival->data);
-    if (!item) { /* it was delivered meanwhile */
+    if (!item) { /* the request was delivered during the write */
         br_wal_done(durable->queue, record->number, copy->signal, copy->n_records, copy->weight);
         arrival_free(arrival);
         return;
@@ -292,7 +300,7 @@ static void arrival_store(struct arrival *arrival, const struct br_wal_record *r
     }
 }
 
-/* Refuses a request that could not be written. */
+/* Refuses a request that could not be written, or rejects it if it is too large. */
 static void arrival_fail(struct arrival *arrival, const struct br_wal_record *record)
 {
     struct br_durable *durable = arrival->durable;
@@ -321,7 +329,7 @@ static void durable_clear_writing(struct writing *writing)
     writing->running = false;
 }
 
-/* Refuses the requests that were taken for a write which does not begin. */
+/* Refuses the requests that durable_take has prepared, because the write cannot begin. */
 static void durable_refuse_taken(struct br_durable *durable, const char *why)
 {
     struct writing *writing = durable->writing;
@@ -370,14 +378,16 @@ void br_durable_on_written(struct br_task *task)
         br_durable_go_on(durable);
 }
 
-/* Prepares a request for the log. Returns false without memory. */
+/* Prepares a request for writing: creates its copy and encodes its data. Returns false if memory is
+ * short. */
 static bool arrival_prepare(struct arrival *arrival)
 {
     return (arrival->copy || arrival_copy(arrival)) &&
            br_item_write(arrival->item, &arrival->data) == 0;
 }
 
-/* Fills in the records, whose pieces are the metadata and the slices of the data. */
+/* Fills in the WAL records of the write. The pieces of a record are the client metadata and the
+ * slices of the data. Returns false if memory is short. */
 static bool durable_fill(struct br_durable *durable)
 {
     struct writing *writing = durable->writing;
@@ -392,7 +402,7 @@ static bool durable_fill(struct br_durable *durable)
     uint64_t now_ns = br_host_unix_ns(durable->node->host);
     uint64_t now_ms = br_host_mono_ms(durable->node->host);
     for (size_t i = 0; i < writing->count; i++) {
-        const struct arrival *arrival = writing->arrivals[i];
+        struct arrival *arrival = writing->arrivals[i];
         const struct br_item *copy = arrival->copy;
         size_t metadata_len = br_item_metadata_len(copy);
         bool room = durable->hold.bytes + durable->offered_bytes < DURABLE_MEMORY_MAX &&
@@ -408,6 +418,7 @@ static bool durable_fill(struct br_durable *durable)
             .keep = room && !durable->draining,
             .held = arrival->attempt != NULL,
         };
+        arrival->record = &writing->records[i];
         pieces += BR_WAL_PIECES_BEFORE;
         *pieces++ = (struct iovec){(void *)(uintptr_t)copy->metadata, metadata_len};
         for (uint32_t k = 0; k < arrival->data.count; k++)
@@ -417,7 +428,8 @@ static bool durable_fill(struct br_durable *durable)
     return true;
 }
 
-/* Takes requests from those that arrive. */
+/* Moves requests from `arriving` to the write task, up to the limits GROUP_REQUESTS and
+ * GROUP_BYTES. */
 static void durable_take(struct br_durable *durable)
 {
     struct writing *writing = durable->writing;

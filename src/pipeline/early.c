@@ -17,7 +17,7 @@ static void early_pause(struct br_early *early, uint64_t now_ms)
 void br_early_note(struct br_early *early, bool in_time, uint64_t now_ms)
 {
     if (now_ms < early->paused_until_ms)
-        return; /* a request that arrived before the pause */
+        return; /* the request arrived before the pause, so its result no longer counts */
     early->n_in_time += in_time;
     early->n_late += !in_time;
     if (!in_time && early->n_late * BR_EARLY_SHARE > early->n_in_time) {

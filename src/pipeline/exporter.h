@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue, batcher and retries in front of every exporter: sending_queue and retry_on_failure,
- * with the Collector's keys and defaults. An exporter itself makes one attempt for each item and
- * finishes the item.
+ * The queue, batcher and retries in front of every exporter. This file implements sending_queue and
+ * retry_on_failure, with the keys and defaults of the Collector. The exporter itself tries to send
+ * each item once, and finishes it.
  */
 #pragma once
 
@@ -15,7 +15,7 @@ enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
 
 struct br_queue_partition_config {
     struct br_strings metadata_keys;
-    int64_t cache_size; /* largest number of partitions that exist at the same time */
+    int64_t cache_size; /* maximum number of partitions that exist at the same time */
 };
 
 struct br_queue_batch_config {
@@ -29,8 +29,8 @@ struct br_queue_config {
     bool enabled;
     /* id of the file_storage extension that stores the queue; NULL: the queue is in memory */
     const char *storage;
-    /* not an option; true if a durable queue in front of this queue limits and counts the
-     * requests */
+    /* Not an option. True if a durable queue is in front of this queue; the durable queue then
+     * limits and counts the requests. */
     bool behind_storage;
     int64_t num_consumers, queue_size;
     int sizer; /* unit of queue_size, a value of enum br_sizer */
@@ -40,22 +40,24 @@ struct br_queue_config {
 
 struct br_retry_config {
     bool enabled;
-    uint64_t initial_interval, max_interval, max_elapsed_time; /* intervals in nanoseconds */
+    uint64_t initial_interval, max_interval, max_elapsed_time; /* in nanoseconds */
     double randomization_factor, multiplier;
 };
 
-/* A member of the config struct of every wrapped exporter (br_component.common_at). */
+/* Settings that all exporters share. Embedded in the config struct of every wrapped exporter, at
+ * br_component.common_at. */
 struct br_exporter_config {
     uint64_t timeout; /* time limit of one attempt, in nanoseconds; 0: no limit */
     struct br_queue_config sending_queue;
     struct br_retry_config retry_on_failure;
 };
 
-/* Option tables of sending_queue and retry_on_failure. BR_EXPORTER_OPTIONS(struct x, common,
- * "5s") makes the rows for a struct x whose field `common` is a struct br_exporter_config. */
+/* Option tables of sending_queue and retry_on_failure. BR_EXPORTER_OPTIONS(struct x, common, "5s")
+ * expands to the option rows for a config struct x that embeds a struct br_exporter_config in the
+ * field `common`. */
 extern const struct br_option br_queue_options[];
 extern const struct br_option br_retry_options[];
-/* the same options, but sending_queue and retry_on_failure are not enabled by default */
+/* the same options, with sending_queue and retry_on_failure disabled by default */
 extern const struct br_option br_queue_options_off[];
 extern const struct br_option br_retry_options_off[];
 #define BR_EXPORTER_OPTIONS_OFF(type, field)                                                       \
@@ -89,18 +91,18 @@ extern const struct br_option br_retry_options_off[];
 /* options for struct br_queue_batch_config */
 extern const struct br_option br_queue_batch_options[];
 
-/* Completes and checks `batch` of a queue. The sizes in `batch` have the unit of the queue,
- * unless `batch` contains a `sizer`. `node` is the map of the queue's keys at `path`. A queue
- * without `batch` is valid. Returns 0, or BR_EINVAL after adding errors. */
+/* Completes and checks the `batch` section of a queue. Without a `sizer` in `batch`, its sizes have
+ * the unit of the queue. `node` is the YAML map of the queue, at the config path `path`. A queue
+ * without `batch` is valid. Returns 0, or BR_EINVAL after adding errors to `errs`. */
 int br_queue_batch_check(const struct br_queue_config *queue, const struct br_yaml *node,
                          const char *path, struct br_errs *errs);
 
-/* Returns the config of the batchers of a queue with `batch`. The batchers acknowledge late if
- * wait_for_result is set, otherwise early. */
+/* Returns the config of the batchers of a queue with `batch`. The batchers use late acknowledgement
+ * if wait_for_result is set, and early acknowledgement otherwise. */
 struct br_partition_config br_queue_partitions(const struct br_queue_config *queue);
 
 /* Checks conditions that the option tables cannot express. Returns 0, or BR_EINVAL after adding
- * errors. */
+ * errors to `errs`. */
 int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,
                       const char *path, struct br_errs *errs);
 
@@ -109,45 +111,48 @@ int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *n
 struct br_retry;
 
 /*
- * Returns a consumer that sends each item to `next` until it is done, rejected, or max_elapsed_time
- * is over.
+ * Returns a struct br_retry, which sends each item to `next` repeatedly until the item is accepted
+ * or rejected, or until max_elapsed_time has passed.
  *
- * An item that `next` rejects as too large for its server (RESOURCE_EXHAUSTED, which exporters use
- * only for that) is divided into halves. The halves are sent one after the other, and divided again
- * if necessary. One bad record of n costs about 2 log2(n) requests. After 2 log2(n) + 2 refusals in
- * a row the largest remaining piece is tried. If that piece is refused as well, each further
- * request waits for the retry delay, until a piece is accepted or max_elapsed_time is over.
+ * If `next` rejects an item as too large for the server, the item is divided into halves. Exporters
+ * report this case with RESOURCE_EXHAUSTED, and use that status for nothing else. The halves are
+ * sent one after the other, and divided again if necessary. A single oversized record among n
+ * causes about 2 log2(n) requests. After 2 log2(n) + 2 refusals in a row, the largest remaining
+ * piece is tried. If this piece is refused too, each further request waits for the retry delay,
+ * until a piece is accepted or max_elapsed_time has passed.
  *
- * An item that failed because the server is unreachable (UNAVAILABLE, or no answer in time, without
- * a delay from the server) need not wait for its whole delay. When the server can be reached again
- * (br_retry_reachable), one such item is sent at once. When the server answers it, or answers any
- * item after 5 s without answers, all such items of the signal are sent within a second, at random
- * times. If they fail again, their delays continue to grow.
+ * A server is considered unreachable if an item fails with UNAVAILABLE or a timeout, and the server
+ * has not requested a delay. After such a failure, the item can be retried before its delay has
+ * passed. When a connection to the server succeeds again (br_retry_reachable), one of the failed
+ * items is sent at once. If the server answers this item, or answers any item after 5 s without
+ * answers, all waiting items of the signal are sent within one second, at random times. If these
+ * items fail again, their delays continue to grow.
  *
- * `node` refers to the result (node->retry) until the result is freed. `next` is borrowed. Returns
- * NULL if memory is short.
+ * Sets node->retry to the result, until br_retry_free is called. `next` is borrowed. Returns NULL
+ * if memory is short.
  */
 struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config *config,
                               struct br_consumer *next);
 struct br_consumer *br_retry_input(struct br_retry *retry);
 
-/* Notes that a connection to the server of `node` (struct br_node) was opened, after requests
- * had failed because there was no connection. Sends nothing, so it may be called from a client's
- * callbacks. Has the type of br_client_config.on_reachable. */
+/* Reports that a connection to the server was opened, after requests had failed for lack of a
+ * connection. `node` is a struct br_node; the function has the type of
+ * br_client_config.on_reachable. Only arms timers, so a client may call it in a callback. */
 void br_retry_reachable(void *node);
 
-/* Makes `retry` try each item until the item is `max_age_ms` milliseconds old (0: without a
- * limit). max_elapsed_time is then not used. Accepts NULL. */
+/* Makes `retry` retry each item until the item is `max_age_ms` milliseconds old, or without a limit
+ * if `max_age_ms` is 0. max_elapsed_time is then not used. Accepts NULL. */
 void br_retry_keep(struct br_retry *retry, uint64_t max_age_ms);
 
-/* Ends the waiting items with BR_RETRY and the text `why`. An item that is being sent is not
- * tried again if it fails. Later items are not affected. */
+/* Ends the waiting items with BR_RETRY and the text `why`. Items that are being sent now are not
+ * retried if they fail. Items that arrive later are not affected. */
 void br_retry_return(struct br_retry *retry, const char *why);
 
-/* Ends the waiting items with BR_RETRY, and later also each item that fails. Accepts NULL. */
+/* Stops all retries. The waiting items end with BR_RETRY at once, and each item that fails later
+ * ends with its first failure. Accepts NULL. */
 void br_retry_stop(struct br_retry *retry);
 
-/* Finishes the items that it still holds with BR_RETRY, and frees the retry. Accepts NULL. */
+/* Finishes the remaining items with BR_RETRY, and frees `retry`. Accepts NULL. */
 void br_retry_free(struct br_retry *retry);
 
 /* --- Queue ----------------------------------------------------------------------------------- */
@@ -157,18 +162,18 @@ struct br_queue;
 /* Returns the size of an item in the unit of the queue's sizer. */
 size_t br_queue_size_of(const struct br_queue_config *config, const struct br_item *item);
 
-/* Returns a queue in front of `next`. If the config does not enable the queue, it only counts
- * the items. */
+/* Returns a queue in front of `next`. If the config disables the queue, items pass through and are
+ * only counted. */
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
                               struct br_consumer *next);
 struct br_consumer *br_queue_input(struct br_queue *queue);
 
-/* Makes the queue call `fn` before and after it passes an item to the next consumer. Used by a
- * durable queue in front of this queue, which identifies the item by the item's parent. */
+/* Makes the queue call `fn` immediately before and after it passes an item to the next consumer. A
+ * durable queue uses this to record which request is being processed. */
 void br_queue_watch(struct br_queue *queue,
                     void (*fn)(void *arg, const struct br_item *item, bool begins), void *arg);
 
-/* Sends the held items and accepts no further items. Calls `on_empty` when no items are held. */
+/* Sends the held items, and calls `on_empty` when no items are held. */
 void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg);
 void br_queue_close(struct br_queue *queue); /* Stops sending and accepting items. */
 /* Drops the items that are still held, with the reason "shutdown". */
@@ -177,8 +182,8 @@ void br_queue_free(struct br_queue *queue);
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
-/* The metrics otelcol_exporter_sent_* and otelcol_exporter_send_failed_*. The queue counts them;
- * exporters without a queue count them themselves. */
+/* The metrics otelcol_exporter_sent_* and otelcol_exporter_send_failed_*. The queue updates them;
+ * exporters without a queue must do this themselves. */
 struct br_exporter_counts {
     double *sent[BR_SIGNALS], *failed[BR_SIGNALS];
 };

@@ -7,24 +7,26 @@
 #include "core/pending.h"
 #include "pipeline/hold.h"
 
-/* largest number of held items that are offered to one destination at once */
+/* maximum number of held items that are offered to one destination at the same time */
 #define HELD_WINDOW 16
 #define HELD_FIRST_MS 50
 #define HELD_MAX_MS 1000
-/* bytes that a detached delivery counts in addition to the size of its data */
+/* overhead in bytes that is counted for each detached delivery, in addition to its data */
 #define DETACHED_COST 1024
 
 struct destination {
     struct br_fanout_end config;
     struct br_fanout *fanout;
-    /* items that another destination has accepted and this one has not */
+    /* items that another destination has accepted and this one has refused */
     struct br_hold hold;
-    double *dropped[BR_SIGNALS];   /* counters of the dropped records */
-    uint64_t n_unsent[BR_SIGNALS]; /* number of records dropped for "shutdown" */
+    double *dropped[BR_SIGNALS]; /* counters of the dropped records */
+    /* by signal: number of records dropped with the reason "shutdown" */
+    uint64_t n_unsent[BR_SIGNALS];
     struct br_log log;
     struct br_log_limit log_limit;
-    size_t detached; /* total bytes of the destination's detached deliveries */
-    /* a sender has waited in vain for this destination, which has not accepted an item since */
+    size_t detached; /* total size in bytes of the destination's detached deliveries */
+    /* a sender has waited BR_FANOUT_WAIT_MS for this destination without success, and the
+     * destination has not accepted an item since */
     bool slow;
 };
 
@@ -42,10 +44,10 @@ struct br_fanout {
 
 enum delivery_state {
     UNDER_WAY,
-    /* the destination has refused the item for now; whether the item is held is not decided yet */
+    /* the destination has returned BR_RETRY; whether to hold the item is not decided yet */
     REFUSED,
     HELD,  /* the item is in the hold, and the sender waits for it */
-    ENDED, /* the item is done, rejected, dropped, or held while no sender waits */
+    ENDED, /* the item was accepted, rejected or dropped, or is held while no sender waits */
 };
 
 /* The delivery of one item to one destination. */
@@ -60,8 +62,8 @@ struct delivery {
     bool over_limit;
     size_t detached; /* bytes added to destination.detached while the delivery is detached */
     struct br_item
-        /* detached delivery: an item with the same data and without pending records, which is
-         * held after a refusal; or NULL */
+        /* Detached delivery: an item with the same data and without pending records. If the
+         * destination refuses the delivery, this item is added to the hold. NULL: not needed. */
         *spare;
 };
 
@@ -72,7 +74,7 @@ struct group {
     struct br_copies *copies;
     uint32_t count; /* number of pending records of the item */
     unsigned n_under_way, n_held;
-    /* a destination has accepted or rejected the item, so the sender must not send it again */
+    /* a destination has accepted or rejected the item, so the sender must not retry */
     bool taken;
     bool waited; /* the sender has waited for BR_FANOUT_WAIT_MS */
     /* fires BR_FANOUT_WAIT_MS after the sender began to wait, and sets `waited` */
@@ -101,8 +103,8 @@ static struct destination *fanout_destination_of(const struct delivery *delivery
     return &delivery->group->fanout->destinations[delivery - delivery->group->deliveries];
 }
 
-/* Combines an outcome with another. Takes the maximum of the rejected counts and not their sum,
- * because all destinations received the same records. */
+/* Combines the outcomes of two destinations. Takes the maximum of the rejected counts, not their
+ * sum, because all destinations receive the same records. */
 static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcome)
 {
     uint32_t n = outcome->n_rejected > into->n_rejected ? outcome->n_rejected : into->n_rejected;
@@ -135,9 +137,9 @@ static void fanout_drop(struct destination *destination, struct br_item *item, c
     br_item_done(item);
 }
 
-/* Adds an item without parent and callback to the hold. If a sender waits for the item,
- * `delivery` is its delivery and ends with the item; otherwise `delivery` is NULL. Returns false
- * if the item was dropped. */
+/* Adds an item without a parent and a callback to the destination's hold. If a sender waits for the
+ * item, `delivery` must be the delivery that ends with the item. Otherwise `delivery` must be NULL.
+ * Returns false if the item was dropped. */
 static bool fanout_add_held(struct destination *destination, struct br_item *item,
                             struct delivery *delivery)
 {
@@ -163,8 +165,8 @@ static bool fanout_add_held(struct destination *destination, struct br_item *ite
 
 static void fanout_group_step(struct group *group);
 
-/* Makes the outcome a partial success. The sender learns that one destination has not received
- * the item, but does not send the item again to all destinations. */
+/* Makes the outcome a partial success with all records rejected. The sender is thus informed that
+ * one destination has not received the item, but does not retry the item for all destinations. */
 static void fanout_note_lost(struct delivery *delivery)
 {
     struct br_outcome *outcome = &delivery->group->outcome;
@@ -175,7 +177,7 @@ static void fanout_note_lost(struct delivery *delivery)
                        fanout_destination_of(delivery)->config.name);
 }
 
-/* Explains in the outcome that the data is still queued for a destination. */
+/* Sets the outcome's text to report that the data is still queued for a destination. */
 static void fanout_note_queued(struct delivery *delivery)
 {
     struct br_outcome *outcome = &delivery->group->outcome;
@@ -213,7 +215,7 @@ static void fanout_on_hold_end(struct br_hold *hold, struct br_item *item, void 
         fanout_end_held(arg, outcome);
 }
 
-/* Makes `pending` a copy of all records of the item, and notes that they arrived at the
+/* Sets `pending` to a copy of all pending records of the item, and counts them as received by the
  * destination's exporter. Returns false if memory is short. */
 static bool fanout_make_pending(struct delivery *delivery)
 {
@@ -227,7 +229,7 @@ static bool fanout_make_pending(struct delivery *delivery)
     return true;
 }
 
-/* Returns a new item with the data of `item` and without pending records, which may outlive
+/* Returns a new item with the data of `item` and without pending records. The new item may outlive
  * `item`. Returns NULL if memory is short. */
 static struct br_item *fanout_copy_item(const struct br_item *item)
 {
@@ -261,7 +263,8 @@ static void fanout_drop_delivery(struct delivery *delivery, const char *reason, 
 {
     struct group *group = delivery->group;
     enum br_signal signal = group->item->signal;
-    /* creates the pending records, which count in the ledger of the destination's exporter, too */
+    /* creates the pending records, so that the drop is also counted in the ledger of the
+     * destination's exporter */
     (void)fanout_make_pending(delivery);
     fanout_count_dropped(fanout_destination_of(delivery), signal, br_copies_size(group->copies),
                          why);
@@ -303,7 +306,7 @@ static void fanout_hold_refused(struct group *group)
             fanout_hold(&group->deliveries[i]);
 }
 
-/* --- The end of an item ---------------------------------------------------------------------- */
+/* --- Finishing an item ---------------------------------------------------------------------- */
 
 /* Counts the records as dropped for the destinations that have rejected them, if another
  * destination has accepted them. The sender is not informed of this loss. */
@@ -428,7 +431,7 @@ static bool fanout_hold_detached(struct delivery *delivery, struct br_item *chil
     return true;
 }
 
-/* Handles the end of a detached delivery. */
+/* Handles the outcome of a detached delivery. */
 static void fanout_on_detached(struct delivery *delivery, struct br_item *child)
 {
     struct group *group = delivery->group;
@@ -456,8 +459,8 @@ static void fanout_on_waited(struct br_timer *timer)
     fanout_group_step(group);
 }
 
-/* Limits the time that the sender waits. If there is no memory for the timer, the sender waits
- * without a limit. */
+/* Starts a timer that limits how long the sender waits. If memory for the timer is short, the wait
+ * has no limit. */
 static void fanout_wait(struct group *group)
 {
     if (group->taken && !group->detached && !fanout_sender_waits(group) && !group->waited &&
@@ -525,7 +528,8 @@ static bool fanout_is_over_limit(const struct destination *destination)
            destination->detached >= destination->config.detached_bytes;
 }
 
-/* Returns true if all destinations are over their limit; then the sender has to wait for them. */
+/* Returns true if all destinations have reached detached_bytes, so that the sender must wait for
+ * them. */
 static bool fanout_all_over_limit(const struct br_fanout *fanout)
 {
     size_t n = 0;
@@ -588,7 +592,7 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
     group->count = br_copies_size(copies);
     group->signal = item->signal;
     group->outcome = group->refusal = BR_OUTCOME_DONE;
-    group->n_under_way = 1; /* keeps the group until all deliveries were sent */
+    group->n_under_way = 1; /* keeps the group alive until all deliveries were sent */
     for (size_t i = 0; i < fanout->count; i++)
         group->deliveries[i].group = group;
     for (size_t i = 0; i < fanout->count; i++)
@@ -713,9 +717,9 @@ void br_fanout_free(struct br_fanout *fanout)
 }
 
 const struct br_option br_fanout_options[] = {
-    BR_INT(
-        struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
-        "largest number of bytes that all workers together queue for a slow destination; 0: none"),
+    BR_INT(struct br_fanout_config, hold_size, 64 << 20, 0, 1099511627776.0,
+           "largest number of bytes that all workers together queue for a slow destination; "
+           "0: nothing is queued"),
     BR_DURATION(struct br_fanout_config, hold_time, "5m",
                 "longest time that a request is queued for a slow destination"),
     BR_OPT_END,

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fan-out sends each item to several destinations. An item that a destination has accepted is not
- * sent to it again. If another destination has refused the same item, the fan-out holds the item
- * for that destination (hold.h), within a limit. The sender then gets the outcome of the
- * destination that has accepted the item. The sender has to send the item again only if every
- * destination has refused it; in that case the fan-out does not keep the item.
+ * A fan-out sends each item to several destinations. A destination that has accepted an item does
+ * not receive it again. If one destination accepts an item and another refuses it, the fan-out
+ * holds the item for the destination that has refused it (hold.h), within a limit. The sender then
+ * receives the outcome of the destination that has accepted the item. If all destinations refuse an
+ * item, the sender must retry, and the fan-out does not keep the item.
  *
- * The sender waits for a held item in two cases. With BR_SENDER_WAITS the sender waits until the
+ * The sender waits for a held item in two cases. With BR_SENDER_WAITS, the sender waits until the
  * item has ended. If the destination answers only after delivery (`delivers`) and the sender was
- * not answered, it waits for at most BR_FANOUT_WAIT_MS. If the item is dropped for one destination,
- * the sender receives a partial success with all records rejected. So the sender does not send them
- * again to all destinations. If the item is still held when the sender is answered, the outcome's
- * text reports that. After a sender has waited in vain, other senders do not wait until the
- * destination accepts an item again.
+ * not answered yet, the sender waits for at most BR_FANOUT_WAIT_MS. If the item is dropped for one
+ * destination, the sender receives a partial success with all records rejected, so that it does not
+ * retry the item for all destinations. If the item is still held when the sender is answered, the
+ * text of the outcome reports that. After a wait without success, further senders do not wait for
+ * this destination until it accepts an item again.
  *
- * A destination that does not answer, or retries for a long time by itself, would delay the sender,
- * and so the delivery to the other destinations. Deliveries to it are detached: the item ends
- * without them, within the limit `detached_bytes`. A detached item that is refused is held, like an
- * item that is not detached. If a `final` destination gives up a detached item, the item is dropped
- * for that destination. Above `detached_bytes`, further items are held or dropped for the
- * destination, as long as another destination accepts them.
+ * A destination that does not answer, or that retries for a long time by itself, would delay the
+ * answer to the sender. After another destination has accepted the item, such a delivery can
+ * therefore be detached: the sender is answered without waiting for the delivery. `detached_bytes`
+ * limits the total size of detached deliveries. If a detached item is refused, it is held like any
+ * other item. If a `final` destination gives up a detached item, the item is dropped for that
+ * destination. Above `detached_bytes`, further items are held or dropped for the destination, as
+ * long as another destination accepts them.
  *
- * The ledger counts each record once, however many destinations there are (core/pending.h).
+ * The ledger counts each record once, regardless of the number of destinations (core/pending.h).
  */
 #pragma once
 
@@ -37,25 +38,25 @@ struct br_fanout_end {
     const char *kind, *id;
     /* BR_DONE from the destination means that the item was delivered, not only queued */
     bool delivers;
-    /* BR_RETRY from the destination means that the destination has given up. Therefore nothing
-     * is held for a final destination, and no sender waits for it if another destination has the
-     * data. */
+    /* BR_RETRY from the destination means that the destination has given up. Therefore no items are
+     * held for a final destination, and senders do not wait for a final destination if another
+     * destination has the data. */
     bool final;
-    /* limit in bytes of the detached deliveries; 0: no delivery is detached */
+    /* maximum total size of detached deliveries in bytes; 0: deliveries are never detached */
     size_t detached_bytes;
 };
 
 /* Configuration `service::fanout`. */
 struct br_fanout_config {
-    /* largest number of bytes held for each destination, by all workers together */
+    /* maximum number of bytes that all workers together hold for each destination */
     int64_t hold_size;
-    uint64_t hold_time; /* longest time that an item is held, in nanoseconds */
+    uint64_t hold_time; /* maximum time for which an item is held, in nanoseconds */
 };
 
 extern const struct br_option br_fanout_options[];
 
-/* longest time that a sender waits for a held item: half of the default timeout of an OTLP
- * exporter */
+/* Maximum time in milliseconds that a sender waits for a held item. Half of the default timeout of
+ * an OTLP exporter. */
 #define BR_FANOUT_WAIT_MS 5000
 
 struct br_fanout;
@@ -69,15 +70,15 @@ struct br_consumer *br_fanout_input(struct br_fanout *fanout);
 /* Returns true if no item is held or detached. */
 bool br_fanout_idle(const struct br_fanout *fanout);
 
-/* Returns true if the fan-out has no item at all: none is held, detached or being delivered. The
- * function of br_fanout_on_end is also called when that may have become true. */
+/* Returns true if the fan-out has no items: none is held, detached or being delivered. The function
+ * set with br_fanout_on_end is also called when the result may have changed to true. */
 bool br_fanout_unused(const struct br_fanout *fanout);
 
-/* Sets a function (may be NULL) that is called when an item has ended. */
+/* Makes the fan-out call `fn` with `arg` when an item has ended. NULL removes the function. */
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg);
 
 /* Drops the held items with the reason "shutdown", and does not hold further items. */
 void br_fanout_close(struct br_fanout *fanout);
 
-/* Frees the fan-out. No delivery of the fan-out may be under way. Accepts NULL. */
+/* Frees the fan-out. All deliveries must have ended. Accepts NULL. */
 void br_fanout_free(struct br_fanout *fanout);

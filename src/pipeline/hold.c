@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-/* milliseconds until the next offer; not 0, because a timer that is due at once can run several
- * times in one loop iteration */
+/* Delay between two offers in milliseconds. A delay of 0 is not used, because a timer that is due
+ * at once can run several times in one loop iteration. */
 #define NEXT_ITERATION_MS 1
 #define NODE_FIRST_MS 200
 #define NODE_MAX_MS 10000
@@ -16,9 +16,9 @@ struct held {
     /* the current attempt to deliver the item; NULL while the item waits */
     struct br_item *attempt;
     void *arg;
-    struct br_timer timer; /* BR_HOLD_APART: fires when the item is offered again */
+    struct br_timer timer; /* BR_HOLD_APART: fires when the item must be offered again */
     uint64_t number, until_ms;
-    uint64_t delay_ms; /* with policy.hints: milliseconds of the item's next delay */
+    uint64_t delay_ms; /* with policy.hints: next delay of the item in milliseconds */
     uint64_t bytes;
     uint32_t n_pending; /* number of pending records when the item was added */
 };
@@ -50,7 +50,7 @@ static void hold_stop_waiting(struct held *held)
     held->hold->n_waiting--;
 }
 
-/* Ends an item that was already removed from `waiting`. */
+/* Passes an item to the owner with `end`. The item must be in neither `waiting` nor `offered`. */
 static void hold_end(struct held *held, const struct br_outcome *outcome, const char *reason)
 {
     struct br_hold *hold = held->hold;
@@ -61,7 +61,7 @@ static void hold_end(struct held *held, const struct br_outcome *outcome, const 
     hold->config.end(hold, item, arg, outcome, reason);
 }
 
-/* Ends the waiting items whose `until_ms` is not later than `now_ms`. */
+/* Ends all waiting items whose `until_ms` has passed. */
 static void hold_end_waiting(struct br_hold *hold, uint64_t now_ms,
                              const struct br_outcome *outcome, const char *reason)
 {
@@ -77,7 +77,7 @@ static void hold_end_overdue(struct br_hold *hold)
     hold_end_waiting(hold, br_host_mono_ms(hold->config.host), &hold->refusal, "retries_exhausted");
 }
 
-/* Informs the owner that items have ended. The owner may free the hold. */
+/* Calls `on_end` if items have ended. The owner may free the hold in this call. */
 static void hold_report_end(struct br_hold *hold)
 {
     bool ended = hold->ended;
@@ -134,7 +134,7 @@ static void hold_wait(struct held *held)
     hold->n_waiting++;
 }
 
-/* Lets the item wait for its own timer. Returns false if the item is not tried again. */
+/* Arms the timer for the item's next offer. Returns false if the item must not be offered again. */
 static bool hold_wait_apart(struct held *held, const struct br_outcome *outcome)
 {
     struct br_hold *hold = held->hold;
@@ -151,7 +151,7 @@ static bool hold_wait_apart(struct held *held, const struct br_outcome *outcome)
     return true;
 }
 
-/* Handles the refusal of an item that is neither in `waiting` nor in `offered`. */
+/* Handles the refusal of an item. The item must be in neither `waiting` nor `offered`. */
 static void hold_refuse(struct held *held, const struct br_outcome *outcome)
 {
     struct br_hold *hold = held->hold;
@@ -229,8 +229,8 @@ static void hold_offer_one(struct br_hold *hold)
     if (!held)
         return;
     hold_stop_waiting(held);
-    /* armed before the offer, because br_hold_pause can postpone the timer if the offer is
-     * refused */
+    /* The timer is armed before the offer, because a refusal during the offer may postpone it
+     * (br_hold_pause). */
     if (hold->n_waiting)
         (void)br_host_timer(hold->config.host, &hold->timer, NEXT_ITERATION_MS, hold_on_timer);
     hold_offer(held);

@@ -1,39 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hold keeps items and offers each to one destination until the destination has taken it, has
- * rejected it, or the policy allows no further try. It reports the result of each item once.
+ * A hold keeps items and offers each of them repeatedly to one destination, until the destination
+ * accepts or rejects the item, or until the policy allows no further attempt. The hold reports the
+ * result of each item exactly once.
  *
  * Contract:
- * - Owner. The hold owns an item from the moment br_hold_add returns 0 until it calls `end` for
- *   the item. `end` returns the item to the owner of the hold, which finishes it exactly once.
- *   br_hold_release is the exception: items that are offered then finish with their attempts.
- * - Data. Each try is an attempt (br_item_attempt) that refers to the item's data. The item keeps
- *   its data until `end`, and has all of its pending records while it waits.
- * - Answer. The hold never answers a sender. The owner answers either before it adds the item, or
- *   in `end`. If an item is dropped after its sender was answered, only the metrics and the log
- *   report it.
- * - Restart. Nothing here is written to disk. A durable queue (pipeline/durable.h) keeps these
- * rules: An item for which `end` was called is never offered again. An item that is waiting or
- * offered when the process stops may be offered again after the restart, so a destination can
- * receive an offered item twice. An item whose sender waits for the delivery is not restored,
- * because the sender sends it again. The age continues over a restart; the delay begins again at
- * `first_delay_ms`.
+ * - Owner. The hold owns an item from the time br_hold_add returns 0 until the hold calls `end` for
+ *   the item. `end` returns the item to the owner of the hold, which must finish it.
+ *   br_hold_release is an exception: items that are offered when it is called are finished with
+ *   their attempts.
+ * - Data. Each offer creates an attempt (br_item_attempt), which refers to the item's data. The
+ *   item keeps its data until `end`. While the item waits, it also has all of its pending records.
+ * - Answer. The hold never answers a sender. The owner answers the sender either before adding the
+ *   item, or in `end`. If an item is dropped after its sender was answered, only the metrics and
+ *   the log report the loss.
+ * - Restart. The hold does not write to disk. A durable queue (pipeline/durable.h) follows these
+ *   rules: An item for which `end` was called is never offered again. An item that is waiting or
+ *   offered when the process stops may be offered again after the restart, so a destination can
+ *   receive an offered item twice. An item whose sender waits for the delivery is not restored,
+ *   because the sender retries. After a restart, the age of an item includes the time before the
+ *   restart, and its delay is `first_delay_ms` again.
  *
  * States of an item:
  *
- * | state   | event                                | next state, `reason` of `end`     |
- * |---------|--------------------------------------|-----------------------------------|
- * | (none)  | br_hold_add                          | waiting; offered if BR_HOLD_APART |
- * | waiting | its delay is over, or it is its turn | offered                           |
- * | waiting | `max_age_ms` is over (see `order`)   | ended, "retries_exhausted"        |
- * | waiting | `group`: none offered, none accepted | ended, "retries_exhausted"        |
- * | waiting | br_hold_close, br_hold_release       | ended, "shutdown"                 |
- * | offered | BR_DONE                              | ended, NULL                       |
- * | offered | BR_REJECT                            | ended, "rejected"                 |
- * | offered | BR_RETRY, another try is allowed     | waiting                           |
- * | offered | BR_RETRY, `max_age_ms` is over       | ended, "retries_exhausted"        |
- * | offered | BR_RETRY, the hold is closed         | ended, "shutdown"                 |
- * | offered | br_hold_release                      | not reported (br_item_orphan)     |
+ * | state | event | next state, `reason` of `end` |
+ * |---------|--------------------------------------|-----------------------------------| | (none) |
+ * br_hold_add | waiting; offered if BR_HOLD_APART | | waiting | its delay is over, or it is its
+ * turn | offered | | waiting | `max_age_ms` is over (see `order`) | ended, "retries_exhausted" | |
+ * waiting | `group`: none offered, none accepted | ended, "retries_exhausted" | | waiting |
+ * br_hold_close, br_hold_release | ended, "shutdown" | | offered | BR_DONE | ended, NULL | |
+ * offered | BR_REJECT | ended, "rejected" | | offered | BR_RETRY, another try is allowed | waiting
+ * | | offered | BR_RETRY, `max_age_ms` is over | ended, "retries_exhausted" | | offered | BR_RETRY,
+ * the hold is closed | ended, "shutdown" | | offered | br_hold_release | not reported
+ * (br_item_orphan) |
  */
 #pragma once
 
@@ -42,46 +41,46 @@
 #define BR_HOLD_UNLIMITED UINT64_MAX
 
 enum br_hold_order {
-    /* Each item is offered when it is added, and has its own timer for further offers. The age
-     * of an item is checked when the item is refused. A refusal also ends the item if there is
-     * no memory for the timer. */
+    /* Each item is offered when it is added, and has its own timer for further offers. The age of
+     * an item is checked when the item is refused. If memory for the timer is short, a refusal ends
+     * the item. */
     BR_HOLD_APART,
     /* Items are offered in the order in which they were added. A refusal pauses all offers. The
      * age of the items is checked at a refusal and after a pause. */
     BR_HOLD_IN_ORDER,
-    /* One item is offered in each loop iteration. A refused item is offered again after all
-     * waiting items, and each refusal pauses all offers. The age of an item is checked at a
-     * refusal. All items are added at the same time. */
+    /* One item is offered in each loop iteration. A refused item is offered again after all waiting
+     * items, and each refusal pauses all offers. The age of an item is checked at a refusal. The
+     * owner adds all items at the same time. */
     BR_HOLD_PACED,
 };
 
 struct br_hold_policy {
     enum br_hold_order order;
-    /* milliseconds before the next try after the first refusal; the delay doubles up to
+    /* delay in milliseconds after the first refusal; doubles with each refusal, up to
      * max_delay_ms */
     uint64_t first_delay_ms;
     uint64_t max_delay_ms;
-    /* BR_HOLD_APART: each item has its own delay, and a delay that the destination requests
-     * replaces it */
+    /* BR_HOLD_APART: each item has its own delay, and a delay that the destination requests takes
+     * precedence */
     bool hints;
-    /* The items are parts of one request. If the destination has not taken any of them and none
+    /* The items are parts of one request. If the destination has not accepted any part and no part
      * is being offered, a refusal ends all items. */
     bool group;
-    /* BR_HOLD_IN_ORDER: largest number of items that are offered at the same time */
+    /* BR_HOLD_IN_ORDER: maximum number of items that are offered at the same time */
     unsigned window;
-    /* limit of the bytes of all items, including their overhead; may be BR_HOLD_UNLIMITED */
+    /* maximum total size of all items in bytes, including their overhead, or BR_HOLD_UNLIMITED */
     uint64_t max_bytes;
-    /* milliseconds after br_hold_add from which an item is not tried again; 0: one try; may be
-     * BR_HOLD_UNLIMITED */
+    /* time in milliseconds after br_hold_add at which retries end, or BR_HOLD_UNLIMITED; 0: each
+     * item is offered once */
     uint64_t max_age_ms;
     bool age_since_receipt; /* max_age_ms counts from item->received_ms, not from br_hold_add */
 };
 
 struct br_hold;
 
-/* Receives an item that has ended, with the `arg` of br_hold_add. `reason` is NULL if the
- * destination has taken the item. If the item was not taken, `reason` is a constant that names
- * why. Must not free the hold. */
+/* Receives an item that has ended, and the `arg` that was passed to br_hold_add. If the destination
+ * has accepted the item, `reason` is NULL. Otherwise `reason` is a static string, such as
+ * "rejected". Must not free the hold. */
 typedef void br_hold_end_fn(struct br_hold *hold, struct br_item *item, void *arg,
                             const struct br_outcome *outcome, const char *reason);
 
@@ -90,12 +89,12 @@ struct br_hold_config {
     struct br_consumer *next; /* consumer to which items are offered; borrowed */
     struct br_hold_policy policy;
     br_hold_end_fn *end;
-    /* called once after `end` was called for all items that ended together; may free the hold;
-     * NULL: not called */
+    /* called once after `end` was called for one or more items; may free the hold; NULL: not
+     * called */
     void (*on_end)(void *arg);
     void *arg; /* argument of on_end */
-    /* points to a flag; once the flag is true, no refused item is tried again; NULL: the flag is
-     * always false */
+    /* pointer to a flag; while the flag is true, refused items are not offered again; NULL: always
+     * false */
     const bool *ending;
     double *held[BR_SIGNALS]; /* gauges of the records in the hold, by signal; NULL: not counted */
 };
@@ -105,11 +104,12 @@ struct br_hold {
     struct br_hold_config config;
     struct br_list waiting, offered; /* lists of struct held; `waiting` is sorted by held.number */
     unsigned n_held, n_waiting, n_offered;
-    uint64_t bytes; /* bytes of all items, including their overhead if max_bytes is limited */
+    /* total size of all items in bytes, including their overhead if max_bytes is limited */
+    uint64_t bytes;
     uint64_t n_added;
     uint64_t delay_ms; /* duration of the next pause in milliseconds */
     bool paused, closing, progress, ended;
-    struct br_outcome refusal; /* outcome of the last refusal */
+    struct br_outcome refusal; /* outcome of the most recent refusal */
     /* timer that ends a pause or starts the next offer of BR_HOLD_PACED, otherwise parked; not
      * used with BR_HOLD_APART */
     struct br_timer timer;
@@ -120,38 +120,38 @@ struct br_hold {
 /* Initializes a hold. Returns false if memory is short; br_hold_release may be called even then. */
 bool br_hold_init(struct br_hold *hold, const struct br_hold_config *config);
 
-/* Adds an item. Either the owner finishes the item in `end`, or the item has no parent and only
- * the hold reports its pending records. Returns 0, BR_ENOMEM, BR_EFULL above `max_bytes`, or
- * BR_ECLOSED. After an error the caller still owns the item. */
+/* Adds an item. `arg` is passed to `end`. Returns 0, BR_ENOMEM, BR_EFULL if the hold would exceed
+ * `max_bytes`, or BR_ECLOSED if the hold is closed. After an error the caller still owns the
+ * item. */
 int br_hold_add(struct br_hold *hold, struct br_item *item, void *arg);
 
-/* Pauses all offers for the current delay, and doubles the delay for the next pause. Called when
- * the destination has just refused an item. Not for BR_HOLD_APART. */
+/* Pauses all offers for `delay_ms`, and doubles the delay for the next pause. The owner calls this
+ * when the destination has just refused an item that is not in the hold. Not for BR_HOLD_APART. */
 void br_hold_pause(struct br_hold *hold);
 
-/* Begins to offer the added items, in this loop iteration; with BR_HOLD_IN_ORDER, not before a
- * pause ends. Not for BR_HOLD_APART. */
+/* Begins to offer the added items in this loop iteration. With BR_HOLD_IN_ORDER, a pause must end
+ * first. Not for BR_HOLD_APART. */
 void br_hold_start(struct br_hold *hold);
 
-/* Notes that the destination has taken an item of the group, or that the end of an item counts
- * as such. The next delay is first_delay_ms again. After BR_DONE the hold itself calls this
- * function. */
+/* Reports that the destination has accepted an item, so that the next delay is first_delay_ms again
+ * and a `group` is not given up. The hold itself calls this function after BR_DONE. The owner can
+ * call it in other cases too, such as after a rejection that must not end the group. */
 void br_hold_note_progress(struct br_hold *hold);
 
-/* Ends the waiting items, without calling `on_end`. An offered item ends when its attempt ends,
- * even as BR_RETRY. Items cannot be added to a closed hold. */
+/* Closes the hold: ends the waiting items, without calling `on_end`, and rejects new items. Offered
+ * items end with their current attempt, even if its outcome is BR_RETRY. */
 void br_hold_close(struct br_hold *hold, const struct br_outcome *outcome);
 
 /* Closes the hold and abandons the items that are offered. Accepts a zeroed hold. */
 void br_hold_release(struct br_hold *hold);
 
-/* Initializes a hold of items whose senders have already been answered, so that `node` reports
- * the result of these items. Items that are not taken are dropped, counted in the ledger and
- * logged at most once a minute. `final` means that BR_RETRY from `next` (borrowed) is a final
- * refusal, so the item is dropped. `on_end` (NULL: not called) is called after items have ended. */
+/* Initializes a hold for items whose senders have already been answered. Items that `next`
+ * (borrowed) does not accept are dropped, counted in the ledger, and logged for `node` at most once
+ * a minute. `final` means that `next` retries by itself, so an item that it finishes with BR_RETRY
+ * is dropped. `on_end`, unless NULL, is called after items have ended. */
 void br_hold_init_for_node(struct br_hold *hold, struct br_node *node, struct br_consumer *next,
                            bool final, void (*on_end)(void *arg), void *arg);
 
-/* Adds an item without a parent and without a callback to a hold of br_hold_init_for_node, and
- * notes that its sender was answered. If memory is short, the item is dropped. */
+/* Adds an item to a hold of br_hold_init_for_node, and marks the sender of the item as answered.
+ * The item must not have a parent or a callback. If memory is short, the item is dropped. */
 void br_hold_send(struct br_hold *hold, struct br_item *item);

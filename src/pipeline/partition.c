@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* number of bytes at the start of a key: the signal, and whether the sender waits */
+/* number of bytes at the start of a key; they contain the signal, and whether the sender waits */
 #define PREFIX 2
 
 struct br_partitions {
@@ -16,7 +16,7 @@ struct br_partitions {
     struct br_partition_config config;
     struct br_consumer *next;
     struct br_map *batchers; /* map from the key of a partition to its batcher */
-    /* total weight of the data in all batchers (br_batch_config.weight) */
+    /* by signal: total weight of the data in all batchers (br_batch_config.weight) */
     size_t weights[BR_SIGNALS];
     void (*on_end)(void *arg);
     void *on_end_arg;
@@ -30,8 +30,8 @@ static bool partition_separates(const struct br_strings *keys, const char *name)
     return false;
 }
 
-/* Writes the key of the item's partition, which contains the item's values of the configured
- * metadata keys. Items may contain more metadata, for other components. */
+/* Writes the key of the item's partition. The key contains the item's values of the configured
+ * metadata keys, and no other metadata. */
 static void partition_key_of(const struct br_partitions *partitions, const struct br_item *item,
                              struct br_str *out)
 {
@@ -105,7 +105,7 @@ void br_partitions_add(struct br_partitions *partitions, struct br_item *item)
         br_batcher_add(batcher, item);
     else
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000,
-                      "batch: too many metadata values, or no memory");
+                      "batch: too many metadata values, or out of memory");
 }
 
 void br_partitions_flush(struct br_partitions *partitions)

@@ -10,26 +10,26 @@
 
 struct br_queue {
     struct br_consumer input;
-    struct br_consumer batched; /* consumer that receives complete batches from `batchers` */
+    struct br_consumer batched; /* receives the complete batches from `batchers` */
     struct br_node *node;
     const struct br_queue_config *config;
     struct br_consumer *next;
     /* batchers configured by the key `batch`; NULL if the config does not contain `batch` */
     struct br_partitions *batchers;
     struct br_list waiting; /* items that were not sent to `next` yet */
-    /* items that are not in the queue yet, because the queue is full (block_on_overflow) */
+    /* items that wait for space, because the queue is full (block_on_overflow) */
     struct br_list overflow;
-    struct br_list sent_items; /* items sent to `next` that have not ended */
-    /* for each signal: size of the items that wait or are being sent, in units of the sizer; if
-     * there are batchers, the sum of br_item.weight */
+    struct br_list sent_items; /* items that were sent to `next` and have no outcome yet */
+    /* by signal: total size of the items that wait or are being sent, in units of the sizer; not
+     * used if there are batchers */
     size_t sizes[BR_SIGNALS];
-    /* number of sent items that have not ended: in total, and by signal */
+    /* number of sent items without an outcome: in total, and by signal */
     unsigned in_flight, n_in_flight[BR_SIGNALS];
-    /* this worker's share of queue_size; `consumers` is its share of num_consumers */
+    /* this worker's shares of queue_size (`capacity`) and num_consumers (`consumers`) */
     size_t capacity;
     unsigned consumers;
-    struct br_deferred room; /* runs queue_on_room after batches have ended */
-    /* fires when sending is tried again after memory was short; parked otherwise */
+    struct br_deferred room; /* calls queue_on_room after batches have ended */
+    /* retries sending after memory was short; otherwise parked */
     struct br_timer again;
     bool draining, closing;
     /* function of br_queue_watch, or NULL */
@@ -40,7 +40,7 @@ struct br_queue {
     struct br_log_limit log_limit;
     struct br_exporter_counts counts;
     double *refused[BR_SIGNALS];
-    /* histograms of the sizes of received requests: one in records, one in bytes */
+    /* histograms of the sizes of received requests, in records and in bytes */
     struct br_histogram *enqueued, *enqueued_bytes;
     double *size_metrics[BR_SIGNALS], *flight_metrics[BR_SIGNALS];
 };
@@ -75,7 +75,8 @@ static void queue_show_size(struct br_queue *queue, enum br_signal signal)
         *queue->size_metrics[signal] = (double)queue_signal_size(queue, signal);
 }
 
-/* Counts an item whose delivery attempt begins (`begins`) or has ended. */
+/* Updates the number of items in flight. `begins` is true if a delivery attempt begins, and false
+ * if one has ended. */
 static void queue_count_flight(struct br_queue *queue, enum br_signal signal, bool begins)
 {
     queue->in_flight = begins ? queue->in_flight + 1 : queue->in_flight - 1;
@@ -105,7 +106,7 @@ static void queue_check_empty(struct br_queue *queue)
         fn(queue->on_empty_arg);
 }
 
-/* Drops an item that the exporter has given up and whose sender was answered. */
+/* Drops an item that was not delivered and whose sender has already been answered. */
 static void queue_drop_item(struct br_queue *queue, struct br_item *item,
                             const struct br_outcome *outcome)
 {
@@ -139,7 +140,7 @@ static void queue_on_sent(struct br_item *child, void *arg)
     br_list_remove(&item->link);
     queue_account(queue, item, false);
     if (item->done || item->parent) {
-        br_item_finish(item, outcome); /* the sender or the parent gets the result */
+        br_item_finish(item, outcome); /* the sender or the parent receives the outcome */
     } else {
         if (outcome->verdict != BR_DONE)
             queue_drop_item(queue, item, outcome);
@@ -225,8 +226,8 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item)
         queue_hold(queue, item);
         return;
     }
-    /* The sender is answered now, and from then on the queue is responsible for a copy of the
-     * item. */
+    /* The sender is answered now. The queue keeps a copy of the item and is responsible for its
+     * delivery. */
     struct br_item *copy = br_item_new(queue->node->host, item->signal);
     if (!copy || !br_item_keep_metadata(copy, item) || br_item_absorb(copy, item)) {
         br_item_free(copy);
@@ -265,8 +266,8 @@ static void queue_consume(struct br_consumer *self, struct br_item *item)
     }
 }
 
-/* Receives a batch from the batchers. The batch only has to be queued, because its callback
- * reports its result to the batcher. */
+/* Receives a batch from the batchers and queues it. The batch's own callback reports the outcome to
+ * the batcher. */
 static void queue_batched_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *queue = br_container_of(self, struct br_queue, batched);
@@ -282,8 +283,8 @@ static void queue_on_room(struct br_deferred *deferred)
     queue_check_empty(queue);
 }
 
-/* The work is deferred, because a batcher that has just become idle can be freed when queued
- * items are processed. */
+/* Processes queued items later, because this can free idle batchers, including the batcher that
+ * calls this function. */
 static void queue_on_batch_end(void *arg)
 {
     struct br_queue *queue = arg;
@@ -349,8 +350,8 @@ static void queue_make_metrics(struct br_queue *queue)
         br_node_size_histogram(queue->node, "otelcol_exporter_enqueue_size_bytes", true);
 }
 
-/* The Collector has a queue for each signal; its gauges have the label data_type. In Braid the
- * signals share a queue, so the gauge of each signal has the whole capacity. */
+/* The Collector has one queue per signal, and its gauges have the label data_type. In Braid the
+ * signals share one queue, so the capacity gauge of each signal reports the whole capacity. */
 static void queue_make_gauges(struct br_queue *queue)
 {
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
@@ -548,7 +549,7 @@ int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *n
     (void)br_path_join(in, queue_path, "batch");
     if (same && batch->min_size > queue->queue_size)
         return br_errs_add(errs, br_yaml_get(at, "batch"), in,
-                           "min_size (%lld) must not be more than queue_size (%lld)",
+                           "min_size (%lld) must not exceed queue_size (%lld)",
                            (long long)batch->min_size, (long long)queue->queue_size);
     return 0;
 }

@@ -6,7 +6,8 @@
 #include "pipeline/exporter.h"
 
 #define AGAIN_MS 1000
-/* milliseconds without an answer from the server; the next answer then wakes the waiting items */
+/* If the server has not answered for this number of milliseconds, its next answer wakes the waiting
+ * items. */
 #define SILENCE_MS 5000
 #define WAKE_OVER_MS 1000.0
 #define HINT_MIN_MS 100
@@ -18,40 +19,40 @@ struct br_retry {
     struct br_consumer *next;
     struct br_list held; /* list of struct attempt: all items that have not ended */
     struct br_log_limit log_limit, back_limit;
-    /* time of the first failure since the last answer, in milliseconds of the monotonic clock;
-     * 0: no failure */
+    /* time of the first failure since the server's last answer, in milliseconds of the monotonic
+     * clock; 0: no failure */
     uint64_t failing_since_ms;
     struct silence {
-        /* time of the signal's first failure since the last answer, in milliseconds of the
+        /* time of the signal's first failure since the server's last answer, in milliseconds of the
          * monotonic clock; 0: no failure */
         uint64_t since_ms;
         bool reachable; /* a connection was opened since `since_ms` */
-        /* by signal, because the two signals can have different servers */
+        /* One element per signal, because the two signals can have different servers. */
     } silences[BR_SIGNALS];
     bool logged;         /* a failure since the last answer was logged */
-    bool stopped;        /* no item is tried again (br_retry_stop) */
-    bool keeps;          /* items are tried until they are max_age_ms old (br_retry_keep) */
-    uint64_t max_age_ms; /* age at which an item is not tried again, in milliseconds; 0: no limit */
+    bool stopped;        /* set by br_retry_stop: failed items are not retried */
+    bool keeps;          /* set by br_retry_keep: items are retried until they are max_age_ms old */
+    uint64_t max_age_ms; /* age in milliseconds above which an item is not retried; 0: no limit */
     bool closing;
 };
 
-/* An item that has not ended yet. An item that is too large is divided into pieces. The pieces
- * are tried one after the other, because the result of each piece affects how the next one is
- * tried. */
+/* An item that has no final outcome yet. If the server refuses the item as too large, it is divided
+ * into pieces. The pieces are sent one after the other, because the result of one piece decides
+ * which piece is sent next. */
 struct attempt {
     struct br_list link;
     struct br_retry *retry;
-    struct br_item *item;  /* the received item, or the piece of it that is tried */
-    struct br_list pieces; /* list of br_item: the pieces to try next, the smallest first */
+    struct br_item *item;  /* the received item, or the piece that is being sent */
+    struct br_list pieces; /* list of br_item: pieces that were not sent yet, the smallest first */
     struct br_timer timer;
     uint64_t started_ms;
     double interval_ms;
-    unsigned n_refused; /* number of pieces that were refused in a row */
-    /* if n_refused is above this limit, each request waits for the retry delay */
+    unsigned n_refused; /* number of consecutive pieces that were refused as too large */
+    /* if n_refused exceeds this limit, each further request waits for the retry delay */
     unsigned most_refused;
-    bool tried_largest; /* `item` is the largest piece and is tried out of order */
+    bool tried_largest; /* `item` is the largest piece, sent out of order */
     bool unreachable;   /* the item waits because the server is unreachable */
-    bool returns;       /* the item is not tried again (br_retry_return) */
+    bool returns;       /* set by br_retry_return: the item is not retried */
 };
 
 static void retry_try_once(struct attempt *attempt);
@@ -74,7 +75,7 @@ static struct br_item *retry_attempt_shift(struct attempt *attempt)
     return list ? br_container_of(list, struct br_item, link) : NULL;
 }
 
-/* Ends the item or piece that is being tried, and all further pieces. */
+/* Finishes the item or piece that is being sent, and all remaining pieces. */
 static void retry_attempt_end(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_item *piece;
@@ -89,8 +90,9 @@ static void retry_on_due(struct br_timer *timer)
     retry_try_once(br_container_of(timer, struct attempt, timer));
 }
 
-/* Returns a delay with exponential back-off and jitter, as in the Collector. If the server sent
- * a delay, returns the server's delay (OTLP, "Failures"), but at least HINT_MIN_MS. */
+/* Returns the delay before the next attempt in milliseconds, with exponential back-off and jitter
+ * as in the Collector. If the server has requested a delay, returns that delay (OTLP, "Failures"),
+ * but at least HINT_MIN_MS. */
 static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
 {
     const struct br_retry_config *retry_config = attempt->retry->config;
@@ -104,17 +106,19 @@ static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
     return (uint64_t)delay;
 }
 
-/* --- The end of a silence -------------------------------------------------------------------- */
+/* --- Waking items when a server answers again
+ * -------------------------------------------------------------------- */
 
-/* Returns true if the server seems unreachable. A server that sent a delay is reachable. */
+/* Returns true if the outcome indicates that the server is unreachable. A server that has requested
+ * a delay is reachable. */
 static bool retry_is_unreachable(const struct br_outcome *outcome)
 {
     return !outcome->delay_ms && (outcome->status == BR_STATUS_UNAVAILABLE ||
                                   outcome->status == BR_STATUS_DEADLINE_EXCEEDED);
 }
 
-/* Moves the timer of an item to an earlier time, never to a later one. Arming an armed timer
- * needs no memory. */
+/* Moves the timer of an item to an earlier time, never to a later one. The timer is already armed,
+ * so br_host_timer cannot fail. */
 static void retry_wake(struct attempt *attempt, uint64_t delay_ms)
 {
     struct br_host *host = attempt->retry->node->host;
@@ -146,7 +150,8 @@ static void retry_wake_all(struct br_retry *retry, enum br_signal signal)
     }
 }
 
-/* Wakes one waiting item of the signal. The other items are woken if that item succeeds. */
+/* Wakes one waiting item of the signal. The other waiting items are woken if the first one
+ * succeeds. */
 static void retry_wake_one(struct br_retry *retry, enum br_signal signal)
 {
     struct attempt *attempt = retry_next_unreachable(retry, &retry->held, signal);
@@ -171,8 +176,8 @@ static void retry_note_silence(struct br_retry *retry, enum br_signal signal)
         silence->since_ms = br_host_mono_ms(retry->node->host);
 }
 
-/* Wakes the waiting items if the server answers after a silence. A server that accepts some
- * items and refuses others causes no silence, so each item keeps its delay. */
+/* Wakes the waiting items if the server answers after a period without answers. If the server
+ * accepts some items while others fail, there is no such period, and each item keeps its delay. */
 static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
 {
     struct silence was = retry->silences[signal];
@@ -186,7 +191,7 @@ static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
 
 /* --- Logging ---------------------------------------------------------------------------------- */
 
-/* Logs the reason why data is not delivered. */
+/* Logs why an item was not delivered, and the delay before the next attempt. */
 static void retry_log_failure(struct br_retry *retry, const struct br_outcome *outcome,
                               uint64_t now, uint64_t delay_ms)
 {
@@ -198,8 +203,8 @@ static void retry_log_failure(struct br_retry *retry, const struct br_outcome *o
         retry->logged = true;
 }
 
-/* Notes an answer of the server. Ignores an answer right after a failure, because the answered
- * request can have been sent before the failure. */
+/* Registers an answer of the server. Ignores an answer shortly after a failure, because the request
+ * can have been sent before the failure. */
 static void retry_note_answer(struct br_retry *retry)
 {
     uint64_t now = br_host_mono_ms(retry->node->host);
@@ -213,7 +218,7 @@ static void retry_note_answer(struct br_retry *retry)
     retry->failing_since_ms = 0;
 }
 
-/* Returns true if the item is not tried again in `delay_ms` milliseconds. */
+/* Returns true if the item must not be retried after `delay_ms` milliseconds. */
 static bool retry_is_over(const struct attempt *attempt, uint64_t now_ms, uint64_t delay_ms)
 {
     const struct br_retry *retry = attempt->retry;
@@ -230,7 +235,7 @@ static bool retry_is_over(const struct attempt *attempt, uint64_t now_ms, uint64
     return limit_ms && now_ms - since_ms + delay_ms > limit_ms;
 }
 
-/* Arms the timer for the next try, or ends the item if it is not tried again. */
+/* Arms the timer for the next attempt, or finishes the item if it must not be retried. */
 static void retry_again(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_host *host = attempt->retry->node->host;
@@ -266,8 +271,8 @@ static int retry_cut(const struct br_item *item, struct br_list *pieces)
                                      : br_profiles_split(item, half, 0, retry_take_piece, pieces);
 }
 
-/* Returns twice the number of refusals in a row that one bad record among `count` can cause: one
- * refusal for each halving, and one for the record itself. */
+/* Returns the limit for `most_refused`. One oversized record among `count` can cause one refusal
+ * for each halving, and one for the record itself. The limit is twice this number. */
 static unsigned retry_most_refused(uint32_t count)
 {
     unsigned halvings = 0;
@@ -276,7 +281,8 @@ static unsigned retry_most_refused(uint32_t count)
     return 2 * (halvings + 1);
 }
 
-/* Replaces the item that is being tried with its pieces. Returns false if memory is short. */
+/* Replaces the item that is being sent with two or more pieces. Returns false if memory is
+ * short. */
 static bool retry_divide(struct attempt *attempt)
 {
     struct br_list pieces, *l;
@@ -301,9 +307,9 @@ static bool retry_divide(struct attempt *attempt)
     return true;
 }
 
-/* Continues with the next piece. When too many pieces were refused in a row, the largest piece
- * is tried once out of order, because the bad records can be adjacent. If the largest piece is
- * refused too, the server is expected to refuse the others as well. */
+/* Sends the next piece. After `most_refused` refusals in a row, the largest piece is sent out of
+ * order, because the oversized records can be adjacent. If the largest piece is refused too, the
+ * server probably refuses all pieces, so the others wait for the retry delay. */
 static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcome)
 {
     if (br_list_empty(&attempt->pieces)) {
@@ -447,8 +453,8 @@ void br_retry_free(struct br_retry *retry)
         return;
     retry->closing = true;
     retry->node->retry = NULL;
-    /* The exporter was destroyed earlier, and all attempts that were under way have completed
-     * since. Therefore the items that remain are those that wait for a timer. */
+    /* The exporter was destroyed before, so all running attempts have completed. The remaining
+     * items therefore only wait for a timer. */
     while (!br_list_empty(&retry->held)) {
         struct attempt *attempt = br_container_of(retry->held.next, struct attempt, link);
         struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
@@ -466,7 +472,7 @@ void br_retry_free(struct br_retry *retry)
         BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000,                                \
                   "factor by which the delay increases after each retry"),                         \
         BR_DURATION(struct br_retry_config, max_interval, "30s",                                   \
-                    "upper limit of the delay, before its random deviation"),                      \
+                    "maximum delay, before the random deviation is added"),                        \
         BR_DURATION(struct br_retry_config, max_elapsed_time, "5m",                                \
                     "time after which a request is not retried any more; 0: unlimited"),           \
         BR_OPT_END

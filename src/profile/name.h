@@ -37,12 +37,12 @@ struct br_app_name {
 
 /* Parses `app{k=v,k2=v2}`. Label names and values are trimmed, and quotes have no meaning. A value
  * ends at `,` or `}`, and another label may follow either character. An unterminated value and a
- * key without `=` are ignored. A `}` in the place of a key ends the parsing. A label `__name__`
+ * key without `=` are ignored. A `}` where a key is expected ends the parsing. A label `__name__`
  * replaces the application name.
  *
- * The results point into `text` and into the arena. Returns 0 or BR_ENOMEM. Returns BR_EINVAL
- * with Pyroscope's message without the prefix "name: " ("service name is required"), or with a
- * message about Braid's limits. */
+ * The results point into `text` and into the arena. Returns 0 or BR_ENOMEM. Returns BR_EINVAL with
+ * Pyroscope's message without the prefix "name: " ("service name is required"), or with a message
+ * about Braid's limits. */
 int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, struct br_app_name *ret,
                       struct br_err *err);
 

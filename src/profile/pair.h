@@ -19,8 +19,9 @@ struct br_pair {
 const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                             struct br_pair *ret);
 
-/* Returns entry `index` of the attribute table, with the string indices of its key and unit
- * unless these pointers are NULL. Returns false if `index` is out of range or the key is empty. */
+/* Stores entry `index` of the attribute table in `*ret`. Stores the string indices of its key and
+ * unit in `*ret_key` and `*ret_unit`, which may be NULL. Returns false if `index` is out of range
+ * or the key is empty. */
 bool br_pair_of(const struct br_dictionary_view *view, uint32_t index, struct br_pair *ret,
                 uint32_t *ret_key, uint32_t *ret_unit);
 

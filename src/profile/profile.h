@@ -74,7 +74,7 @@ struct br_sample_type {
     bool cumulative, sampled;
 };
 
-/* Samples and references that were left out of a profile while the rest of it was read. */
+/* Samples and references that were left out of a profile while the rest of the profile was read. */
 struct br_profile_lost {
     uint32_t count;      /* number of samples left out */
     struct br_err first; /* error of the first sample left out */
@@ -100,7 +100,7 @@ struct br_profile_parts {
 struct br_profile_source {
     const uint8_t *data; /* the uncompressed profile */
     size_t len;
-    /* attributes of the Resource, encoded as its field 1; NULL: none */
+    /* attributes of the Resource, encoded as its field 1; NULL: the Resource has no attributes */
     const struct br_addition *resource;
     const char *pyroscope_name; /* value of `__name__`; NULL: see from_pyroscope */
     /* if pyroscope_name is NULL: determine the name by the rules of Pyroscope's ingestion and
@@ -120,7 +120,8 @@ struct br_profile_source {
     /* JFR with from_pyroscope: keep the time and thread of each sample for the processor join;
      * otherwise samples with equal stack and labels are merged */
     bool keeps_times;
-    const uint8_t *labels; /* JFR: encoded LabelsSnapshot message, uncompressed; NULL: none */
+    /* JFR: encoded LabelsSnapshot message, uncompressed; NULL: there is no such message */
+    const uint8_t *labels;
     size_t labels_len;
     /* pprof: properties of sample types, sent by a Pyroscope client */
     const struct br_sample_type *types;
@@ -129,8 +130,8 @@ struct br_profile_source {
     /* pprof: the counters of the Go runtime (alloc_*, contentions, delay) are totals since the
      * process began */
     bool go_totals;
-    /* pprof: no other source provides metadata; in a profile without a duration, the counters of
-     * the Go runtime are treated as totals since the process began */
+    /* pprof: the profile was read from a file, so no client has sent metadata. If the profile has
+     * no duration, the counters of the Go runtime are treated as totals since the process began */
     bool from_file;
     /* pprof: the profile is from a Datadog profiler, which uses other names of sample types.
      * Most values of a sample are 0; a sample is written only for the types for which its value

@@ -14,7 +14,8 @@
 
 /* --- Formats of other tools (flame_text.c, flame_pprof.c) ------------------------------------- */
 
-/* The functions in this section write the first side (index 0) of the flame graph. */
+/* A flame graph can hold the values of two profiles (BR_FLAME_SIDES). The functions in this section
+ * write only the values of the first profile (index 0). */
 
 /* Writes folded stacks: a line such as `main;read;parse 300` for each node with a self value,
  * from the root down. In names `;` becomes `,` and control characters become spaces. */
@@ -48,11 +49,11 @@ int br_flame_pprof(struct br_str *out, const struct br_flame *flame,
 
 /* Pyroscope's binary format of a flame graph. Source: grafana/pyroscope pkg/model/tree.go. */
 
-/* Appends the first side of a flame graph whose totals have been computed (br_flame_total). Nodes
- * are written depth first: length of the name, name, self value, number of children. The length,
- * the self value and the number of children are varints. Children are sorted by name, the last name
- * first. The root's name is empty. A flame graph without stacks becomes zero bytes. Returns 0 or
- * BR_ENOMEM; BR_ENOMEM is also returned if out->failed is set. */
+/* Appends a flame graph whose totals have been computed (br_flame_total), with the values of the
+ * first profile (index 0). Nodes are written depth first: length of the name, name, self value,
+ * number of children. The length, the self value and the number of children are varints. Children
+ * are sorted by name, the last name first. The root's name is empty. A flame graph without stacks
+ * becomes zero bytes. Returns 0 or BR_ENOMEM; BR_ENOMEM is also returned if out->failed is set. */
 int br_flame_tree_write(struct br_str *out, const struct br_flame *flame);
 
 /* --- Flamebearer (flamebearer.c) -------------------------------------------------------------- */
@@ -118,9 +119,9 @@ struct br_function {
 };
 
 enum br_function_order {
-    BR_FUNCTIONS_BY_SELF,  /* sorts by self value of the first side, largest first */
-    BR_FUNCTIONS_BY_TOTAL, /* sorts by total of the first side, largest first */
-    /* sorts by the difference between both sides' self values, largest magnitude first */
+    BR_FUNCTIONS_BY_SELF,  /* sorts by self[0], largest first */
+    BR_FUNCTIONS_BY_TOTAL, /* sorts by total[0], largest first */
+    /* sorts by the difference between self[0] and self[1], largest magnitude first */
     BR_FUNCTIONS_BY_DELTA,
 };
 

@@ -22,10 +22,10 @@
  * A comparison of values of different types is false, also with `!=`; numbers and durations count
  * as one type. A regular expression must match the whole text.
  *
- * `!>>` and similar operators find spans of the right side that do not have the relation to any
- * span of the left side. `&>>` and similar operators find the spans of both sides that have the
- * relation. The spans of a trace that a query finds form one set. by() splits the set by value, and
- * coalesce() merges the resulting sets again.
+ * `!>>` and similar operators find spans of the right operand that do not have the relation to any
+ * span of the left operand. `&>>` and similar operators find the spans of both operands that have
+ * the relation. The spans of a trace that a query finds form one set. by() splits the set by value,
+ * and coalesce() merges the resulting sets again.
  *
  * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1. nestedSetParent is
  * the left number of the parent, and -1 for a root. Spans whose parent is missing have the number
@@ -112,7 +112,8 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_SPAN_PARENT_ID,
     BR_TRACEQL_TRACE_ID,
     BR_TRACEQL_NESTED_SET_PARENT,
-    /* the intrinsics from here to BR_TRACEQL_SCOPE_VERSION are read from the span's bytes */
+    /* the intrinsics from here to BR_TRACEQL_SCOPE_VERSION are read from the OTLP bytes of the
+     * span */
     BR_TRACEQL_STATUS_MESSAGE,
     BR_TRACEQL_EVENT_NAME,
     BR_TRACEQL_EVENT_TIME, /* time between the span's start and the event */
@@ -197,7 +198,7 @@ struct br_traceql_spanset {
     /* for a structural relation: finds the spans in `right` that do not have the relation to
      * `left` */
     bool negated;
-    /* for a structural relation: finds the spans of both sides that have the relation */
+    /* for a structural relation: finds the spans in `left` and in `right` that have the relation */
     bool unites;
     const struct br_traceql_spanset *left, *right;
     const struct br_traceql_expr *expr;
@@ -234,8 +235,8 @@ struct br_traceql_stage {
 
 enum br_traceql_after_kind { BR_TRACEQL_TOPK, BR_TRACEQL_BOTTOMK, BR_TRACEQL_COMPARE };
 
-/* A function or comparison after a metric. The function or comparison keeps some of the metric's
- * lines at each step. */
+/* A function or comparison after a metric. At each time step, it keeps only some of the lines of
+ * the response (struct br_traceql_line in traceql_metric.h). */
 struct br_traceql_after {
     enum br_traceql_after_kind kind;
     uint32_t count;             /* for TOPK and BOTTOMK: number of lines kept at each step */
@@ -272,8 +273,9 @@ struct br_traceql {
     const struct br_traceql_metric *metric; /* the query's metric; NULL: the query is a search */
     /* number of exemplars in the hint with(exemplars=...); -1: the query has no such hint */
     int32_t exemplars;
-    bool needs_trace;  /* evaluating a span requires its whole trace */
-    bool needs_bytes;  /* evaluating a span requires its bytes, not only its row */
+    bool needs_trace; /* evaluating a span requires its whole trace */
+    /* evaluating a span requires its OTLP bytes, not only its struct br_stored_span */
+    bool needs_bytes;
     bool needs_nested; /* the query uses nestedSetLeft or nestedSetRight */
     struct br_regex regex;
     struct br_regex_time time;
@@ -302,9 +304,9 @@ int br_traceql_select(struct br_traceql *query, const char *text, size_t len, ui
                       struct br_err *err);
 
 /* Sets conditions in the filter `ret` that let the store skip spans. The caller sets the other
- * fields of the filter. Each trace found by the query has at least one span that passes the
- * filter. If query->needs_trace is false, each span found by the query passes the filter. The
- * filter's needles are allocated in the query's arena. Returns 0 or BR_ENOMEM. */
+ * fields of the filter. Each trace found by the query has at least one span that passes the filter.
+ * If query->needs_trace is false, each span found by the query passes the filter. `ret->needles` is
+ * allocated in the query's arena. Returns 0 or BR_ENOMEM. */
 int br_traceql_filter(const struct br_traceql *query, struct br_span_filter *ret);
 
 /* --- Evaluation ------------------------------------------------------------------------------- */

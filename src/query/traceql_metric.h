@@ -22,7 +22,7 @@
 /* An exemplar: a span counted in a series that the response shows as an example. */
 struct br_traceql_exemplar {
     uint8_t trace_id[16];
-    uint64_t span_id; /* span id in the form of br_stored_span */
+    uint64_t span_id; /* span id, in the byte order of br_stored_span.span_id */
     uint64_t start_ns;
     /* the span's value before conversion to seconds; 1 for rate() and count_over_time() */
     double value;
@@ -36,7 +36,8 @@ struct br_traceql_series {
     uint32_t **buckets;
     /* array of the series' n_exemplars exemplars; NULL: no exemplar has been stored */
     struct br_traceql_exemplar *exemplars;
-    uint8_t *n_exemplars_in; /* number of exemplars in each part of the time range */
+    /* number of exemplars in each part of the time range, which is divided into equal parts */
+    uint8_t *n_exemplars_in;
     uint32_t n_exemplars;
 };
 
@@ -115,8 +116,8 @@ bool br_traceql_metrics_exemplar(const struct br_traceql_metrics *metrics,
 
 enum br_traceql_side { BR_TRACEQL_BASELINE, BR_TRACEQL_SELECTION, BR_TRACEQL_SIDES };
 
-/* How often a value of an attribute occurs on one side or, if `is_total`, how often all values
- * of the attribute occur on that side together. */
+/* Number of spans of one side (baseline or selection) in which an attribute has a certain value. If
+ * `is_total`, the number of spans of that side in which the attribute has any value. */
 struct br_traceql_compared {
     enum br_traceql_side side;
     bool is_total;

@@ -39,8 +39,8 @@ void br_blocks_free(struct br_blocks *blocks);
 int br_blocks_load(struct br_blocks *blocks, struct br_err *err);
 
 /* Adds the spans of a traces item, which br_walk must have accepted. Returns 0, BR_ENOMEM, or a
- * code of br_sql_fail. Returns BR_EINVAL if a span is malformed, so that br_walk would reject
- * it, or if the partition has too many operations. */
+ * code of br_sql_fail. Returns BR_EINVAL if the partition has too many operations, or if a span is
+ * malformed (br_walk would have rejected the item). */
 int br_blocks_add(struct br_blocks *blocks, const struct br_item *item, struct br_err *err);
 
 /* Writes the block under construction. Called before each commit. Returns 0, BR_ENOMEM or a code

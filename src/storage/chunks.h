@@ -24,8 +24,8 @@
 
 /* Limit on the bytes to which an item may expand through references: BR_CHUNKS_GROWTH times the
  * item's size, plus a fixed number of bytes. The limit covers the labels of series that samples
- * create, function names, and lines of locations. Beyond the limit, samples go to the series
- * without their labels, names are cut, and only the innermost line of a location is kept. */
+ * create, function names, and lines of locations. Beyond the limit, the labels of samples are left
+ * out of the series, names are cut, and only the innermost line of a location is kept. */
 #define BR_CHUNKS_GROWTH 16u
 #define BR_CHUNKS_ROOM (4u << 20)
 

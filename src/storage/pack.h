@@ -38,7 +38,7 @@ struct br_unpack {
     bool failed;
 };
 
-/* br_unpack_varint reads a varint, and br_unpack_signed a number that br_pack_signed wrote. Both
+/* br_unpack_varint reads a varint. br_unpack_signed reads a number that br_pack_signed wrote. Both
  * functions return 0 after a failure. */
 uint64_t br_unpack_varint(struct br_unpack *unpack);
 int64_t br_unpack_signed(struct br_unpack *unpack);

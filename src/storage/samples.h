@@ -39,7 +39,7 @@ void br_sample_rows_sort(struct br_sample_row *rows, size_t count);
 bool br_sample_rows_pack(struct br_sample_packer *packer, const struct br_sample_row *rows,
                          uint32_t count);
 
-/* br_sample_packer_add adds a value to the sum of a node; it is a br_sample_total_fn.
+/* br_sample_packer_add adds a value to the sum of a node, and can be used as a br_sample_total_fn.
  * br_sample_packer_sum packs the sums into packer->totals and clears them. Both functions return
  * false if memory runs out. */
 bool br_sample_packer_add(void *packer, uint32_t node, int64_t value);

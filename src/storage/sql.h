@@ -16,7 +16,8 @@
 
 /* version of new partitions (PRAGMA user_version); older partitions are read but not written */
 #define BR_SQL_VERSION 2
-#define BR_SQL_SUMS 2 /* first version of a partition that has the table `sums` */
+/* lowest version (PRAGMA user_version) in which a partition has the table `sums` */
+#define BR_SQL_SUMS 2
 
 enum br_sql_id {
     BR_SQL_BEGIN,

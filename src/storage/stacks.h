@@ -19,8 +19,9 @@
 #define BR_FUNCTION_NAME_MAX                                                                       \
     4096u /* maximum number of bytes of a function name; longer names are cut */
 
-/* Number of entries (nodes or functions) in one pack. The number of the first entry of a pack is a
- * multiple of BR_STACK_PACK_NODES. A query can therefore read only the packs it needs. */
+/* Number of entries (nodes or functions) in one pack. The number of the first entry of a pack is
+ * a multiple of the number of entries in a pack. A query can therefore read only the packs it
+ * needs. */
 #define BR_STACK_PACK_NODES 1024u
 #define BR_STACK_PACK_FUNCTIONS 256u
 
@@ -77,7 +78,7 @@ int br_stack_tree_load(struct br_stack_tree *stacks, struct br_sql *sql,
 /* Returns true when the tree has so many nodes or functions that the partition must be sealed. */
 bool br_stack_tree_full(const struct br_stack_tree *stacks);
 
-/* br_stack_tree_read_functions decodes one pack of functions, and br_stack_tree_read_nodes one pack
+/* br_stack_tree_read_functions decodes a pack of functions. br_stack_tree_read_nodes decodes a pack
  * of nodes. `back` is a node's number minus the number of its parent. `data` is borrowed until the
  * function returns. Both functions return 0, BR_EPROTO, or the first code other than 0 that `fn`
  * returns. */

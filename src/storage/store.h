@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Implements the embedded store, which keeps the spans and samples of the last hours in a
- * directory. Each partition, a range of arrival times, has its own SQLite database. A partition
- * that is full or old is sealed; the oldest partition is deleted when the directory exceeds its
- * limits.
+ * directory. Each partition contains the data that arrived during a certain time, in its own SQLite
+ * database. A partition that is full or old is sealed; the oldest partition is deleted when the
+ * directory exceeds its limits.
  *
  * One thread writes at a time. Any number of threads read, each with its own br_store_query.
  * Readers and the writer never wait for each other (SQLite's WAL).
@@ -51,9 +51,9 @@ struct br_store_config {
  * br_store_open is called. Returns NULL if memory runs out. */
 struct br_store *br_store_get(struct br_host *host, const char *id);
 
-/* Writes the default directory of a store: $XDG_DATA_HOME/braid or ~/.local/share/braid (XDG
- * Base Directory Specification). Returns false if neither XDG_DATA_HOME nor HOME is set, or if
- * the path does not fit in `size` bytes. */
+/* Writes the path of a store's default directory: $XDG_DATA_HOME/braid or ~/.local/share/braid (XDG
+ * Base Directory Specification). Returns false if neither XDG_DATA_HOME nor HOME is set, or if the
+ * path does not fit in `size` bytes. */
 bool br_store_default_directory(char *ret, size_t size);
 
 /* Releases a reference to the store. Closes the store if this was the last reference. Accepts
@@ -188,8 +188,8 @@ struct br_span_filter {
     uint64_t max_duration_ns; /* longest duration in nanoseconds; 0: unlimited */
     bool roots;               /* selects only spans without a parent */
     bool failed;              /* selects only spans whose status is ERROR */
-    /* attributes that a block's Bloom filter is searched for, so that blocks without them are
-     * skipped; the caller must still compare the attributes of each span */
+    /* attributes that the Bloom filter of a block must contain; other blocks are skipped. The
+     * caller must still compare the attributes of each span */
     const struct br_span_needle *needles;
     size_t n_needles;
     enum br_span_order order;
@@ -273,7 +273,7 @@ struct br_stored_series {
     /* hash of the labels that all samples of a profile share; the hash identifies the process;
      * 0: unknown */
     uint64_t source;
-    /* value that one sample stands for, according to the profile's period; 0: unknown */
+    /* value that one sample represents, according to the profile's period; 0: unknown */
     uint64_t per_sample;
 };
 
@@ -311,7 +311,7 @@ struct br_sample_filter {
     bool each; /* for br_store_samples: passes each sample to `fn` instead of sums */
 };
 
-/* The sum of samples of one series, type and span. */
+/* The sum of the samples of one series, span and time step. */
 struct br_stored_samples {
     const struct br_stored_series *series;
     uint8_t trace_id[16]; /* trace id of the samples; zeros: the samples have no trace id */

@@ -29,8 +29,8 @@ struct br_store_node_set {
 };
 
 /* Reads the paths from the root to the nodes of a set into view->reader->tree. Adds the nodes on
- * the paths, except the root, to the set of nodes. Sets `*ret` to true if all paths were read.
- * Returns 0, BR_ENOMEM, or a code of br_store_view_failed. */
+ * the paths, except the root, to `set`. Sets `*ret` to true if all paths were read. Returns 0,
+ * BR_ENOMEM, or a code of br_store_view_failed. */
 int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
                        const struct br_store_node_set *set, bool *ret, struct br_err *err);
 
@@ -39,8 +39,8 @@ int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
 void br_store_tree_node(const struct br_store_tree *tree, uint32_t node, uint32_t *ret_parent,
                         uint32_t *ret_function);
 
-/* br_store_tree_name returns the name of a function that was read, and br_store_tree_file its
- * file. */
+/* br_store_tree_name returns the name of a function, and br_store_tree_file returns the file of a
+ * function. The function must have been read. */
 const char *br_store_tree_name(const struct br_store_tree *tree, uint32_t function);
 const char *br_store_tree_file(const struct br_store_tree *tree, uint32_t function);
 

@@ -15,8 +15,8 @@ struct br_store_view {
     /* connection to the partition; NULL: the connection is not open, or the partition cannot be
      * read */
     struct br_store_reader *reader;
-    /* number of calls of br_store_view_open without a br_store_view_close yet; at 0, the reader
-     * may be closed so that another can be opened */
+    /* number of calls of br_store_view_open that were not followed by br_store_view_close yet;
+     * while this number is 0, the reader may be closed so that another reader can be opened */
     unsigned uses;
     bool failed;
     /* why the partition cannot be read, if this was known when the query began; otherwise NULL */
@@ -30,7 +30,8 @@ struct br_store_view {
 #define BR_STORE_BODIES 4 /* number of block bodies that a query caches */
 
 struct br_store_body {
-    struct br_store_view *view; /* view whose block is cached; NULL: the entry is empty */
+    /* view of the partition that contains the cached block; NULL: the entry is empty */
+    struct br_store_view *view;
     int64_t block;
     /* counter value at the last use of the entry; the entry with the smallest value is evicted */
     uint64_t used;
@@ -101,7 +102,7 @@ int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view 
                              struct br_err *err);
 
 /* Returns true if a block of the partition can have this number: blocks are numbered consecutively,
- * and none is empty. If the number is not possible, the partition is damaged, and the function
+ * and no block is empty. If the number is not possible, the partition is damaged, and the function
  * returns false. After false is returned, `*rc` is an error code, or 0 if the query continues
  * without the partition. */
 bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,

@@ -18,14 +18,15 @@ enum {
     AT_N_RECORDS = 40,
 };
 
-/* a log that writes a record each nanosecond reaches it after 292 years */
+/* A log that stores one record per nanosecond needs 292 years to reach this number. */
 #define NUMBER_MAX ((uint64_t)INT64_MAX)
 
 static const uint8_t magic[4] = {'B', 'F', 'R', 'M'};
 
 static uint32_t frame_crc(const uint8_t *data, size_t len, uint32_t before)
 {
-    /* the library takes a length of type int, and its function does not modify the data */
+    /* The library takes the length as an int, so long data is passed in parts. The library's
+     * function does not modify the data, although its parameter is not `const`. */
     enum { AT_ONCE = 1 << 30 };
     for (; len > AT_ONCE; data += AT_ONCE, len -= AT_ONCE)
         before = crc32_iscsi((uint8_t *)(uintptr_t)data, AT_ONCE, before);

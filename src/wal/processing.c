@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file `processing`: which record each thread processes, and the records during whose
- * processing the process has died. It is mapped into memory, so that it survives the process
- * without a call of the system for each record.
+ * The file `processing` contains the record that each thread currently processes, and the records
+ * whose processing has ended with a crash. The file is mapped into memory, so its contents survive
+ * a crash without a system call for each record.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,11 +16,12 @@
 
 #define DEATHS_MAX 3u
 
-/* One record; a number of 0 is an empty place. */
+/* A record, identified by number and queue. Number 0 marks an unused entry. */
 struct wal_suspect {
     uint64_t number;
-    uint32_t name_crc; /* checksum of the queue's name */
-    uint32_t n_deaths; /* in `suspects`: number of processes that died while they processed it */
+    uint32_t name_crc; /* CRC32C of the queue's name */
+    /* used in `suspects`: number of processes that died while processing the record */
+    uint32_t n_deaths;
 };
 
 struct wal_processing {
@@ -32,7 +33,7 @@ static uint32_t processing_name_crc(const struct br_wal_queue *queue)
     return br_frame_checksum_more(0, queue->name, queue->name_len);
 }
 
-/* Adds the record that a thread was processing when the process died. */
+/* Counts one death for the record that a thread was processing when the process died. */
 static void processing_add_death(struct wal_processing *processing,
                                  const struct wal_suspect *record)
 {
@@ -49,7 +50,8 @@ static void processing_add_death(struct wal_processing *processing,
         *free_place = (struct wal_suspect){record->number, record->name_crc, 1};
 }
 
-/* Reserves the blocks of the file, because a write to the mapping must not need new ones. */
+/* Allocates the blocks of the file in advance. A write to the mapping would crash the process if it
+ * needed a block and the disk were full. */
 static bool processing_reserve(int fd)
 {
     static const uint8_t zeros[sizeof(struct wal_processing)];
@@ -123,6 +125,7 @@ void br_wal_process(struct br_wal_queue *queue, unsigned slot, uint64_t number)
         return;
     struct wal_suspect *current = &processing->current[slot];
     current->name_crc = number ? processing_name_crc(queue) : 0;
-    /* written last, and not delayed: a crash can follow at once */
+    /* The number is written last, because it makes the entry valid. `volatile` keeps the compiler
+     * from delaying the write: the process can crash immediately afterwards. */
     *(volatile uint64_t *)&current->number = number;
 }

@@ -87,7 +87,7 @@ void br_wal_warn_unused(struct br_wal *wal)
         if (!queue->used && queue->n_unread)
             br_warn(&wal->config.log,
                     "%llu requests are stored for exporter %s, which is not in a pipeline or does "
-                    "not use this storage; they stay here until it does",
+                    "not use this storage; they remain stored until it does",
                     (unsigned long long)queue->n_unread, queue->name);
     }
     (void)pthread_mutex_unlock(&wal->lock);
@@ -124,7 +124,25 @@ void br_wal_done(struct br_wal_queue *queue, uint64_t number, unsigned signal, u
     if (!br_ranges_contain(&queue->done, number)) {
         br_wal_total_count(&queue->total, false, signal, n_records, len);
         br_wal_queue_mark(queue, number, number);
+        br_wal_marks_add(queue, number);
     }
+    (void)pthread_mutex_unlock(&wal->lock);
+}
+
+void br_wal_mark_delivered(struct br_wal_queue *queue, uint64_t number)
+{
+    /* if memory is short, the record may be delivered again after a restart */
+    (void)br_ranges_add(&queue->unwritten, number, number);
+    br_wal_marks_add(queue, number);
+}
+
+void br_wal_delivered(struct br_wal_record *record)
+{
+    struct br_wal *wal = record->queue->wal;
+    (void)pthread_mutex_lock(&wal->lock);
+    record->delivered = true;
+    if (record->number)
+        br_wal_mark_delivered(record->queue, record->number);
     (void)pthread_mutex_unlock(&wal->lock);
 }
 

@@ -34,7 +34,8 @@ static int ranges_insert(struct br_ranges *ranges, uint32_t at, uint64_t first, 
 
 int br_ranges_add(struct br_ranges *ranges, uint64_t first, uint64_t last)
 {
-    /* the first range that touches the new one, and the first one after it that does not */
+    /* `from` is the first range that overlaps or adjoins the new one, and `to` is the first later
+     * range that does not. */
     uint32_t from = ranges_find(ranges, first ? first - 1 : 0), to = from;
     while (to < ranges->count && (last == UINT64_MAX || ranges->items[to].first <= last + 1))
         to++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A set of numbers as sorted ranges that do not touch. The set of a queue that delivers in order is
- * one range.
+ * A set of numbers, stored as sorted ranges with gaps between them. If a queue delivers its records
+ * in order, its set of finished records is a single range.
  */
 #pragma once
 
@@ -17,11 +17,11 @@ struct br_ranges {
     uint32_t count, cap;
 };
 
-/* largest number of ranges in a set */
+/* maximum number of ranges in a set */
 #define BR_RANGES_MAX (1u << 20)
 
-/* Adds the numbers from `first` to `last`, which may already be in the set. Returns 0, BR_ENOMEM,
- * or BR_EFULL if the set has BR_RANGES_MAX ranges; on failure the set is unchanged. */
+/* Adds the numbers from `first` to `last`; some or all may already be in the set. Returns 0,
+ * BR_ENOMEM, or BR_EFULL if the set has BR_RANGES_MAX ranges; on failure the set is unchanged. */
 int br_ranges_add(struct br_ranges *ranges, uint64_t first, uint64_t last);
 
 /* Returns true if the set contains `number`. */
@@ -33,7 +33,7 @@ bool br_ranges_cover(const struct br_ranges *ranges, uint64_t first, uint64_t la
 /* Removes the first range, which must exist, and returns it. */
 struct br_range br_ranges_shift(struct br_ranges *ranges);
 
-/* Removes all numbers and keeps the memory. */
+/* Removes all numbers but keeps the allocated memory. */
 void br_ranges_clear(struct br_ranges *ranges);
 
 /* Frees the memory. Accepts a zeroed set. */

@@ -23,15 +23,15 @@ void br_wal_read_end(struct br_wal_queue *queue)
     (void)pthread_mutex_unlock(&queue->wal->lock);
 }
 
-/* What the reader knows about the queue, copied while it had the lock. */
+/* A snapshot of the queue's read state, taken under the lock. */
 struct reader {
     struct br_wal_queue *queue;
     struct wal_place place;
-    uint64_t end; /* end of the segment; 0: it does not exist */
+    uint64_t end; /* end of the segment in bytes; 0: the segment does not exist */
     uint64_t first_unread;
 };
 
-/* Returns false if there is nothing to read. */
+/* Fills the snapshot. Returns false if the queue has no unread records. */
 static bool reader_look(struct reader *reader)
 {
     struct br_wal_queue *queue = reader->queue;
@@ -52,7 +52,8 @@ static bool reader_is_here(const struct reader *reader)
     return place->segment == reader->place.segment && place->at == reader->place.at;
 }
 
-/* Moves the queue's place to `at` in the same segment, unless another thread has moved it. */
+/* Moves the queue's read position to offset `at` in the same segment, unless another thread has
+ * moved the position since reader_look. */
 static void reader_move(struct reader *reader, uint64_t at)
 {
     struct br_wal *wal = reader->queue->wal;
@@ -62,8 +63,9 @@ static void reader_move(struct reader *reader, uint64_t at)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
-/* Forgets records that are nowhere, because the places that held them are damaged: all unread ones
- * below `number`. Their size and signal are not known, so the totals keep them. Needs the lock. */
+/* Marks all unread records with a smaller number than `number` as done. The reader did not find
+ * these records, because their frames are damaged. The totals still include the damaged records,
+ * because the size and signal of these records are unknown. Needs the lock. */
 static void reader_forget(struct br_wal_queue *queue, uint64_t number)
 {
     for (uint64_t n = queue->first_unread; n < number && queue->n_unread; n++) {
@@ -74,14 +76,14 @@ static void reader_forget(struct br_wal_queue *queue, uint64_t number)
     }
 }
 
-/* Moves the place to the start of the next segment. */
+/* Moves the read position to the start of the next segment. */
 static void reader_next_segment(struct reader *reader)
 {
     struct br_wal_queue *queue = reader->queue;
     struct br_wal *wal = queue->wal;
     (void)pthread_mutex_lock(&wal->lock);
     const struct wal_segment *segment = br_wal_segment_find(wal, reader->place.segment);
-    bool grown = segment && segment->size > reader->end; /* since reader_look */
+    bool grown = segment && segment->size > reader->end; /* data was appended since reader_look */
     uint32_t i = 0;
     while (i < wal->n_segments && wal->segments[i].number <= reader->place.segment)
         i++;
@@ -129,12 +131,13 @@ static bool reader_wants(const struct reader *reader, const struct wal_scan *sca
     return wanted;
 }
 
-/* Looks at one frame. Returns 0 if it is wanted, BR_EAGAIN to go on, or BR_EIO. */
+/* Examines one frame. Returns 0 if br_wal_read must return this record, BR_EAGAIN if the reader
+ * must examine the next frame, or BR_EIO. */
 static int reader_step(struct reader *reader, struct wal_scan *scan, struct br_err *err)
 {
     int error = reader_open(reader);
     if (error == ENOENT)
-        reader->end = 0; /* deleted in between */
+        reader->end = 0; /* another thread has deleted the segment */
     else if (error)
         return reader_fail(err, error);
     *scan =
@@ -182,7 +185,8 @@ int br_wal_read(struct br_wal_queue *queue, struct br_wal_found *ret, struct br_
     return 0;
 }
 
-/* The record was read: the place moves behind it. With `lost`, it is done. */
+/* Moves the read position behind the record that was read. If `lost` is true, the record is damaged
+ * and is marked as done. */
 static int reader_take(struct reader *reader, const struct br_wal_found *found,
                        const struct wal_scan *scan, bool lost)
 {
@@ -190,7 +194,7 @@ static int reader_take(struct reader *reader, const struct br_wal_found *found,
     struct br_wal *wal = queue->wal;
     size_t len = found->metadata_len + found->data_len;
     (void)pthread_mutex_lock(&wal->lock);
-    /* drop_oldest may have dropped the record meanwhile */
+    /* The option drop_oldest may have deleted the record since br_wal_read found it. */
     bool here =
         reader_is_here(reader) && queue->n_unread > 0 && found->number >= queue->first_unread;
     if (here) {

@@ -13,7 +13,7 @@
 #include "wal/internal.h"
 
 #define CHECK_BYTES (64u << 10)
-#define STATE_MAX (64u << 20) /* largest state that is read, in bytes */
+#define STATE_MAX (64u << 20) /* maximum size in bytes of the ranges in a state frame */
 #define DIGITS_MAX 18u
 
 struct recovery {
@@ -22,7 +22,7 @@ struct recovery {
     struct wal_segment *segment;
     struct wal_scan scan;
     uint8_t *room; /* CHECK_BYTES bytes */
-    bool last;     /* this is the newest segment */
+    bool last;     /* `segment` is the newest segment */
 };
 
 static int recover_fail(struct recovery *recovery, const char *what, int error)
@@ -39,7 +39,8 @@ static int recover_no_memory(struct recovery *recovery)
 
 /* --- The list of segments --------------------------------------------------------------------- */
 
-/* Returns the number of a segment from the name of its file, or 0. */
+/* Parses the number of a segment from its file name. Returns 0 if the name is not that of a
+ * segment. */
 static uint64_t recover_segment_number(const char *name)
 {
     size_t digits = strspn(name, "0123456789");
@@ -93,7 +94,8 @@ static int recover_open(struct recovery *recovery, struct wal_segment *segment)
     return 0;
 }
 
-/* Verifies the checksum of the payload. Returns 0, BR_EINVAL or BR_EIO. */
+/* Verifies the checksum of the current frame's payload. Returns 0, BR_EINVAL if it is wrong, or
+ * BR_EIO. */
 static int recover_verify(struct recovery *recovery)
 {
     const struct wal_scan *scan = &recovery->scan;
@@ -127,7 +129,8 @@ static int recover_state(struct recovery *recovery, struct br_wal_queue *queue)
     return rc;
 }
 
-/* Takes the marks from a valid frame, and the next number of its queue. */
+/* Updates the queue from a valid frame: the numbers that are done, and the number of the next
+ * record. */
 static int recover_marks(struct recovery *recovery)
 {
     const struct br_frame *frame = &recovery->scan.frame;
@@ -149,8 +152,8 @@ static int recover_marks(struct recovery *recovery)
     return 0;
 }
 
-/* Returns true if the file from scan->at on looks like a write that was interrupted: the first
- * bytes of a frame, or zeros. */
+/* Returns true if the rest of the file after scan->at looks like an interrupted write: an
+ * incomplete frame, or zeros. */
 static bool recover_is_torn(struct recovery *recovery)
 {
     const struct wal_scan *scan = &recovery->scan;
@@ -170,7 +173,8 @@ static bool recover_is_torn(struct recovery *recovery)
     return zeros == len || starts || too_short;
 }
 
-/* Skips damaged bytes at scan->at. */
+/* Skips damaged bytes at scan->at: truncates an interrupted write at the end of the segment, and
+ * copies other damage to quarantine. */
 static int recover_skip(struct recovery *recovery)
 {
     struct br_wal *wal = recovery->wal;
@@ -186,14 +190,15 @@ static int recover_skip(struct recovery *recovery)
     }
     if (recovery->last)
         br_info(&wal->config.log,
-                "cut %" PRIu64 " bytes of a write that was interrupted from segment %08" PRIu64,
+                "removed %" PRIu64 " bytes of an interrupted write from segment %08" PRIu64,
                 scan->end - from, recovery->segment->number);
     scan->end = from;
     scan->at = from;
     return ftruncate(scan->fd, (off_t)from) ? recover_fail(recovery, "cut a segment", errno) : 0;
 }
 
-/* Skips a frame with a valid header and a damaged payload. */
+/* Handles a frame with a valid header and a damaged payload: copies the frame to quarantine, and
+ * adds a damaged record to queue->damaged. */
 static int recover_damaged(struct recovery *recovery)
 {
     struct br_wal *wal = recovery->wal;
@@ -228,8 +233,8 @@ static int recover_frame(struct recovery *recovery)
     return rc;
 }
 
-/* Checks the header of a segment, whose records have checksums and therefore do not depend on it.
- */
+/* Checks the header of a segment. A damaged header does not prevent reading the records, because
+ * each frame has its own checksum. */
 static int recover_header(struct recovery *recovery)
 {
     struct br_wal *wal = recovery->wal;
@@ -256,7 +261,8 @@ static int recover_header(struct recovery *recovery)
     return 0;
 }
 
-/* First pass over a segment: verifies it and collects the marks. */
+/* First pass over a segment: verifies all frames, and collects the numbers of the records that are
+ * done. */
 static int recover_first_pass(struct recovery *recovery)
 {
     int rc = recover_header(recovery);
@@ -269,8 +275,8 @@ static int recover_first_pass(struct recovery *recovery)
 
 /* --- Records that are not done ---------------------------------------------------------------- */
 
-/* Adds a record that is not done to its queue. A record can be in the log twice, because it was
- * written again after a failed sync. */
+/* Adds a record to its queue unless the record is done. A record can be in the log twice, because
+ * records are written again after a failed sync. */
 static int recover_record(struct recovery *recovery)
 {
     const struct wal_scan *scan = &recovery->scan;
@@ -283,7 +289,8 @@ static int recover_record(struct recovery *recovery)
     if (again || br_ranges_contain(&queue->done, frame->number))
         return 0;
     if (br_ranges_contain(&queue->damaged, frame->number)) {
-        int intact = recover_verify(recovery); /* another copy can be intact */
+        /* an earlier copy was damaged, but this one can be intact */
+        int intact = recover_verify(recovery);
         if (intact)
             return intact == BR_EINVAL ? 0 : intact;
     }
@@ -293,7 +300,7 @@ static int recover_record(struct recovery *recovery)
                           "the process died three times while it processed a request");
         return 0;
     }
-    /* numbers that are missing between two records belong to records that are done */
+    /* If numbers are missing between two records, the missing records are done. */
     int rc = frame->number > queue->recovered
                  ? br_ranges_add(&queue->done, queue->recovered, frame->number - 1)
                  : 0;
@@ -349,7 +356,8 @@ static int recover_each(struct recovery *recovery, int (*pass)(struct recovery *
     return rc;
 }
 
-/* Completes the marks of each queue, and deletes the segments that are not needed. */
+/* Marks the numbers after the last record of each queue as done, and deletes the segments whose
+ * records are all done. */
 static int recover_end(struct recovery *recovery)
 {
     struct br_wal *wal = recovery->wal;
@@ -375,6 +383,8 @@ int br_wal_recover(struct br_wal *wal, struct br_err *err)
     int rc = recovery.room ? recover_list(&recovery) : recover_no_memory(&recovery);
     if (!rc)
         rc = recover_each(&recovery, recover_first_pass);
+    if (!rc && br_wal_marks_recover(wal))
+        rc = recover_no_memory(&recovery);
     if (!rc)
         rc = recover_each(&recovery, recover_second_pass);
     if (!rc)

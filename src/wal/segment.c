@@ -12,6 +12,7 @@
 
 #define SEARCH_BYTES 8192u
 #define MAGIC_LEN 4u
+#define RESERVE_BYTES (64u << 10)
 
 const uint8_t br_wal_header[WAL_SEGMENT_HEADER] = "BRAIDWAL\2";
 
@@ -93,6 +94,14 @@ void br_wal_delete_files(struct br_wal *wal)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
+bool br_wal_is_done(const struct br_wal *wal)
+{
+    for (uint32_t i = 0; i < wal->n_segments; i++)
+        if (!segment_is_done(&wal->segments[i]))
+            return false;
+    return wal->n_segments > 0;
+}
+
 void br_wal_drop_done(struct br_wal *wal)
 {
     while (wal->n_segments > 1 && segment_is_done(&wal->segments[0]))
@@ -156,7 +165,7 @@ size_t br_wal_pad(uint64_t at, uint8_t out[WAL_PADDING_MAX])
 
 /* --- The current segment ---------------------------------------------------------------------- */
 
-/* Appends the frame with the state of a queue to `out`, and returns the address after it. */
+/* Writes the state frame of a queue to `out`. Returns the address after the frame. */
 static uint8_t *segment_put_state(const struct br_wal_queue *queue, uint8_t *out)
 {
     size_t ranges_len = queue->done.count * sizeof(struct br_range);
@@ -174,8 +183,9 @@ static uint8_t *segment_put_state(const struct br_wal_queue *queue, uint8_t *out
     return payload + frame.payload_len;
 }
 
-/* Returns the frames with the state of all queues, which br_free frees, or NULL without memory.
- * The state contains all marks, so none of them is unwritten afterwards. */
+/* Returns a buffer with the state frames of all queues, or NULL if memory is short. The caller
+ * frees the buffer with br_free. Also clears `unwritten` of each queue, because the state contains
+ * all numbers that are done. */
 static uint8_t *segment_states(struct br_wal *wal, size_t *ret_len)
 {
     size_t len = 0;
@@ -222,7 +232,7 @@ int br_wal_segment_begin(struct br_wal *wal)
     wal->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (wal->fd < 0)
         return errno;
-    /* a file system without direct writes refuses the flag */
+    /* open fails with this flag if the file system does not support direct writes */
     wal->direct_fd = wal->direct ? open(path, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW) : -1;
     int error = segment_fill(wal);
     (void)pthread_mutex_lock(&wal->lock);
@@ -249,13 +259,46 @@ void br_wal_segment_end(struct br_wal *wal, uint64_t end)
 {
     if (wal->fd < 0)
         return;
-    /* what follows `end` is read as damaged if this fails, and its records are done */
+    /* If ftruncate fails, recovery handles the bytes after `end` as damaged data. The records in
+     * these bytes are already done. */
     (void)ftruncate(wal->fd, (off_t)end);
     br_wal_close_segment(wal);
     (void)pthread_mutex_lock(&wal->lock);
     wal->stats.bytes -= br_wal_current(wal)->size - end;
     br_wal_current(wal)->size = end;
     (void)pthread_mutex_unlock(&wal->lock);
+}
+
+/* --- The reserve ------------------------------------------------------------------------------ */
+
+static void segment_reserve_path(const struct br_wal *wal, char out[WAL_PATH_MAX])
+{
+    (void)snprintf(out, WAL_PATH_MAX, "%s/reserve", wal->config.directory);
+}
+
+void br_wal_reserve_make(struct br_wal *wal)
+{
+    char path[WAL_PATH_MAX];
+    struct stat st;
+    segment_reserve_path(wal, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return;
+    bool made = fstat(fd, &st) == 0 && st.st_size == RESERVE_BYTES;
+    uint8_t *zeros = made ? NULL : br_calloc(1, RESERVE_BYTES);
+    struct iovec piece = {zeros, RESERVE_BYTES};
+    made = made || (zeros && br_wal_write(fd, &piece, 1, 0) == 0);
+    br_free(zeros);
+    (void)close(fd);
+    if (!made)
+        (void)unlink(path);
+}
+
+void br_wal_reserve_free(struct br_wal *wal)
+{
+    char path[WAL_PATH_MAX];
+    segment_reserve_path(wal, path);
+    (void)unlink(path);
 }
 
 /* --- Scanning -------------------------------------------------------------------------------- */
@@ -299,7 +342,8 @@ int br_wal_scan_search(struct wal_scan *scan)
         int rc = skip < (size_t)n ? br_wal_scan(scan) : BR_EINVAL;
         if (rc != BR_EINVAL)
             return rc;
-        /* the magic number may lie across the end of `room` */
+        /* The magic number may begin in the last bytes of `room`, so the next read overlaps
+         * them. */
         size_t step = (size_t)n > MAGIC_LEN ? (size_t)n - (MAGIC_LEN - 1) : (size_t)n;
         at += skip < (size_t)n ? skip + 1 : step;
         if (n == 0)
@@ -348,7 +392,7 @@ void br_wal_quarantine(struct br_wal *wal, int fd, uint64_t segment, uint64_t at
     char text[128];
     int error = segment_copy_out(wal, fd, segment, at, end);
     if (error == EEXIST)
-        return; /* the same place was found before */
+        return; /* the same damage was already copied and counted */
     (void)pthread_mutex_lock(&wal->lock);
     wal->stats.n_corrupt++;
     (void)pthread_mutex_unlock(&wal->lock);

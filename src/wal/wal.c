@@ -21,7 +21,7 @@ static int wal_fail(struct br_err *err, const struct br_wal_config *config, cons
                       strerror_r(error, text, sizeof text));
 }
 
-/* Makes the directories above the last one, and the last one. */
+/* Creates the directory and its missing parent directories. */
 static int wal_make_directories(const struct br_wal_config *config)
 {
     char path[WAL_PATH_MAX];
@@ -35,7 +35,8 @@ static int wal_make_directories(const struct br_wal_config *config)
     return br_folder_make(path, config->directory_mode);
 }
 
-/* Checks that only this user can change the files in the directory. */
+/* Checks that the path is a directory, not a symbolic link, and that it belongs to the user of this
+ * process. */
 static int wal_check_owner(const struct br_wal_config *config, struct br_err *err)
 {
     struct stat st;
@@ -77,9 +78,10 @@ static int wal_take_lock(struct br_wal *wal, struct br_err *err)
     (void)snprintf(path, sizeof path, "%s/lock", config->directory);
     wal->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (wal->lock_fd < 0)
-        return wal_fail(err, config, "open the lock in", errno);
+        return wal_fail(err, config, "open the lock file in", errno);
     if (fstat(wal->lock_fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
-        return br_err_set(err, BR_EINVAL, "%s must be a file of the user of this process", path);
+        return br_err_set(err, BR_EINVAL,
+                          "%s must be a file that belongs to the user of this process", path);
     if (flock(wal->lock_fd, LOCK_EX | LOCK_NB))
         return errno == EWOULDBLOCK
                    ? br_err_set(err, BR_EINVAL, "another process uses %s", config->directory)
@@ -95,7 +97,7 @@ static int wal_open_directory(struct br_wal *wal, struct br_err *err)
         return rc;
     int error = config->create_directory ? wal_make_directories(config) : 0;
     if (error)
-        return wal_fail(err, config, "make the directory", error);
+        return wal_fail(err, config, "create the directory", error);
     rc = wal_check_owner(config, err);
     if (rc)
         return rc;
@@ -118,6 +120,7 @@ static void wal_free(struct br_wal *wal)
     br_free(wal->segments);
     br_ranges_release(&wal->deleted);
     br_wal_processing_close(wal);
+    br_wal_marks_close(wal);
     br_wal_queues_free(wal);
     br_wal_close_segment(wal);
     br_free(wal->direct_room);
@@ -129,11 +132,14 @@ static void wal_free(struct br_wal *wal)
     br_free(wal);
 }
 
-/* Allocates the aligned buffer for direct writes. Without memory, writes go to the page cache. */
+/* Allocates the aligned buffer for direct writes. If memory is short, writes go to the page cache
+ * instead. */
 static void wal_make_direct(struct br_wal *wal)
 {
     if (wal->config.sync != BR_WAL_ALWAYS)
-        return; /* a direct write waits for the disk */
+        /* A direct write waits for the disk, so it is useful only if each write is synced
+         * anyway. */
+        return;
     wal->direct_room = br_malloc(WAL_DIRECT_BYTES + WAL_BLOCK + WAL_PADDING_MAX);
     uintptr_t at = (uintptr_t)wal->direct_room;
     if (!at)
@@ -163,12 +169,16 @@ int br_wal_open(const struct br_wal_config *config, struct br_wal **ret, struct 
     int rc = wal_open_directory(wal, err);
     if (!rc) {
         br_wal_processing_open(wal);
+        br_wal_marks_open(wal);
+        br_wal_reserve_make(wal);
         rc = br_wal_recover(wal, err);
     }
     if (rc) {
         wal_free(wal);
         return rc;
     }
+    while (br_wal_has_unwritten(wal) && br_wal_sync(wal, false, NULL) == 0)
+        ; /* writes all recovered marks to a segment, so that the file `marks` is empty */
     *ret = wal;
     return 0;
 }

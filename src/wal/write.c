@@ -17,22 +17,25 @@ struct mark {
     uint8_t header[BR_FRAME_HEADER];
 };
 
-/* The jobs that one thread writes together. */
+/* The jobs that one thread writes together, with one sync. */
 struct group {
     struct br_wal *wal;
     struct br_list jobs; /* list of wal_job */
     bool sync;
-    uint64_t begin; /* offset of the group in the current segment */
-    bool direct;    /* the group is collected in wal->direct, and not in `pieces` */
+    uint64_t begin; /* offset in bytes of the group in the current segment */
+    bool direct;    /* the frames are collected in wal->direct instead of `pieces` */
     struct mark marks[GROUP_MARKS];
     unsigned n_marks;
-    /* pieces that the next call writes, and the sum of their lengths */
+    /* Position in the file `marks`. All marks before this position are in the field `marks`, or are
+     * already in a segment. 0: no such position is known. */
+    uint64_t marks_end;
+    /* buffers that the next write call writes, and their total length in bytes */
     struct iovec pieces[GROUP_PIECES];
     size_t n_pieces;
     uint64_t pieces_len;
     bool failed;      /* the group was not stored */
-    int error;        /* errno of the last call that failed; 0: none has failed */
-    const char *call; /* what that call does */
+    int error;        /* errno of the last failed call; 0: no call has failed */
+    const char *call; /* action of the failed call, for messages: "write", "sync", … */
 };
 
 static struct wal_job *group_job(struct br_list *link)
@@ -42,8 +45,8 @@ static struct wal_job *group_job(struct br_list *link)
 
 typedef bool group_record_fn(struct group *group, struct br_wal_record *record, void *arg);
 
-/* Calls `fn` for each record that is not refused, in order, until it returns false. Returns false
- * then. */
+/* Calls `fn` in order for each record of the group that was not refused. Stops and returns false if
+ * `fn` returns false. */
 static bool group_each(struct group *group, group_record_fn *fn, void *arg)
 {
     for (struct br_list *l = group->jobs.next; l != &group->jobs; l = l->next) {
@@ -77,8 +80,8 @@ static bool group_fail(struct group *group, const char *call, int error)
     return false;
 }
 
-/* Writes what is in wal->direct, a whole number of blocks. If the file system supports no direct
- * writes of this kind, all later writes to the segment go to the page cache. */
+/* Writes the contents of wal->direct, which are a whole number of blocks. If the direct write fails
+ * with EINVAL, this write and all later writes to the segment go to the page cache. */
 static int group_write_direct(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -106,7 +109,7 @@ static bool group_flush(struct group *group)
     return true;
 }
 
-/* Appends data to wal->direct, which is written when it is full. */
+/* Appends data to the buffer wal->direct, and writes the buffer whenever it is full. */
 static bool group_put_direct(struct group *group, const uint8_t *data, size_t len)
 {
     while (len) {
@@ -154,7 +157,8 @@ static bool group_has_records(struct group *group)
     return !group_each(group, group_is_record, NULL);
 }
 
-/* Appends padding, so that the next group can be written directly. */
+/* Appends padding, so that the next group begins at an aligned offset and can be written with
+ * O_DIRECT. */
 static bool group_put_padding(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -209,10 +213,11 @@ static void mark_encode(struct mark *mark)
     br_frame_encode(&frame, mark->header);
 }
 
-/* Takes marks to write from the queues. */
+/* Moves unwritten done marks from the queues to the group. */
 static void group_take_marks(struct group *group)
 {
     struct br_wal *wal = group->wal;
+    bool all = true;
     (void)pthread_mutex_lock(&wal->lock);
     for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
         struct br_wal_queue *queue = br_container_of(l, struct br_wal_queue, link);
@@ -221,13 +226,15 @@ static void group_take_marks(struct group *group)
             mark->queue = queue;
             mark->range = br_ranges_shift(&queue->unwritten);
         }
+        all = all && !queue->unwritten.count;
     }
+    group->marks_end = all ? br_wal_marks_end(wal) : 0;
     (void)pthread_mutex_unlock(&wal->lock);
     for (unsigned i = 0; i < group->n_marks; i++)
         mark_encode(&group->marks[i]);
 }
 
-/* Returns the marks to the queues after a failure. */
+/* Moves the marks back to the queues after a failed write. */
 static void group_return_marks(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -251,7 +258,7 @@ static bool group_refuse(struct group *group, struct br_wal_record *record, int 
     return true;
 }
 
-/* Drops a record of the oldest segment if it was not read yet. */
+/* Drops a record of the oldest segment unless the record was already read. */
 static void group_drop_record(struct br_wal *wal, const struct wal_scan *scan)
 {
     const struct br_frame *frame = &scan->frame;
@@ -270,7 +277,8 @@ static void group_drop_record(struct br_wal *wal, const struct wal_scan *scan)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
-/* Moves the places of unread records from the oldest segment to the next one, and removes it. */
+/* Moves read positions in the oldest segment to the start of the next segment, and removes the
+ * oldest segment from the list. */
 static void group_leave_oldest(struct br_wal *wal)
 {
     (void)pthread_mutex_lock(&wal->lock);
@@ -283,7 +291,8 @@ static void group_leave_oldest(struct br_wal *wal)
     (void)pthread_mutex_unlock(&wal->lock);
 }
 
-/* Drops the oldest segment with its records. Only this thread changes the list of segments. */
+/* Drops the oldest segment and its unread records. Reads wal->segments without the lock, because
+ * only the writing thread changes this list. */
 static void group_drop_oldest(struct br_wal *wal)
 {
     char path[WAL_PATH_MAX];
@@ -299,7 +308,8 @@ static void group_drop_oldest(struct br_wal *wal)
         (void)close(scan.fd);
 }
 
-/* Returns the size of the log in bytes after it has left the segments that are done. */
+/* Removes the oldest segments whose records are all done. Returns the remaining size of the log in
+ * bytes. */
 static uint64_t group_log_size(struct br_wal *wal)
 {
     (void)pthread_mutex_lock(&wal->lock);
@@ -309,8 +319,8 @@ static uint64_t group_log_size(struct br_wal *wal)
     return size;
 }
 
-/* Refuses the record if the log has no room for it. `arg` is the number of bytes of the records
- * before it. */
+/* Refuses the record if the log has no room for it. `arg` points to the total size in bytes of the
+ * admitted records of the group. */
 static bool group_admit_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     struct br_wal *wal = group->wal;
@@ -329,7 +339,7 @@ static bool group_admit_record(struct group *group, struct br_wal_record *record
     return true;
 }
 
-/* Numbers a record in the current segment. Needs wal->lock. */
+/* Assigns the next number of the record's queue to the record. Needs wal->lock. */
 static bool group_number_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     struct br_wal_queue *queue = record->queue;
@@ -337,6 +347,8 @@ static bool group_number_record(struct group *group, struct br_wal_record *recor
     if (br_wal_segment_note(br_wal_current(group->wal), queue, queue->next))
         return group_refuse(group, record, BR_ENOMEM, "out of memory");
     record->number = queue->next++;
+    if (record->delivered)
+        br_wal_mark_delivered(queue, record->number);
     return true;
 }
 
@@ -357,7 +369,7 @@ static void group_number(struct group *group)
     (void)group_each(group, group_encode_record, NULL);
 }
 
-/* Notes that the current segment contains a record. Needs wal->lock. */
+/* Registers that the current segment contains the record. Needs wal->lock. */
 static bool group_note_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     (void)arg;
@@ -365,7 +377,8 @@ static bool group_note_record(struct group *group, struct br_wal_record *record,
            group_fail(group, "allocate memory", ENOMEM);
 }
 
-/* Counts a record as stored. `arg` is its offset in the current segment. Needs wal->lock. */
+/* Counts a record as stored, and sets record->keep. `arg` points to the offset of the record in the
+ * current segment, and is advanced to the next record. Needs wal->lock. */
 static bool group_store_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     uint64_t *at = arg;
@@ -373,7 +386,7 @@ static bool group_store_record(struct group *group, struct br_wal_record *record
     br_wal_total_count(&queue->total, true, record->signal, record->n_records,
                        group_data_len(record));
     if (record->held && queue->n_unread)
-        /* without memory the record is delivered twice */
+        /* If memory is short, br_wal_read returns the record too, and it is delivered twice. */
         (void)br_ranges_add(&queue->held, record->number, record->number);
     record->keep = record->held || (record->keep && queue->n_unread == 0);
     if (!record->keep && queue->n_unread++ == 0) {
@@ -385,19 +398,25 @@ static bool group_store_record(struct group *group, struct br_wal_record *record
     return true;
 }
 
-/* Refuses a record that could not be stored. Its number is not used again. Needs wal->lock. */
+static bool group_disk_is_full(const struct group *group)
+{
+    return group->error == ENOSPC || group->error == EDQUOT;
+}
+
+/* Sets the error code of a record that could not be stored, and marks its number as done so that
+ * the number is not used again. Needs wal->lock. */
 static bool group_fail_record(struct group *group, struct br_wal_record *record, void *arg)
 {
     (void)arg;
     if (record->number)
         br_wal_queue_mark(record->queue, record->number, record->number);
-    bool full = group->error == ENOSPC || group->error == EDQUOT;
-    return group_refuse(group, record, full ? BR_EFULL : BR_EIO, NULL);
+    return group_refuse(group, record, group_disk_is_full(group) ? BR_EFULL : BR_EIO, NULL);
 }
 
 /* --- Segments -------------------------------------------------------------------------------- */
 
-/* Makes sure that there is a current segment, which is not larger than segment_size. */
+/* Ensures that there is a current segment, and starts a new segment if the current one has reached
+ * segment_size. */
 static bool group_open_segment(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -407,10 +426,10 @@ static bool group_open_segment(struct group *group)
         br_wal_segment_end(wal, wal->at);
     }
     int error = wal->fd < 0 ? br_wal_segment_begin(wal) : 0;
-    return error == 0 || group_fail(group, "make a segment", error);
+    return error == 0 || group_fail(group, "create a segment", error);
 }
 
-/* Copies the bytes from `at` to `end` of a file to the end of the current segment. */
+/* Appends the bytes from offset `at` to `end` of the file `from` to the current segment. */
 static bool group_copy(struct group *group, int from, uint64_t at, uint64_t end)
 {
     struct br_wal *wal = group->wal;
@@ -429,8 +448,8 @@ static bool group_copy(struct group *group, int from, uint64_t at, uint64_t end)
     return error == 0 || group_fail(group, "copy a segment", error);
 }
 
-/* The records after `at` of the segment `from` are now in the current segment, from `to` on. Needs
- * wal->lock. */
+/* Updates the read positions after a copy: the bytes of segment `from` after offset `at` are now in
+ * the current segment at offset `to`. Needs wal->lock. */
 static void group_move_places(struct br_wal *wal, uint64_t from, uint64_t at, uint64_t to)
 {
     for (struct br_list *l = wal->queues.next; l != &wal->queues; l = l->next) {
@@ -440,7 +459,8 @@ static void group_move_places(struct br_wal *wal, uint64_t from, uint64_t at, ui
     }
 }
 
-/* The current segment contains what followed the synced part of `from`. Needs wal->lock. */
+/* Registers the queues of the segment `from` in the current segment, which now contains the part of
+ * `from` that was not synced. Needs wal->lock. */
 static bool group_note_shares(struct group *group, const struct wal_segment *from)
 {
     for (uint32_t i = 0; i < from->n_shares; i++)
@@ -450,7 +470,8 @@ static bool group_note_shares(struct group *group, const struct wal_segment *fro
     return true;
 }
 
-/* Removes the current segment, which is the newest, and makes `fd` the current one again. */
+/* Deletes the segment that was just created, and makes the previous segment, with descriptor `fd`,
+ * the current one again. */
 static void group_undo_segment(struct br_wal *wal, int fd, uint64_t synced_at, uint64_t at)
 {
     char path[WAL_PATH_MAX];
@@ -468,8 +489,9 @@ static void group_undo_segment(struct br_wal *wal, int fd, uint64_t synced_at, u
     wal->at = at;
 }
 
-/* Writes the records of the group, and everything between the last successful sync and the group,
- * to a new segment, and syncs it. */
+/* Creates a new segment after a failed sync. Copies the unsynced data of the old segment to the new
+ * one, writes the group there, and syncs it. If that succeeds, truncates the old segment to its
+ * synced part. */
 static bool group_write_elsewhere(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -477,7 +499,7 @@ static bool group_write_elsewhere(struct group *group)
     if (wal->direct_fd >= 0)
         (void)close(wal->direct_fd);
     wal->direct_fd =
-        -1; /* what follows in the old segment, after a failure, goes to the page cache */
+        -1; /* if this function fails, later writes to the old segment go through the page cache */
     uint64_t from = br_wal_current(wal)->number, at = wal->synced_at, end = group->begin;
     int error = br_wal_segment_begin(wal);
     uint64_t to = wal->at;
@@ -485,9 +507,9 @@ static bool group_write_elsewhere(struct group *group)
         wal->fd = fd;
         wal->synced_at = at;
         wal->at = end;
-        return group_fail(group, "make a segment", error);
+        return group_fail(group, "create a segment", error);
     }
-    group->n_marks = 0; /* the new segment begins with them */
+    group->n_marks = 0; /* the state frames at the start of the new segment contain the marks */
     bool ok = group_copy(group, fd, at, end) && group_write_frames(group) && group_sync(group);
     (void)pthread_mutex_lock(&wal->lock);
     struct wal_segment *old = br_wal_segment_find(wal, from);
@@ -508,7 +530,8 @@ static bool group_write_elsewhere(struct group *group)
     return true;
 }
 
-/* Removes what a failed write has written, or ends the segment where it began. */
+/* Truncates the current segment to the start of the failed group. If the truncation fails, closes
+ * the segment, so that the next group begins a new one. */
 static void group_cut(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -527,7 +550,8 @@ static bool group_needs_sync(const struct group *group)
     return group->sync && group->wal->synced_at < group->wal->at;
 }
 
-/* Writes the group to the current segment and syncs it. Returns false after a failure. */
+/* Writes the group to the current segment, and syncs it if a job requires that. Returns false after
+ * a failure. */
 static bool group_write_here(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -538,13 +562,15 @@ static bool group_write_here(struct group *group)
     return synced;
 }
 
-/* Writes the group where it belongs. Returns false after a failure; the log is then as before. */
+/* Writes the group to the current segment, or to a new one after a failed sync. Returns false after
+ * a failure, and then removes the written part of the group. */
 static bool group_store(struct group *group)
 {
     struct br_wal *wal = group->wal;
     bool ok = wal->unsafe || group_open_segment(group);
     wal->unsafe =
-        wal->unsafe || (!ok && wal->fd >= 0); /* the sync of the full segment has failed */
+        /* group_open_segment failed to sync the full segment */
+        wal->unsafe || (!ok && wal->fd >= 0);
     group->begin = wal->at;
     if (wal->fd < 0)
         return false;
@@ -561,7 +587,7 @@ static bool group_store(struct group *group)
     return ok;
 }
 
-/* Counts and logs a failure, or the end of failures. */
+/* Counts a failure. Logs the first failure of a series, and the first success after it. */
 static void group_report(struct group *group, bool ok)
 {
     struct br_wal *wal = group->wal;
@@ -572,13 +598,13 @@ static void group_report(struct group *group, bool ok)
     wal->stats.n_errors += group->error ? 1 : 0;
     (void)pthread_mutex_unlock(&wal->lock);
     if (!ok && !failed_before)
-        br_error(&wal->config.log, "cannot %s: %s; requests are refused until it succeeds",
+        br_error(&wal->config.log, "cannot %s: %s; requests are refused until a write succeeds",
                  group->call, strerror_r(group->error, text, sizeof text));
     if (ok && failed_before)
         br_info(&wal->config.log, "storing requests again");
 }
 
-/* Counts the records of a group that was written. */
+/* Counts the records of a group that was stored, and updates the size of the segment. */
 static void group_succeed(struct group *group)
 {
     struct br_wal *wal = group->wal;
@@ -590,8 +616,30 @@ static void group_succeed(struct group *group)
     wal->stats.bytes += wal->at - segment->size;
     segment->size = wal->at;
     (void)group_each(group, group_store_record, &at);
+    br_wal_marks_remove(wal, group->marks_end);
     br_wal_drop_done(wal);
     (void)pthread_mutex_unlock(&wal->lock);
+}
+
+/* If the disk is full and all records are done, begins a new segment in the space of the file
+ * `reserve`, so that the other segments can be deleted. */
+static void group_make_room(struct group *group)
+{
+    struct br_wal *wal = group->wal;
+    (void)pthread_mutex_lock(&wal->lock);
+    bool done = br_wal_is_done(wal);
+    (void)pthread_mutex_unlock(&wal->lock);
+    if (!done || wal->unsafe || !group_disk_is_full(group))
+        return;
+    br_wal_reserve_free(wal);
+    br_wal_segment_end(wal, wal->at);
+    if (br_wal_segment_begin(wal) == 0) {
+        (void)pthread_mutex_lock(&wal->lock);
+        br_wal_drop_done(wal);
+        (void)pthread_mutex_unlock(&wal->lock);
+        br_wal_delete_files(wal);
+    }
+    br_wal_reserve_make(wal);
 }
 
 static void group_run(struct group *group)
@@ -614,6 +662,7 @@ static void group_run(struct group *group)
     (void)pthread_mutex_lock(&wal->lock);
     (void)group_each(group, group_fail_record, NULL);
     (void)pthread_mutex_unlock(&wal->lock);
+    group_make_room(group);
 }
 
 static void group_finish_job(struct wal_job *job, const struct group *group)
@@ -625,7 +674,7 @@ static void group_finish_job(struct wal_job *job, const struct group *group)
                              strerror_r(group->error, text, sizeof text));
 }
 
-/* Writes all jobs that wait. Needs wal->lock, which it releases meanwhile. */
+/* Writes all waiting jobs as one group. Needs wal->lock, and releases the lock while writing. */
 static void wal_lead(struct br_wal *wal)
 {
     struct group group = {.wal = wal};
@@ -645,7 +694,8 @@ static void wal_lead(struct br_wal *wal)
     (void)pthread_cond_broadcast(&wal->finished);
 }
 
-/* Writes the job, together with others, in this thread or in another one that waits as well. */
+/* Adds the job to the list and returns when it is finished. One waiting thread writes all jobs of
+ * the list together, on behalf of the others. */
 static void wal_do(struct br_wal *wal, struct wal_job *job)
 {
     (void)pthread_mutex_lock(&wal->lock);
@@ -667,7 +717,6 @@ static void wal_prepare(struct br_wal_record *record)
         len += record->pieces[i].iov_len;
     record->pieces[0] = (struct iovec){record->header, sizeof record->header};
     record->pieces[1] = (struct iovec){queue->name, queue->name_len};
-    record->number = 0;
     record->rc = len > BR_FRAME_PAYLOAD_MAX ? BR_ETOOBIG : 0;
     record->why = record->rc ? "the request is too large for a record" : NULL;
     record->frame = (struct br_frame){

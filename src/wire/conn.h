@@ -74,8 +74,9 @@ struct br_conn_ops {
     /* Starts a graceful shutdown: new requests are not accepted, and requests in progress
      * finish. */
     void (*shutdown)(struct br_conn *conn);
-    /* Servers: asks the client to use another connection. Requests that arrive are still answered
-     * until `shutdown` is called: over HTTP/1.1 one, with "Connection: close". */
+    /* Servers: asks the client to use another connection. Requests that arrive before `shutdown` is
+     * called are still answered. Over HTTP/1.1, only one more request is answered, with
+     * "Connection: close". */
     void (*retire)(struct br_conn *conn);
     /* Frees `conn`; unfinished requests and exchanges end with an error. */
     void (*free)(struct br_conn *conn);
@@ -87,7 +88,7 @@ struct br_conn_ops {
     bool (*ping)(struct br_conn *conn);
 };
 
-/* An error of the client because of which a server closes the connection. */
+/* The kind of client error that makes a server close the connection. */
 enum br_conn_fault {
     BR_FAULT_NONE,
     BR_FAULT_PROTOCOL,
@@ -142,12 +143,12 @@ struct br_conn_limits {
     uint32_t max_concurrent_streams;
     uint32_t stream_window;     /* receive window of a stream, in bytes; default: 4 MiB */
     uint32_t connection_window; /* receive window of a connection, in bytes; default: 16 MiB */
-    /* HTTP/2: minimum interval, in milliseconds, between a client's PINGs (gRPC A8). The
-     * connection is closed with ENHANCE_YOUR_CALM after three shorter intervals between two
-     * responses. 0: no minimum; only floods of PINGs are detected. */
+    /* HTTP/2: minimum interval, in milliseconds, between a client's PINGs (gRPC A8). If three
+     * intervals are shorter while the server sends no response, the connection is closed with
+     * ENHANCE_YOUR_CALM. 0: no minimum; only floods of PINGs are detected. */
     uint64_t ping_min_ms;
-    /* true: `ping_min_ms` also applies while no request is in progress; false: the minimum is
-     * then two hours */
+    /* true: `ping_min_ms` also applies while no request is in progress; false: while no request is
+     * in progress, the minimum is two hours */
     bool ping_without_stream;
 };
 

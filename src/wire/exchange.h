@@ -148,7 +148,7 @@ struct br_conn *br_tunnel_new(struct br_pool *pool, const char *authority,
 /* Returns true if the proxy has opened the tunnel. */
 bool br_tunnel_is_open(const struct br_conn *conn);
 
-/* Returns the bytes that followed the proxy's response, or NULL if there were none. The caller
+/* Returns the bytes that followed the proxy's response, or NULL if no bytes followed. The caller
  * owns the buffer. */
 struct br_buf *br_tunnel_take_rest(struct br_conn *conn);
 
@@ -170,7 +170,8 @@ const char *br_exchange_header(const struct br_exchange *exchange, const char *n
 /* Returns true if a header in `headers` must be skipped when `headers` are sent. The headers to
  * skip are:
  * - host, user-agent and content-type, which br_exchange_header returns
- * - content-length, transfer-encoding and trailer, and content-encoding if the exchange has one
+ * - content-length, transfer-encoding and trailer, and content-encoding if
+ *   `exchange->content_encoding` is set
  * - for gRPC, the names that grpc-go reserves */
 bool br_exchange_skips(const struct br_exchange *exchange, const char *name);
 

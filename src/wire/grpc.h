@@ -13,10 +13,11 @@
 #include "base/str.h"
 #include "wire/request.h"
 
-/* number of bytes before each message: compressed flag and big-endian length */
+/* size, in bytes, of the prefix of each message: one byte for the compressed flag, four for the
+ * big-endian length */
 #define BR_GRPC_PREFIX 5
 
-/* Returns true for a gRPC request: the request uses HTTP/2, and not gRPC-Web. */
+/* Returns true for a gRPC request over HTTP/2. Returns false for gRPC-Web. */
 bool br_grpc_is(const struct br_request *request);
 
 /* Writes the prefix of a message of `len` bytes. */

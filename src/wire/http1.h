@@ -6,7 +6,7 @@
  * - Content-Length together with Transfer-Encoding, or Content-Length twice, is rejected
  * - unknown transfer codings, and chunk sizes of 2^63 and above, are rejected
  * - obs-fold, a bare CR or LF, a space before the colon, and NUL are rejected
- * - a request without a Host header, or with two of them, is rejected
+ * - a request without a Host header, or with two Host headers, is rejected
  *
  * The result does not depend on how the input is split. A head has at most BR_HTTP1_HEAD_MAX bytes,
  * including interim responses before it. Trailers have at most BR_HTTP1_HEAD_MAX bytes too. A chunk

@@ -4,7 +4,7 @@
  *
  * A request goes through these calls:
  * - `begin`: called when the headers have been received. The handler may reply already, for
- * instance to reject the request; then `body` is not called.
+ *   instance to reject the request; then `body` is not called.
  * - `body`: called when the whole body has been received, or has failed.
  * - br_request_reply: called by the handler once, at any later time.
  *
@@ -14,8 +14,8 @@
  * A reply can be streamed (response->stream, HTTP only). br_request_reply then sends the head, each
  * br_request_write sends a part of the body, and br_request_end ends the body. br_request_break
  * ends an incomplete body. Until the body of a streamed reply ends, `gone` may be called. Over
- * HTTP/1.1 a client that only closes its side also counts as gone, because clients that read a
- * stream do not close their side.
+ * HTTP/1.1 a client that only closes its sending side of the connection also counts as gone,
+ * because clients that read a stream keep that side open.
  */
 #pragma once
 
@@ -99,8 +99,8 @@ struct br_request {
     bool grpc_compressed; /* gRPC: the compressed flag of the message */
     bool replied;
     bool streaming; /* the handler has started a streamed reply and has not ended it */
-    /* set by `begin` if the reply is costly: over HTTP/1.1, a client that closes its side then
-     * counts as gone */
+    /* set by `begin` if the reply is costly: over HTTP/1.1, a client that closes its sending side
+     * of the connection then counts as gone */
     bool leaves_at_eof;
     /* maximum size of the body in bytes, set by `begin`; larger bodies fail with BR_BODY_TOO_BIG */
     size_t max_body;

@@ -142,7 +142,7 @@ def test_cors_preflights_need_no_credentials(braid, sink):
 @pytest.mark.parametrize("settings, error", [
     ({"authenticator": "absent"}, "Braid does not have the authenticator \"absent\""),
     ({"authenticator": "basicauth"}, "must be the id of an extension in service::extensions, got \"basicauth\""),
-    ({}, "must be the id of an extension, as {authenticator: bearertokenauth}"),
+    ({}, "must be the id of an extension, such as {authenticator: bearertokenauth}"),
     ({"authenticator": "health_check"}, "\"health_check\" does not check the credentials of clients"),
 ])
 def test_auth_names_an_authenticator(sink, tmp_path, settings, error):

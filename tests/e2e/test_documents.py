@@ -198,7 +198,7 @@ def test_what_others_run_is_there():
 
 def test_names_in_the_tour_exist():
     """The functions and files that the pages about the code name."""
-    code = {file: file.read_text() for name in ("src", "config", "receivers", "processors", "exporters", "extensions")
+    code = {file: file.read_text() for name in ("src", "config", "receivers", "processors", "exporters", "connectors", "extensions")
             for file in (ROOT / name).rglob("*.[ch]")}
     words = set(re.findall(r"\w+", "\n".join(code.values())))
     for page in ("tour.md", "layers.md"):

@@ -21,7 +21,7 @@ def braid(*args):
 def test_migrated_config_is_valid(tmp_path):
     done = braid("migrate", CASES / "agent.yaml", "--rest", tmp_path / "rest.yaml")
     assert done.returncode == 0, done.stderr
-    assert "agent.yaml:20:3: receivers::jaeger: left out: " in done.stderr
+    assert "agent.yaml:36:3: receivers::filelog: left out: " in done.stderr
     (tmp_path / "braid.yaml").write_text(done.stdout)
     checked = braid("validate", "--config", tmp_path / "braid.yaml")
     assert checked.returncode == 0, checked.stderr
@@ -47,7 +47,7 @@ def test_skip_unsupported():
     assert braid("validate", "--config", CASES / "agent.yaml").returncode == 1
     done = braid("validate", "--skip-unsupported", "--config", CASES / "agent.yaml")
     assert done.returncode == 0, done.stderr
-    assert "receivers::jaeger: left out: Braid does not support this receiver" in done.stderr
+    assert "receivers::prometheus: left out: no remaining pipeline uses it" in done.stderr
 
 
 # Short configs in the style of public repositories: (config, the rest of its traces pipeline).
@@ -70,7 +70,7 @@ MANNERS = {
           pipelines:
             traces: {receivers: [otlp, jaeger, zipkin], processors: [k8sattributes, memory_limiter, batch], exporters: [debug]}
             metrics: {receivers: [otlp, prometheus], processors: [memory_limiter, batch], exporters: [debug]}
-        """, (["otlp"], ["k8sattributes", "memory_limiter", "batch"], ["debug"])),
+        """, (["otlp", "jaeger", "zipkin"], ["k8sattributes", "memory_limiter", "batch"], ["debug"])),
     "vendor's agent": ("""
         extensions: {zpages: {}, headers_setter: {headers: [{action: insert, key: X-Token, value: x}]}}
         receivers: {otlp: {protocols: {grpc: , http: }}, hostmetrics: {scrapers: {cpu: }}}
@@ -95,13 +95,13 @@ MANNERS = {
             traces: {receivers: [otlp], processors: [transform, batch], exporters: [otlp/jaeger, debug, spanmetrics]}
             metrics: {receivers: [spanmetrics], exporters: [debug]}
             logs: {receivers: [otlp], exporters: [opensearch, debug]}
-        """, (["otlp"], ["batch"], ["otlp/jaeger", "debug"])),
+        """, (["otlp"], ["transform", "batch"], ["otlp/jaeger", "debug", "spanmetrics"])),
 }
 
 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_styles_of_public_configs(tmp_path, manner):
-    """If all losses are accepted, some of the configs lose their transform."""
+    """If all losses are accepted, each config is converted without the parts that Braid does not have."""
     text, (receivers, processors, exporters) = MANNERS[manner]
     env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}
     file, converted = tmp_path / "collector.yaml", tmp_path / "braid.yaml"

@@ -279,7 +279,7 @@ def test_the_store_and_its_page(braid, tmp_path, workers):
         for load in loads:
             load.stop()
     assert [load.failed for load in loads] == [[], []]
-    assert all(len(load.sent) > 10 for load in loads)
+    assert all(load.sent for load in loads)
     account = until(lambda: (lambda each: each["held"] == 0 and each)(server.ledger("traces")))
     assert account["received"] == account["sent"] == len(loads[0].sent) * SPANS
 

@@ -207,8 +207,15 @@ def one_round(scene, tally, seconds=ROUND_S):
     scene.rest()
 
 
-def descriptors(server):
-    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+def descriptors(scene):
+    """Returns how many descriptors the server has at rest, without connections to the backends."""
+    for tap in scene.taps:
+        tap.cut()
+    counts = []
+    for _ in range(20):  # the server closes its ends
+        time.sleep(0.1)
+        counts.append(len(os.listdir(f"/proc/{scene.server.process.pid}/fd")))
+    return min(counts)
 
 
 def wakeups(server, seconds=10):
@@ -231,14 +238,14 @@ def soak(folder, fast):
     tally, samples = collections.Counter(), []
     try:
         one_round(scene, tally, WARM_UP_S)
-        before, idle, begun = descriptors(scene.server), wakeups(scene.server), time.monotonic()
+        before, idle, begun = descriptors(scene), wakeups(scene.server), time.monotonic()
         while time.monotonic() - begun < 60 * minutes:
             one_round(scene, tally)
             samples.append((time.monotonic() - begun, memory_mib(scene.server.process.pid, "VmRSS")))
-            print(f"        {samples[-1][0]:.0f} s: {samples[-1][1]:.1f} MiB, {descriptors(scene.server)} descriptors, "
+            print(f"        {samples[-1][0]:.0f} s: {samples[-1][1]:.1f} MiB, {descriptors(scene)} descriptors, "
                   f"{dict(tally)}", file=sys.stderr, flush=True)
         settled = samples[len(samples) // 4:]  # the first rounds fill caches that are kept
-        grown, more, idle_after = slope_per_hour(settled), descriptors(scene.server) - before, wakeups(scene.server)
+        grown, more, idle_after = slope_per_hour(settled), descriptors(scene) - before, wakeups(scene.server)
         scene.server.stop()
         return Figure(f"{minutes} min: {grown:+.1f} MiB an hour ({samples[0][1]:.0f} MiB first, {samples[-1][1]:.0f} MiB last); "
                       f"{more:+d} descriptors; {idle:.1f} wakeups a second at rest first, {idle_after:.1f} last; "

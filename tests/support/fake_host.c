@@ -249,6 +249,54 @@ static int host_serve(struct br_host *host, const struct br_server_config *confi
     return 0;
 }
 
+struct fake_udp {
+    struct br_udp base;
+    struct br_list link;
+    char name[160];
+    br_udp_fn *fn;
+    void *arg;
+};
+
+static void udp_close(struct br_udp *base)
+{
+    struct fake_udp *u = br_container_of(base, struct fake_udp, base);
+    br_list_remove(&u->link);
+    free(u);
+}
+
+static const struct br_udp_ops udp_ops = {udp_close};
+
+static int host_receive(struct br_host *host, const struct br_udp_config *config, br_udp_fn *fn,
+                        void *arg, struct br_udp **ret, struct br_err *err)
+{
+    struct fake_host *h = (struct fake_host *)(void *)host;
+    if (h->refuse_serve) {
+        h->refuse_serve = false;
+        return br_err_set(err, BR_EIO, "scripted");
+    }
+    struct fake_udp *u = take(sizeof *u);
+    u->base.ops = &udp_ops;
+    u->fn = fn;
+    u->arg = arg;
+    (void)snprintf(u->name, sizeof u->name, "%s", config->name);
+    br_list_append(&h->udps, &u->link);
+    *ret = &u->base;
+    return 0;
+}
+
+bool fake_host_packet(struct fake_host *h, const char *name, const struct br_udp_packet *packet)
+{
+    for (struct br_list *l = h->udps.next; l != &h->udps; l = l->next) {
+        struct fake_udp *u = br_container_of(l, struct fake_udp, link);
+        if (!strstr(u->name, name))
+            continue;
+        u->fn(u->arg, packet);
+        fake_host_iterate(h);
+        return true;
+    }
+    return false;
+}
+
 static struct fake_server *find_server(struct fake_host *h, const char *name)
 {
     for (struct br_list *l = h->servers.next; l != &h->servers; l = l->next) {
@@ -524,6 +572,7 @@ static const struct br_host_ops host_ops = {.mono_ms = mono_ms,
                                             .unix_ns = unix_ns,
                                             .cpu_ns = cpu_ns,
                                             .serve = host_serve,
+                                            .receive = host_receive,
                                             .connect = host_connect,
                                             .work = host_work,
                                             .work_cancel = host_work_cancel,
@@ -540,6 +589,7 @@ struct fake_host *fake_host_new(void)
     h->now_ms = START_MS;
     h->unix_ns = START_NS;
     br_list_init(&h->servers);
+    br_list_init(&h->udps);
     br_list_init(&h->clients);
     return h;
 }
@@ -550,6 +600,7 @@ void fake_host_free(struct fake_host *h)
     (void)fake_host_work(h);
     br_rope_release(&h->last_body);
     assert_true(br_list_empty(&h->servers));
+    assert_true(br_list_empty(&h->udps));
     assert_true(br_list_empty(&h->clients));
     assert_int_equal(br_pool_live(h->host.pool), 0);
     br_pool_free(h->host.pool);

@@ -13,6 +13,7 @@
 #include "core/host.h"
 #include "net/client.h"
 #include "net/server.h"
+#include "net/udp.h"
 #include "pipeline/component.h"
 #include "wire/exchange.h"
 #include "wire/request.h"
@@ -50,7 +51,7 @@ struct fake_host {
     fake_answer_fn *answer;  /* NULL: success at once */
     void *answer_arg;
     bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */
-    struct br_list servers, clients;
+    struct br_list servers, clients, udps;
     /* true: work is deferred until fake_host_work; otherwise it is done at once */
     bool threads;
     struct br_work *works[8]; /* deferred work */
@@ -102,6 +103,12 @@ void fake_host_check_ledger(struct fake_host *h);
 /* Returns the value of a metric as a scrape shows it, or -1 if it does not exist. `labels` has the
  * form that br_metric expects. */
 double fake_host_metric(struct fake_host *h, const char *name, const char *labels);
+
+/* --- Packets ---------------------------------------------------------------------------------- */
+
+/* Gives a packet to the socket whose name contains `name`, and runs the loop. Returns false if
+ * there is no such socket. */
+bool fake_host_packet(struct fake_host *h, const char *name, const struct br_udp_packet *packet);
 
 /* --- Servers ---------------------------------------------------------------------------------- */
 

@@ -11,6 +11,11 @@
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
+/* Steps per byte that the transform processor may take. A statement can copy a long value to each
+ * record. A request that needs more work than the processor's limit (128 for each byte and 8 MiB,
+ * so 192 for each of 128 KiB) is rejected. Several functions count the same bytes. */
+#define TRANSFORM_STEPS (4 * 192)
+
 /* A processor or an exporter, and its config. */
 struct worst_reader {
     const char *name;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP over gRPC to one server: the options of the otlp exporter, and a client with its sender made
- * from them. Shared by the exporters that send OTLP over gRPC.
+ * Code for exporters that send OTLP over gRPC: the options of the otlp exporter, and a client and a
+ * sender for one server, which are made from these options.
  */
 #pragma once
 
@@ -54,34 +54,35 @@ extern const char *const br_otlp_grpc_balancers[];
         BR_IGNORED("wait_for_ready", "requests that cannot be sent are retried"),                  \
         BR_EXPORTER_OPTIONS(struct br_otlp_grpc_config, common, "5s")
 
-/* Adds errors for an endpoint that is not valid, and warns about the port of OTLP over HTTP.
- * `node` is the endpoint's value in the config, and `path` its key. */
+/* Adds an error if the endpoint is invalid, and a warning if its port is the usual port of OTLP
+ * over HTTP. `node` is the endpoint's value in the config, and `path` is its place in the
+ * config. */
 void br_otlp_grpc_check_endpoint(const char *endpoint, const struct br_yaml *node, const char *path,
                                  struct br_errs *errs);
 
-/* Adds errors for conditions that the option table cannot express, except those of the endpoint.
- * `node` is the map of the options at `path`. */
+/* Checks conditions that the option table cannot express, and adds errors. Does not check the
+ * endpoint. `node` is the map of the options in the config, and `path` is the place of this map. */
 void br_otlp_grpc_check(struct br_otlp_grpc_config *config, const struct br_yaml *node,
                         const char *path, struct br_errs *errs);
 
-/* A server and the means to send to it. The owner embeds the struct, which must not move. */
+/* A client and a sender for one server. The struct must not be moved in memory. */
 struct br_otlp_grpc {
     struct br_otlp_target target;
     struct br_client *client;
     struct br_otlp_sender *sender;
 };
 
-/* Initializes a zeroed struct without I/O. `config` and `node` are borrowed. Returns false if
- * memory is short; br_otlp_grpc_release may be called even then. */
+/* Initializes a zeroed struct without I/O. Borrows `config` and `node` until br_otlp_grpc_release.
+ * Returns false if memory is short. The caller may call br_otlp_grpc_release in both cases. */
 bool br_otlp_grpc_init(struct br_otlp_grpc *grpc, struct br_node *node,
                        const struct br_otlp_grpc_config *config);
 
-/* Makes the client for `endpoint`. The node's retries are told when the server is reachable
- * again. Returns 0, or the errors of br_host_ops.connect with a message in `err`. */
+/* Creates the client for `endpoint`. When the server becomes reachable again, the client notifies
+ * the node's retries. Returns 0, or an error of br_host_ops.connect with a message in `err`. */
 int br_otlp_grpc_connect(struct br_otlp_grpc *grpc, struct br_node *node,
                          const struct br_otlp_grpc_config *config, const char *endpoint,
                          struct br_err *err);
 
-/* Finishes all items that are being sent with BR_RETRY, and frees sender and client. Accepts a
- * zeroed struct. */
+/* Finishes all items that are being sent with BR_RETRY, and frees the sender and the client.
+ * Accepts a zeroed struct. */
 void br_otlp_grpc_release(struct br_otlp_grpc *grpc);

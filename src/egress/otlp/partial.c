@@ -91,7 +91,7 @@ static void partial_repair(char *text, size_t len)
 
 static json_t *partial_load(const uint8_t *text, size_t len)
 {
-    /* integers are read as reals, because an integer may exceed the range of jansson */
+    /* read integers as reals, because an integer in the text may exceed jansson's range */
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
     json_t *root = json_loadb((const char *)text, len, flags, NULL);
     char *copy = root ? NULL : br_malloc(len);

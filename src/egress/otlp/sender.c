@@ -52,9 +52,9 @@ static struct br_outcome otlp_sender_success(const struct br_call *call,
     return outcome;
 }
 
-/* Returns true if a gRPC error reports that the request is too large. tonic uses OUT_OF_RANGE
- * for this error. Other servers use RESOURCE_EXHAUSTED. Because overloaded servers also send
- * RESOURCE_EXHAUSTED, the error message decides. */
+/* Returns true if a gRPC error reports that the request is too large. Servers based on tonic use
+ * the status OUT_OF_RANGE for this error, and other servers use RESOURCE_EXHAUSTED. Overloaded
+ * servers also send RESOURCE_EXHAUSTED, so the function checks the error message as well. */
 static bool otlp_sender_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
@@ -178,7 +178,7 @@ void br_otlp_sender_send(struct br_otlp_sender *sender, struct br_item *item)
     if (target->compression != BR_ENCODING_NONE)
         exchange->content_encoding = br_encoding_name(target->compression);
     exchange->user_agent = target->user_agent;
-    /* the first header is sent with profiles only */
+    /* the first header, the version of the profiles signal, is not sent with traces */
     size_t skip = item->signal == BR_PROFILES ? 0 : 1;
     exchange->headers = sender->headers + skip;
     exchange->n_headers = sender->n_headers - skip;

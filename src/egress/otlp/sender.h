@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Declares the sender that all exporters of OTLP use, over gRPC or HTTP. The sender makes one
- * attempt to send an item: it encodes the item, sends the request, and derives the item's outcome
- * from the response. Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and
- * "Partial Success".
+ * The sender that all OTLP exporters use, over gRPC and HTTP. The sender makes one attempt to send
+ * an item: it encodes the item, sends the request, and derives the item's outcome from the
+ * response. Source: opentelemetry-proto docs/specification.md 1.11, "Failures" and "Partial
+ * Success".
  */
 #pragma once
 
@@ -35,8 +35,7 @@ struct br_otlp_target {
 
 struct br_otlp_sender;
 
-/* Creates a sender. `target` is borrowed for the life of the sender. Returns NULL if memory is
- * short. */
+/* Creates a sender. Borrows `target` until br_otlp_sender_free. Returns NULL if memory is short. */
 struct br_otlp_sender *br_otlp_sender_new(struct br_node *node,
                                           const struct br_otlp_target *target);
 
@@ -49,15 +48,16 @@ void br_otlp_sender_free(struct br_otlp_sender *sender);
 /* Parses "gzip", "zstd", "deflate", "zlib", "none" or "". Returns false for other names. */
 bool br_otlp_read_compression(const char *name, enum br_encoding *ret);
 
-/* Adds an error for the compression `name`, which is not among those that the text `known`
- * lists. If the Collector has this compression, the code of the error is BR_EUNSUPPORTED. */
+/* Adds an error for the compression `name`, which Braid does not support. `known` is a text that
+ * lists the supported compressions. If the Collector supports the compression, the error code is
+ * BR_EUNSUPPORTED. */
 void br_otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
                                 const char *known, const char *name);
 
 /* --- Partial success -------------------------------------------------------------------------- */
 
 /*
- * Functions that read the partial_success of an Export...ServiceResponse. The fields of
+ * The following functions read the partial_success of an Export...ServiceResponse. The fields of
  * partial_success are rejected_spans or rejected_profiles = 1, and error_message = 2. Source:
  * opentelemetry-proto 1.11, collector/{trace,profiles}/, and protobuf's "ProtoJSON Format".
  */
@@ -74,6 +74,7 @@ void br_otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *ou
 bool br_otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
                                struct br_outcome *outcome);
 
-/* Converts n_rejected from a number of profiles (ExportProfilesPartialSuccess.rejected_profiles)
- * to a number of samples. The ratio is that of the item's samples to its profiles. */
+/* Converts outcome->n_rejected from a number of profiles
+ * (ExportProfilesPartialSuccess.rejected_profiles) to a number of samples. Assumes that all
+ * profiles of the item contain the same number of samples. */
 void br_otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome);

@@ -6,9 +6,9 @@
  *
  * Dictionary entries are interned: equal entries get the same index. Index 0 of each table is the
  * empty entry, which means "none". Messages are opened from the outside in (resource, scope,
- * profile, samples). Opening a message closes the open messages at the same level and inside it.
- * The result is always valid: strings become UTF-8 (invalid sequences are replaced by U+FFFD),
- * indices come from the builder, and ids have the right lengths.
+ * profile, samples). Opening a message closes the open messages of the same level and of deeper
+ * levels. The result is always valid: strings become UTF-8 (invalid sequences are replaced by
+ * U+FFFD), indices come from the builder, and ids have the right lengths.
  *
  * The first error is kept: BR_EFULL if max_bytes would be exceeded, BR_ENOMEM, or BR_EINVAL for a
  * wrong call. A wrong call uses an index that the builder did not return, or opens a message
@@ -78,8 +78,9 @@ int br_build_rc(const struct br_build *build);
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len);
 
 /* The functions br_build_attribute_text to br_build_attribute_bool each add an attribute to the
- * attribute table. Its value is a text, a list of texts, integers with a unit (string index; 0:
- * none), or a boolean. `key` is a string index. Returns the index of the attribute. */
+ * attribute table. The value of the attribute is a text, a list of texts, an integer, a list of
+ * integers, or a boolean. `unit` is the string index of the unit; 0: the attribute has no unit.
+ * `key` is a string index. Returns the index of the attribute. */
 uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data,
                                  size_t len);
 uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
@@ -123,11 +124,10 @@ uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_
 /* Adds a stack of locations. The stack is a packed list of varints that contains the caller's
  * numbers of the locations. One byte before the list and 16 bytes after it must be readable.
  * `index_of[number]` is the location's index + 1, or 0 if the number has no location. If `index_of`
- * is NULL, each number from 1 up to, but not including, n_numbers is the index itself, which is the
- * fastest form.
+ * is NULL, the numbers (1 to n_numbers - 1) are the indices themselves; this form is the fastest.
  *
- * Returns false and adds nothing if a number has no index or takes more than two bytes; the
- * caller then converts the numbers one by one. */
+ * Returns false and adds nothing if a number has no index or takes more than two bytes; the caller
+ * then converts the numbers one by one. */
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *index_of, uint32_t n_numbers, uint32_t *ret);
 
@@ -162,7 +162,8 @@ struct br_build_sample {
     uint32_t stack, link;
     const uint32_t *attributes;
     size_t n_attributes;
-    const int64_t *values; /* values of the sample; if it has times as well, one value per time */
+    /* values of the sample; if the sample also has times, there is one value per time */
+    const int64_t *values;
     size_t n_values;
     const uint64_t *times_ns; /* timestamps of the sample in nanoseconds since 1970 */
     size_t n_times;

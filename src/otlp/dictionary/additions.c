@@ -117,6 +117,18 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
     return rc ? 0 : additions->added[additions->n_added++].index;
 }
 
+struct br_entry br_additions_entry(const struct br_additions *additions, enum br_table table,
+                                   uint32_t index)
+{
+    br_steps_add(additions->n_added);
+    for (uint32_t i = additions->n_added; i-- > 0;) {
+        const struct br_added *added = &additions->added[i];
+        if (added->table == table && added->index == index)
+            return (struct br_entry){additions->bytes + added->at, added->len};
+    }
+    return (struct br_entry){NULL, 0};
+}
+
 int br_additions_write(const struct br_additions *additions, struct br_item *item)
 {
     if (additions->rc)

@@ -34,6 +34,12 @@ void br_additions_release(struct br_additions *additions);
 uint32_t br_additions_add(struct br_additions *additions, enum br_table table, const void *entry,
                           size_t len);
 
-/* Adds the new entries to the item, as a dictionary part that extends the existing dictionary.
+/* Returns a new entry by its index in the table, or an empty entry if the index does not exist.
+ * The result is valid until the next call of br_additions_add. Takes time in proportion to the
+ * number of new entries. */
+struct br_entry br_additions_entry(const struct br_additions *additions, enum br_table table,
+                                   uint32_t index);
+
+/* Adds the new entries to the item, as a further ProfilesDictionary that extends the existing one.
  * Does nothing if there are no new entries. Returns 0, BR_ENOMEM or BR_EFULL. */
 int br_additions_write(const struct br_additions *additions, struct br_item *item);

@@ -49,8 +49,8 @@ struct br_entry {
 
 struct br_lazy_strings;
 
-/* An index of an item's dictionary parts: for each entry of each table, the position and length
- * of its bytes. Borrows the item's bytes. */
+/* An index of the dictionary of an item: for each entry of each table, the position and length of
+ * its bytes. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
     uint32_t count[BR_TABLES];
@@ -58,9 +58,9 @@ struct br_dictionary_view {
     struct br_lazy_strings *lazy;
 };
 
-/* Indexes all dictionary parts of `item`, which are treated as one dictionary. The index is
- * allocated in `arena`. Returns 0, BR_EFULL if the index does not fit into the arena, or
- * BR_ENOMEM. */
+/* Indexes the dictionary of `item`. If the request has several ProfilesDictionary fields, they are
+ * treated as one dictionary. The index is allocated in `arena`. Returns 0, BR_EFULL if the index
+ * does not fit into the arena, or BR_ENOMEM. */
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
@@ -75,7 +75,7 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 int br_dictionary_index_lazy(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
-/* Returns string `index`, or an empty one if the index does not exist. */
+/* Returns string `index`, or an empty string if the index does not exist. */
 struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint32_t index);
 
 /* --- Merging -------------------------------------------------------------------------------- */
@@ -112,9 +112,9 @@ size_t br_merge_size(const struct br_merge *merge);
  * pool. */
 size_t br_merge_memory(const struct br_merge *merge);
 
-/* Writes the merged request as parts of `into`, an empty item with no records to report. Empties
- * the merger, which keeps its memory for the next batch. Returns 0 or BR_ENOMEM; after BR_ENOMEM
- * nothing has changed. */
+/* Writes the merged request as parts of `into`, an empty item with no records to report to the
+ * ledger. Empties the merger, which keeps its memory for the next batch. Returns 0 or BR_ENOMEM;
+ * after BR_ENOMEM nothing has changed. */
 int br_merge_take(struct br_merge *merge, struct br_item *into);
 
 /* --- Splitting ------------------------------------------------------------------------------ */

@@ -64,7 +64,7 @@ struct br_intern {
     uint32_t len, cap;
     struct br_interned *entries;
     uint32_t count, cap_entries;
-    /* hash table of n_slots slots, which is a power of two; at most three quarters full */
+    /* hash table; `n_slots` is a power of two, and at most three quarters of the slots are used */
     struct br_intern_slot *slots;
     uint32_t n_slots;
     uint32_t most; /* number of entries for which `entries` and `slots` are large enough */

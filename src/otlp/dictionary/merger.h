@@ -62,14 +62,15 @@ struct br_source {
     bool lists_used;
 };
 
-/* Loads the dictionary of `item`; several dictionary parts are treated as one dictionary. Returns
- * 0, BR_EINVAL, BR_EFULL or BR_ENOMEM. On failure nothing is loaded. */
+/* Loads the dictionary of `item`. If the request has several ProfilesDictionary fields, they are
+ * treated as one dictionary. Returns 0, BR_EINVAL, BR_EFULL or BR_ENOMEM. On failure nothing is
+ * loaded. */
 int br_source_load(struct br_source *source, const struct br_item *item);
 
 /* Discards the merged indices, after the merged dictionary was emptied or truncated. */
 void br_source_reset_maps(struct br_source *source);
 
-/* Lists an entry as used. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Adds an entry to the list `source->used`. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_source_note_used(struct br_source *source, enum br_table table, uint32_t index);
 
 /* Discards the merged indices of the listed entries, like br_source_reset_maps. The time depends
@@ -111,8 +112,9 @@ struct br_merge {
     uint32_t out_cap;   /* number of bytes of `out` that count against the budget */
     /* expected size of the output in bytes, estimated from the previous output */
     uint32_t out_hint;
-    struct br_buf *scratch;  /* buffer for messages whose references are replaced by strings */
-    const uint8_t *readable; /* end of the readable bytes of the current source part */
+    struct br_buf *scratch; /* buffer for messages whose references are replaced by strings */
+    /* end of the current part of the source; bytes before this address may be read in blocks */
+    const uint8_t *readable;
     struct br_merged_part *parts;
     uint32_t n_parts, cap_parts;
     uint32_t n_records;
@@ -296,9 +298,9 @@ void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t le
 enum br_level { BR_LEVEL_RESOURCE, BR_LEVEL_SCOPE, BR_LEVEL_PROFILE, BR_LEVELS };
 
 /* Appends one field, other than a child, of a message at `level`. Fields of profiles get merged
- * indices. Appends no Resource, because br_merger_open_part has appended it. Appends no
- * original_payload unless `payload`: it describes the whole profile, so only the first message
- * made from a profile contains it. */
+ * indices. Appends no Resource, because br_merger_open_part has appended it. Appends
+ * original_payload only if `payload` is true. The original payload describes the whole profile, so
+ * only the first message made from a profile contains it. */
 void br_merger_put_head(struct br_merge *merge, enum br_signal signal, unsigned level, bool payload,
                         const struct br_field *field, const uint8_t *next);
 
@@ -320,8 +322,8 @@ struct br_outline {
     uint32_t count[BR_TABLES]; /* number of entries of each table */
 };
 
-/* Returns the outline of a part, which points into the part's bytes. Returns NULL if the part
- * has no outline. */
+/* Returns the outline of a dictionary part. The result points into the part's bytes. Returns NULL
+ * if the part has no outline. */
 static inline const struct br_outline *br_outline_of(const struct br_part *part)
 {
     return part->outline_at

@@ -7,7 +7,8 @@
 #include "otlp/divide/plan.h"
 #include "otlp/scan.h"
 
-/* Stands for the length of a message whose length is unknown: five bytes are reserved. */
+/* Placeholder for the length of a message that is still being written. Five bytes are reserved for
+ * the varint of the length. */
 #define LONG_LEN UINT32_MAX
 
 struct divider {
@@ -15,10 +16,10 @@ struct divider {
     struct divide_plan plan;
     const struct br_item *item;
     struct br_open open[BR_LEVELS];   /* open messages */
-    uint32_t open_message[BR_LEVELS]; /* index of the open message of each level */
+    uint32_t open_message[BR_LEVELS]; /* index of the open message on each level */
     unsigned n_open;                  /* number of levels with an open message */
     size_t size;                      /* total size of the groups so far, in bytes */
-    bool others_written;              /* a group contains the request's unknown fields */
+    bool others_written;              /* a group already contains the request's unknown fields */
 };
 
 static void divide_close(struct divider *divider, unsigned level)
@@ -54,7 +55,8 @@ static void divide_open_message(struct divider *divider, uint32_t index)
     message->written = true;
 }
 
-/* Opens the messages that contain a record, and closes the others. */
+/* Closes the open messages that do not contain the next record, and opens the missing ones.
+ * `message` is the index of the message that directly contains the record. */
 static void divide_open_path(struct divider *divider, uint32_t message)
 {
     uint32_t path[BR_LEVELS];
@@ -96,7 +98,7 @@ static void divide_put_others(struct divider *divider)
     divider->others_written = true;
 }
 
-/* Makes an item of what was written since the previous call. */
+/* Makes an item from the fields that were written since the previous call. */
 static int divide_take(struct divider *divider, size_t max_bytes, struct br_item **ret)
 {
     bool profiles = divider->item->signal == BR_PROFILES;

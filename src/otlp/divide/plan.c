@@ -27,7 +27,8 @@ static int divide_plan_add_record(struct divide_plan *plan, uint32_t message,
     return rc;
 }
 
-/* Adds a field to the ranges of `message`, which is the last message. */
+/* Adds a field, the bytes from `p` to `next`, to the ranges of `message`. `message` must be the
+ * last message. */
 static int divide_plan_add_range(struct divide_plan *plan, struct divide_message *message,
                                  const uint8_t *p, const uint8_t *next)
 {
@@ -45,7 +46,7 @@ static int divide_plan_add_range(struct divide_plan *plan, struct divide_message
     return 0;
 }
 
-/* Adds a message with its ranges. Sets `*ret_children` if the message has children. */
+/* Adds a message with its ranges. Sets `*ret_children` to true if the message has children. */
 static int divide_plan_add_message(struct divide_plan *plan, struct divide_message *message,
                                    const uint8_t *p, const uint8_t *end, bool *ret_children)
 {
@@ -94,7 +95,7 @@ static int divide_plan_message(struct divide_plan *plan, struct divide_message m
     return rc;
 }
 
-/* Sorts the records by bucket, by counting. */
+/* Sorts the records by bucket with a counting sort. */
 static int divide_plan_sort(struct divide_plan *plan)
 {
     struct br_budget *budget = &plan->router.budget;

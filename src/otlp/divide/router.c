@@ -49,8 +49,8 @@ static int divide_router_check(const struct divide_router *router, uint32_t buck
 
 /* --- Resources ------------------------------------------------------------------------------- */
 
-/* Finds the value of an attribute that is a non-empty string. Returns an empty value if the
- * resource does not have it. */
+/* Returns the value of the attribute `name` if it is a non-empty string, otherwise an empty
+ * value. */
 static struct br_value divide_router_attribute(const uint8_t *resource, size_t len,
                                                const char *name)
 {
@@ -68,8 +68,9 @@ static struct br_value divide_router_attribute(const uint8_t *resource, size_t l
     return found;
 }
 
-/* Replaces the references in a Resource by strings, so that equal resources have equal bytes in
- * requests with different dictionaries. The result is in the merger's scratch buffer. */
+/* Replaces the dictionary references in a Resource with strings, so that equal resources have equal
+ * bytes in requests with different dictionaries. The merger's scratch buffer contains the
+ * result. */
 static int divide_router_inline(struct divide_router *router, const uint8_t **resource, size_t *len)
 {
     struct br_inliner in;
@@ -111,8 +112,8 @@ int br_divide_router_resource(struct divide_router *router, uint32_t *ret)
 
 /* --- Records --------------------------------------------------------------------------------- */
 
-/* Copies the trace id in field `number` of a message. Returns false, with an id of zeros, if the
- * message has no id of the right length. */
+/* Copies the trace id from field `number` of a message. If the message has no trace id of 16 bytes,
+ * sets the result to zeros and returns false. */
 static bool divide_router_id(const uint8_t *p, const uint8_t *end, uint32_t number,
                              uint8_t ret[ID_LEN])
 {
@@ -150,7 +151,7 @@ static int divide_router_span(struct divide_router *router, const struct br_fiel
     return rc;
 }
 
-/* Returns the index of a sample's link; 0: none. */
+/* Returns the index of a sample's link in the dictionary, or 0 if the sample has no link. */
 static uint64_t divide_router_link_of(const struct br_field *sample)
 {
     const uint8_t *p = sample->data, *end = p + sample->value;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adds fields to the innermost messages of a part: attributes to spans (ResourceSpans > ScopeSpans
- * > Span), attributes and links to samples (ResourceProfiles > ScopeProfiles > Profile > Sample).
+ * Adds fields to the innermost messages of a ResourceSpans or ResourceProfiles: attributes to spans
+ * (ResourceSpans > ScopeSpans > Span), attributes and links to samples (ResourceProfiles >
+ * ScopeProfiles > Profile > Sample).
  *
- * It is enough to append the additions to a protobuf message: repeated fields grow, and the last
- * value of a scalar field counts. Only the additions and the length prefixes of the enclosing
- * messages are encoded anew.
+ * The additions are appended to the bytes of the message. Protobuf allows this: repeated fields
+ * grow, and the last value of a scalar field counts. Only the additions and the length prefixes of
+ * the enclosing messages are encoded anew.
  */
 #pragma once
 
@@ -42,9 +43,8 @@ int br_add_string(struct br_arena *arena, struct br_addition *addition, uint32_t
 int br_add_int(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                const char *key, int64_t value);
 
-/* Appends an attribute whose value is a list of `count` elements: br_add_ints of integers,
- * br_add_texts of texts. Each text is passed as the bytes of one br_addition. Returns 0 or
- * BR_ENOMEM. */
+/* br_add_ints and br_add_texts append an attribute whose value is a list of `count` integers or
+ * texts. Each text is passed as the bytes of one br_addition. Returns 0 or BR_ENOMEM. */
 int br_add_ints(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                 const char *key, const int64_t *values, size_t count);
 int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t field,

@@ -87,6 +87,22 @@ static int rewrite_visit_scope(struct rewrite *rewrite, const struct br_field *f
     return verdict == BR_DROP ? BR_EINVAL : verdict;
 }
 
+/* Visits the scope of a ScopeSpans or ScopeProfiles that has none. A replacement is inserted before
+ * `end`, the end of the message. */
+static int rewrite_visit_no_scope(struct rewrite *rewrite, const uint8_t *end)
+{
+    uint8_t head[2 * BR_VARINT_MAX];
+    int verdict = rewrite_call_visit(rewrite, BR_LEVEL_SCOPE, NULL, 0);
+    if (verdict != BR_REPLACE)
+        return verdict == BR_DROP ? BR_EINVAL : verdict;
+    uint8_t *p = br_put_varint(head, BR_TAG(BR_SCOPES_SCOPE, BR_WIRE_LEN));
+    p = br_put_varint(p, rewrite->visitor.out.len);
+    int rc = br_splice_insert(&rewrite->splice, end, head, (size_t)(p - head));
+    return rc ? rc
+              : br_splice_insert(&rewrite->splice, end, rewrite->visitor.out.data,
+                                 rewrite->visitor.out.len);
+}
+
 static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *field,
                               const uint8_t *next, bool *ret_removed)
 {
@@ -181,6 +197,7 @@ static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br
                         const uint8_t *end, bool *ret_removed)
 {
     uint32_t n = 0, n_removed = 0;
+    bool has_scope = level != SCOPE || !rewrite_wants(rewrite, BR_LEVEL_SCOPE);
     int rc = br_splice_enter(&rewrite->splice, message, end);
     if (level == PROFILE) {
         rewrite->head = NULL;
@@ -193,6 +210,7 @@ static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br
             return BR_EINVAL;
         if (br_scan_tag(&field) != BR_SCAN_LEN(CHILD)) {
             rc = rewrite_visit_head(rewrite, level, &field, p);
+            has_scope = has_scope || br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_SCOPE);
             continue;
         }
         bool removed = false;
@@ -201,6 +219,8 @@ static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br
         n_removed += removed;
     }
     *ret_removed = n && n_removed == n;
+    if (!rc && !has_scope && !*ret_removed)
+        rc = rewrite_visit_no_scope(rewrite, end);
     if (!rc && level == PROFILE && rewrite_wants(rewrite, BR_LEVEL_PROFILE)) {
         if (*ret_removed)
             rewrite->index[BR_LEVEL_PROFILE]++;

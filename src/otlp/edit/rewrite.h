@@ -16,7 +16,8 @@
 #include "otlp/edit/edit.h"
 
 enum br_level {
-    /* the level of InstrumentationScope, which is field 1 of ScopeSpans and ScopeProfiles */
+    /* the level of InstrumentationScope, which is field 1 of ScopeSpans and ScopeProfiles; if it
+     * is absent, it is visited as an empty message after the other fields */
     BR_LEVEL_SCOPE,
     /* the level of Profile without its samples; a Profile is visited after all of its samples */
     BR_LEVEL_PROFILE,

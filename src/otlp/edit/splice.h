@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies a message and applies changes to parts that are nested deep inside it. A walk over the
+ * Copies a message and applies changes to fields that are nested deep inside it. A walk over the
  * message reports the messages that it enters and leaves, and its changes, in the order of the
  * bytes. The bytes between changes are copied in runs, and the length prefixes of the messages that
  * contain changes are corrected. Nothing is copied before the first change.

@@ -63,10 +63,10 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  * Notes: the intermediate form between JSON and protobuf.
  *
  * In protobuf the length of a message precedes it and its fields are in the order of their numbers;
- * in JSON the fields come in any order. The first pass reads the text and writes notes in the order
- * of the text. The second pass reads the notes from end to start and writes the message from end to
- * start. Each length is thus known when it is written, and no written byte is moved. Both passes
- * take linear time at any nesting depth.
+ * in JSON the fields may be in any order. The first pass reads the text and writes notes in the
+ * order of the text. The second pass reads the notes from end to start and writes the message from
+ * end to start. Each length is thus known when it is written, and no written byte is moved. Both
+ * passes take linear time at any nesting depth.
  *
  * A note ends with its length, because it is read from its end. A number in a note is a varint with
  * its bytes reversed.
@@ -77,18 +77,18 @@ static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
  *                 longer, with escapes: offset, length without escapes, length * 4 + 3
  *     bytes       the bytes, then their number
  *     list        the notes of the elements, then the size of these notes * 2 + 1
- *     message     the notes of the members, then the size of these notes * 2 (+ 1 if the members
- *                 come in the order of the schema, each once)
- *     member      the note of its value, then the index of the field, or 128 + index if earlier
- *                 members with this field do not count
+ *     message     the notes of the members, then the size of these notes * 2 (+ 1 if each member
+ *                 occurs once, in the order of the schema)
+ *     member      the note of its value, then the index of the field, or 128 + index if the
+ *                 member removes the field, even if an earlier member has set it
  *
  * Notes need at most three quarters of the bytes of the text, except for numbers with exponents
  * ("9e18" has 19 digits).
  */
 
 #define BR_JSON_NOTE_SHORT 4u
-/* added to the index of a field in a member's note if earlier members with this field do not
- * count */
+/* added to the index of a field in a member's note if the member removes the field, even if an
+ * earlier member has set it */
 #define BR_JSON_NOTE_ABSENT 128u
 
 struct br_json_notes {

@@ -29,9 +29,9 @@
 /* Returns the descriptor of a signal's export request. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
 
-/* Decodes JSON text into protobuf bytes, with the fields in the order of the schema. The result
- * is a new buffer owned by the caller. If a member's name is repeated, the last value replaces
- * the earlier ones, which must be valid too. Unknown members must be valid JSON and are skipped.
+/* Decodes JSON text into protobuf bytes, with the fields in the order of the schema. The result is
+ * a new buffer owned by the caller. If a member's name is repeated, the last value replaces the
+ * earlier ones, which must be valid too. Unknown members must be valid JSON and are skipped.
  *
  * Returns 0 or:
  * - BR_EINVAL: the text is not JSON or does not match the schema.
@@ -51,17 +51,16 @@ const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
  * fixed64 needs 8 bytes, "-1" needs 10. Notes and result together are therefore limited to 1.6 *
  * `len` + 512 KiB, which no realistic request reaches.
  *
- * Decoding uses no state other than its arguments, so it may run on any thread that has `pool`
- * to itself. */
+ * Decoding uses no state other than its arguments, so it may run on any thread, if no other thread
+ * uses `pool` at the same time. */
 int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, size_t len,
                    unsigned max_depth, size_t max, struct br_pool *pool, struct br_buf **ret,
                    struct br_err *err);
 
-/* Appends the JSON of a protobuf message, on one line, with the fields in the order of the
- * schema. Repeated occurrences of a field are merged as protobuf requires: lists are
- * concatenated, messages are merged, and of a scalar the last value counts. Unknown fields and
- * zeros are omitted. The content of a google.protobuf.Any is printed only if it is a
- * google.rpc.RetryInfo.
+/* Appends the JSON of a protobuf message, on one line, with the fields in the order of the schema.
+ * Repeated occurrences of a field are merged as protobuf requires: lists are concatenated, messages
+ * are merged, and the last value of a scalar counts. Unknown fields and zeros are omitted. The
+ * content of a google.protobuf.Any is printed only if it is a google.rpc.RetryInfo.
  *
  * Returns 0, BR_EINVAL if the bytes are malformed, BR_ETOOBIG if messages nest too deep, or
  * BR_ENOMEM (also if `out` is full). */

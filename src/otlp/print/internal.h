@@ -30,7 +30,8 @@ struct br_printer {
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-#define BR_PRINT_FIELDS 17u /* only fields with lower numbers are read */
+/* limit for field numbers: fields with this number or a higher number are not read */
+#define BR_PRINT_FIELDS 17u
 
 /* For each field number below BR_PRINT_FIELDS, the last field with that number in a message. */
 struct br_print_fields {
@@ -50,7 +51,7 @@ uint64_t br_print_number(const struct br_print_fields *fields, uint32_t number);
 struct br_print_list {
     const uint8_t *p, *end;
     uint32_t number;
-    bool fixed; /* packed elements are fixed64, not varints */
+    bool fixed; /* true: the elements of a packed list are fixed64; false: they are varints */
     const uint8_t *packed, *packed_end;
 };
 
@@ -64,8 +65,8 @@ static inline struct br_print_list br_print_list_of(struct br_entry message, uin
 /* Reads the next number of the list. Returns false at the end of the list. */
 bool br_print_list_next(struct br_print_list *list, uint64_t *ret);
 
-/* Calls `fn` for each field `number` of a message until the output is full. Returns the number
- * of calls. */
+/* Calls `fn` for each field of a message that has the number `number`, until the output is full.
+ * Returns the number of calls. */
 typedef void br_print_fn(struct br_printer *printer, unsigned index, struct br_entry message);
 unsigned br_print_each(struct br_printer *printer, struct br_entry message, uint32_t number,
                        br_print_fn *fn);
@@ -123,8 +124,8 @@ void br_print_pair(struct br_printer *printer, struct br_entry key, struct br_va
 /* Appends each attribute that is field `number` of a message to a line, as ` key=value`. */
 void br_print_pairs(struct br_printer *printer, struct br_entry message, uint32_t number);
 
-/* Prints a heading and below it the attributes that are field `number` of a message. Prints
- * nothing if the message has none. */
+/* Prints a heading and below it the attributes that are field `number` of a message. Prints nothing
+ * if the message has no attributes. */
 void br_print_attributes(struct br_printer *printer, const char *heading, const char *indent,
                          struct br_entry message, uint32_t number);
 

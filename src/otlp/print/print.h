@@ -10,14 +10,16 @@
 #include "base/str.h"
 #include "core/item.h"
 
-/* maximum number of bytes for the positions of the dictionary's entries, per byte of the item */
+/* Limit on the memory for the positions of the dictionary's entries: BR_PRINT_INDEX bytes for each
+ * byte of the item, plus BR_PRINT_INDEX_FREE bytes. */
 #define BR_PRINT_INDEX 2u
 #define BR_PRINT_INDEX_FREE (64u << 10)
 
 /* br_print_traces and br_print_profiles append the text of an item that br_walk has accepted. A
  * text that exceeds the limit of `out` (at least 256 bytes) is cut at the end of a line, and a last
- * line reports that. For profiles, the positions of the dictionary's entries are allocated as well.
- * Both functions return 0, BR_EFULL if the positions would need too much memory, or BR_ENOMEM. */
+ * line reports the truncation. For profiles, memory for the positions of the dictionary's entries
+ * is also allocated. Both functions return 0, BR_EFULL if the positions would need too much memory,
+ * or BR_ENOMEM. */
 int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 

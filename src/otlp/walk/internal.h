@@ -21,21 +21,27 @@ struct br_walker {
     int code;
     /* position in the request: indices of the current messages; -1: before the first message */
     long resource, scope, item, inner;
-    bool several_resources; /* the current part has more than one Resource field */
-    struct br_buf *merged;  /* buffer of the parts whose Resources were merged; NULL: none */
+    /* the current ResourceSpans or ResourceProfiles has more than one Resource field */
+    bool several_resources;
+    /* buffer with the bytes of the parts whose Resources were merged; NULL: no Resources were
+     * merged */
+    struct br_buf *merged;
     uint32_t n_dictionaries;
     uint32_t n_profiles;
     /* profiles: sample types found so far; NULL: counts by sample type are not requested */
     struct br_sample_pairs *pairs;
-    /* profiles: tag of the first string of the dictionary; NULL: none yet */
+    /* profiles: position of the tag of the dictionary's first string; NULL: no string was found
+     * yet */
     const uint8_t *strings;
-    /* a part was walked twice because its Resources were merged, so `pairs` has wrong counts */
+    /* a ResourceProfiles was walked twice because its Resources were merged, so `pairs` has wrong
+     * counts */
     bool any_merged;
     bool odd_times;        /* profiles: some times are before BR_TIME_MIN_NS */
-    uint64_t n_references; /* profiles: number of references to strings in attributes */
-    /* profiles: upper bound of the bytes of the longest string in the dictionary */
+    uint64_t n_references; /* profiles: number of references from attributes to the string table */
+    /* profiles: upper bound of the length, in bytes, of the longest string in the dictionary */
     uint64_t longest;
-    struct br_span *next_span, *end_span; /* traces: unused rest of the item's list of spans */
+    /* traces: first unused element, and end, of the array for the item's list of spans */
+    struct br_span *next_span, *end_span;
     /* traces: maximum number of spans in the item's list, which depends on the request's size */
     uint64_t most_spans;
     /* profiles: number of entries of each table, by its field number */
@@ -290,7 +296,8 @@ BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64
     return br_varint(p, end, ret);
 }
 
-/* Each of these functions walks one ResourceSpans or ResourceProfiles and fills in its part. */
+/* Each of these functions walks one ResourceSpans or ResourceProfiles, and stores the positions
+ * that it finds in `part`. */
 bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, struct br_part *part);
 bool br_walk_resource_profiles(struct br_walker *walker, struct br_item *item,
                                struct br_part *part);

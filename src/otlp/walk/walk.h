@@ -31,11 +31,11 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_DEPTH 128
 #define BR_WALK_DEPTH_MAX 1000
 
-/* Limits for the parts, dictionary entries and listed spans of a request. A request may have
- * BR_WALK_PARTS parts plus one for each BR_WALK_PART_BYTES bytes of its size. The limits for
- * entries and spans are computed in the same way. The limits ensure that the memory for a request
- * is at most a few times its size. A request above a limit is rejected; useful data does not reach
- * the limits. */
+/* Limits for the parts (top-level fields), dictionary entries and listed spans of a request. A
+ * request may have BR_WALK_PARTS parts, and one more for each BR_WALK_PART_BYTES bytes of its size.
+ * The limits for entries and spans are computed in the same way. The limits ensure that the memory
+ * for a request is at most a few times its size. A request above a limit is rejected; useful data
+ * does not reach the limits. */
 #define BR_WALK_PARTS 4096
 #define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
@@ -65,7 +65,8 @@ struct br_walk_memo {
         /* indexed by the field number of another table: largest index into that table that this
          * table contains */
         uint64_t largest[8];
-        /* number of references in attributes; upper bound of the bytes of the longest string */
+        /* number of references from attributes to the string table; upper bound of the length, in
+         * bytes, of the longest string */
         uint64_t n_references, longest;
     } tables[8];
 };
@@ -84,7 +85,7 @@ struct br_walk_options {
     /* profiles: receives the number of samples by type; NULL: not needed */
     struct br_sample_types *types;
     /* profiles: memo that is used by only one worker, and only with the options in this struct;
-     * NULL: none */
+     * NULL: no memo is used */
     struct br_walk_memo *memo;
 };
 

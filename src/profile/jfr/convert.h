@@ -25,7 +25,7 @@
  * - The number of samples in a profiler.WallClockSample applies only to that event.
  * - IDs of stack traces are valid only within their chunk.
  * - Durations are in the ticks of the chunk header.
- * - Profiles of time have a period, so that readers can recompute the number of samples.
+ * - Profiles that measure time have a period, so that readers can recompute the number of samples.
  */
 #pragma once
 
@@ -52,14 +52,14 @@ struct br_jfr_context {
 };
 
 struct br_jfr_string {
-    const uint8_t *text; /* text of the string; NULL: the recording lacks the string */
+    const uint8_t *text; /* text of the string; NULL: the recording does not contain the string */
     uint32_t len;
     /* index of the string in the builder, if the text is used as a key; 0: the text has not been
      * used as a key yet */
     uint32_t key;
 };
 
-/* A label: a key with a value. Many contexts of labels may share one pair. */
+/* A label: a key with a value. Many contexts (sets of labels) may contain the same pair. */
 struct br_jfr_pair {
     uint32_t attribute; /* index of the attribute in the builder */
     enum br_jfr_means {
@@ -78,12 +78,13 @@ struct br_jfr_labels {
                         total */
     struct br_jfr_context *contexts;
     uint32_t n_contexts, contexts_cap;
-    struct br_jfr_string *strings; /* strings[0] stands for a string that the recording lacks */
+    /* strings[0] stands for all strings that the recording does not contain */
+    struct br_jfr_string *strings;
     uint32_t n_strings, strings_cap;
     struct br_jfr_pair *pairs;
     uint32_t n_pairs, pairs_cap;
-    /* `context_of` maps IDs of the snapshot to the index, plus 1, of the context, and `string_of`
-     * maps IDs to the index of the string */
+    /* `context_of` maps the ID of a context in the snapshot to the index of the context, plus 1;
+     * `string_of` maps the ID of a string to the index of the string */
     struct br_jfr_ids context_of, string_of;
     /* maps `key << 32 | string` to the index, plus 1, in `pairs` */
     struct br_jfr_ids pair_of;
@@ -175,7 +176,7 @@ struct br_jfr_thread {
 
 struct br_jfr_table {
     uint32_t count;
-    /* first and last block of the samples, if they are not folded */
+    /* first and last block of packed samples; NULL if the samples are folded */
     struct br_jfr_block *first, *last;
     uint64_t time_ns; /* time of the sample added last, in ns since 1970 */
     struct br_jfr_folded *folded;
@@ -234,7 +235,9 @@ void br_jfr_table_release(struct br_jfr_table *table);
 /* Samples with equal stack, thread and tags. */
 struct br_jfr_group {
     struct br_jfr_key key;
-    uint32_t count, first; /* number of samples, and index of the first in `times` and `values` */
+    /* number of samples of the group, and index of the first of these samples in `times` and
+     * `values` */
+    uint32_t count, first;
 };
 
 /* Samples of a table that are not folded, sorted by group. Within a group, samples keep the
@@ -265,7 +268,8 @@ struct br_jfr_symbol {
 /* State of resolving the stacks of one recording. */
 struct br_jfr_stacks {
     struct br_build *build;
-    /* Line numbers above 2^31 become 0 (unknown), because the JVM writes -1 for an unknown line. */
+    /* true: line numbers above 2^31 become 0 (unknown), because the JVM writes -1 for an unknown
+     * line */
     bool lines_signed;
     /* index of the builder's mapping that all locations share; 0: the mapping has not been added
      * yet */

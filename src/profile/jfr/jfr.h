@@ -8,7 +8,7 @@
  * the last checkpoint. A checkpoint holds constant pools (stack traces, methods, symbols ...) and
  * points to the previous checkpoint. The layout of an event or a pool entry is known only from the
  * metadata. To find one field, a reader therefore has to parse all preceding fields. To find the
- * next pool, it has to parse all entries of a pool.
+ * next pool, a reader has to parse all entries of the current pool.
  *
  * The reader assigns a slot (enum br_jfr_slot) to every field it needs, and slot 0 to all others.
  * One loop (br_jfr_value) reads values of any type. Constant pools are indexed, but their entries
@@ -241,7 +241,8 @@ struct br_jfr_chunk {
     uint32_t size;
     bool packed;
     uint32_t pools_at, metadata_at;
-    /* offset of a checkpoint in the second half of the chunk; 0: no such checkpoint was found */
+    /* offset of a checkpoint in the second half of the chunk, from which a second scan may start
+     * (struct br_jfr_events); 0: no such checkpoint was found */
     uint32_t middle;
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
@@ -253,7 +254,8 @@ struct br_jfr_chunk {
     struct br_jfr_ids class_of_id; /* maps class IDs to the index in `classes` + 1 */
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
-    /* index in `classes` for each enum br_jfr_type, or BR_JFR_NO_CLASS */
+    /* for each enum br_jfr_type: index in `classes`; BR_JFR_NO_CLASS: the metadata does not define
+     * the type */
     uint32_t class_of[BR_JFR_N_TYPES];
     /* class ID for each type of event; valid unless class_of of that type is BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT];
@@ -321,7 +323,7 @@ struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_j
                                      uint64_t id, uint64_t values[BR_JFR_N_SLOTS]);
 
 /* Returns the pool entry to which the string at `at` refers. Returns NULL if the string is not a
- * reference or the pool does not contain it. */
+ * reference, or if the pool does not contain the entry. */
 struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *chunk, uint64_t at);
 
 /* Appends the string at `at`, or the pooled string to which it refers, as UTF-8. Appends nothing
@@ -345,7 +347,7 @@ struct br_jfr_events {
     /* The first scan has arrived at `middle`, and the events in `found` are returned now. */
     bool joined;
     uint32_t n_found, n_returned;
-    /* offsets of the events that the second scan recorded, whose types may be wanted */
+    /* offsets of the events that the second scan has recorded, because their types may be wanted */
     uint32_t found[BR_JFR_AHEAD];
 };
 

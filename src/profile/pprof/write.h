@@ -29,10 +29,11 @@
 /* A finished pprof. The struct is valid until the callback returns; the callback may keep a
  * reference to `buf`. */
 struct br_pprof_out {
-    struct br_buf *buf;                    /* the encoded pprof, uncompressed */
-    struct br_entry resource;              /* encoded Resource message */
-    struct br_entry scope;                 /* encoded InstrumentationScope message */
-    bool from_pyroscope;                   /* the scope contains the value of `__name__` */
+    struct br_buf *buf;       /* the encoded pprof, uncompressed */
+    struct br_entry resource; /* encoded Resource message */
+    struct br_entry scope;    /* encoded InstrumentationScope message */
+    /* a Pyroscope client has sent the profile: the scope contains the value of `__name__` */
+    bool from_pyroscope;
     bool cumulative;                       /* the values are totals since the process began */
     const char *name;                      /* value of `__name__` */
     const char *types[BR_PPROF_TYPES_MAX]; /* sample types, truncated to 63 bytes */
@@ -40,8 +41,8 @@ struct br_pprof_out {
     uint32_t n_samples; /* number of samples in the pprof */
     uint32_t n_records; /* number of OTLP samples from which the samples of the pprof were made */
     uint64_t time_ns;   /* time of the profile, in ns since 1970; 0: unknown */
-    /* time written in the pprof, in ns since 1970; 0: no time was written. In all pieces of a
-     * profile but the first, this time is later than time_ns */
+    /* time written in the pprof, in ns since 1970; 0: no time was written. If a profile is divided
+     * into several pprofs, this time is later than time_ns in all of them except the first */
     uint64_t written_ns;
     uint32_t time_at;    /* offset in `buf`, in bytes, at which written_ns is encoded */
     uint32_t n_left_out; /* number of sample labels that `keep_label` rejected */
@@ -82,12 +83,12 @@ void br_pprof_writer_free(struct br_pprof_writer *writer);
  * not contain references to the string table (br_item_inline_references). Profiles without samples
  * are skipped.
  *
- * A profile over a limit is written in pieces. The first piece has the time of the profile, and
- * each further piece is a millisecond later. With equal times, Pyroscope would treat these pieces
- * of a series as one profile.
+ * A profile that exceeds max_samples or max_bytes is divided into several pprofs. The first pprof
+ * has the time of the profile, and the time of each further pprof is a millisecond later. If the
+ * times were equal, Pyroscope would treat these pprofs of a series as one profile.
  *
- * Returns 0, BR_ENOMEM, or the error of `fn`, which ends the writing. Returns BR_ETOOBIG in
- * these cases:
+ * Returns 0, BR_ENOMEM, or the error of `fn`, which ends the writing. Returns BR_ETOOBIG in these
+ * cases:
  * - The dictionary has more than BR_PPROF_ENTRIES_MAX entries.
  * - The index of the dictionary would take more than four times the size of the item plus 1 MiB.
  * - The work exceeds max_work.

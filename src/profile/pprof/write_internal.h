@@ -80,16 +80,18 @@ struct br_pprof_tables {
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
-    uint32_t n_ids[BR_TABLES]; /* number of IDs assigned in this pprof */
+    /* for each table: number of IDs that have been assigned in this pprof */
+    uint32_t n_ids[BR_TABLES];
     /* marks for the entries of the string, function, location and mapping tables */
     struct br_pprof_mark *marks[BR_TABLES];
     struct br_pprof_piece *stacks;
     struct br_pprof_label_fields *labels;
     struct br_pprof_link_fields *links;
     struct br_pprof_buffer buffers[PPROF_BUFFERS];
-    uint32_t last_trace;        /* index of the link whose trace ID was written last */
-    uint32_t last_trace_string; /* string index of the trace ID of `last_trace`; 0: none */
-    uint32_t id_keys[2];        /* string indices of "span_id" and "trace_id"; 0: not written yet */
+    uint32_t last_trace; /* index of the link whose trace ID was written last */
+    /* string index of the trace ID of `last_trace`; 0: no trace ID was written yet */
+    uint32_t last_trace_string;
+    uint32_t id_keys[2]; /* string indices of "span_id" and "trace_id"; 0: not written yet */
     /* number of bytes written and read for all pprofs of the item, and the limit for this number */
     size_t work, max_work;
     int rc;
@@ -125,7 +127,7 @@ void br_pprof_tables_state(const struct br_pprof_tables *tables, struct br_pprof
  * to the pprof. */
 void br_pprof_tables_restore(struct br_pprof_tables *tables, const struct br_pprof_state *state);
 
-/* Makes room for `len` bytes at the end of a buffer. Returns a pointer to the room, or NULL with
+/* Makes room for `len` bytes at the end of a buffer. Returns a pointer to this space, or NULL with
  * `tables->rc` set. */
 uint8_t *br_pprof_tables_room_slow(struct br_pprof_tables *tables, unsigned buffer, size_t len);
 
@@ -138,7 +140,8 @@ static inline uint8_t *br_pprof_tables_room(struct br_pprof_tables *tables, unsi
     return br_pprof_tables_room_slow(tables, buffer, len);
 }
 
-/* Marks the room up to `end` as written. */
+/* Sets the length of the buffer so that it ends at `end`, after the caller has written up to
+ * `end`. */
 static inline void br_pprof_tables_wrote(struct br_pprof_tables *tables, unsigned buffer,
                                          const uint8_t *end)
 {
@@ -193,7 +196,8 @@ static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t 
 }
 
 /* Reads attribute `index` for a message that refers to it, like br_pair_of. Also returns false
- * after an earlier failure. Each read counts as PPROF_AGAIN times the bytes of the entry. */
+ * after an earlier failure. Each read adds PPROF_AGAIN times the size of the entry to the work that
+ * max_work limits. */
 #define PPROF_AGAIN 8
 bool br_pprof_tables_pair(struct br_pprof_tables *tables, uint32_t index, struct br_pair *ret,
                           uint32_t *ret_key, uint32_t *ret_unit);
@@ -316,8 +320,8 @@ bool br_pprof_profile_same_attributes(const struct br_pprof_profile *profile,
 bool br_pprof_profile_is_cpu(const struct br_pprof_profile *profile,
                              const struct br_pprof_tables *tables);
 
-/* Reads the attributes of a scope, except `scope->has_cpu`, and sorts its Profiles (at most
- * BR_PPROF_TYPES_MAX) into their original order. */
+/* Sets all fields of `scope` except has_cpu from the attributes of the InstrumentationScope `body`.
+ * Sorts the Profiles of the scope (at most BR_PPROF_TYPES_MAX) into their original order. */
 void br_pprof_scope_read(struct br_pprof_scope *scope, struct br_entry body,
                          struct br_pprof_profile *profiles, uint32_t count);
 

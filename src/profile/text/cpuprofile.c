@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/steps.h"
-#include "profile/json_parts.h"
+#include "otlp/json/parts.h"
 #include "profile/timed.h"
 
 #define DEPTH_MAX 64

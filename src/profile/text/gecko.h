@@ -2,14 +2,14 @@
 /*
  * Reads the tables for the stacks of a Firefox profile: strings, resources, functions, frames, and
  * stacks. Each stack refers to its prefix, the stack of its caller. In the Gecko format and the
- * processed format up to version 55 each thread has its own tables. Later versions of the processed
- * format share the strings between all threads, and since version 60 the other tables as well.
- * Source: docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts of
- * firefox-devtools/profiler. This header is private to src/profile.
+ * processed format up to version 55 each thread has its own tables. In later versions of the
+ * processed format, all threads share the strings. Since version 60, all threads share the other
+ * tables, too. Source: docs-developer/CHANGELOG-formats.md and src/types/{profile,gecko-profile}.ts
+ * of firefox-devtools/profiler. This header is private to src/profile.
  */
 #pragma once
 
-#include "profile/json_parts.h"
+#include "otlp/json/parts.h"
 #include "profile/profile.h"
 
 /* State shared by all tables of a file. */

@@ -16,8 +16,8 @@
 #include "base/bytes.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "otlp/json/parts.h"
 #include "otlp/keyvalue.h"
-#include "profile/json_parts.h"
 #include "profile/text/stacks.h"
 #include "wire/protobuf.h"
 

@@ -37,11 +37,11 @@ struct br_stacks {
     /* maximum number of frames that the stacks added later may contain in total; the stack of a
      * node has a frame for the node and for each ancestor */
     size_t path_left;
-    /* number of nodes that were copied from the previous part and do not count for the size of
-     * this part */
+    /* profiles that are read in parts (struct br_profile_parts): number of nodes that were copied
+     * from the previous part and do not count for the size of this part */
     uint32_t n_kept;
-    /* number of bytes of OTLP that were copied from the previous part and do not count for the size
-     * of this part */
+    /* profiles that are read in parts: number of bytes of OTLP that were copied from the previous
+     * part and do not count for the size of this part */
     size_t bytes_kept;
     /* first error: BR_EFULL, BR_ETOOBIG or BR_ENOMEM; after an error, nothing more is added */
     int rc;
@@ -79,7 +79,7 @@ static inline bool br_stacks_ok(const struct br_stacks *stacks)
 
 /* Meaning of the values in a text format. */
 struct br_text_type {
-    const char *name; /* value of Pyroscope's `__name__`; NULL: none */
+    const char *name; /* value of Pyroscope's `__name__`; NULL: the profile has no `__name__` */
     const char *type, *unit;
     int64_t scale;     /* factor by which each number in the text is multiplied */
     int64_t period_ns; /* period in ns, of the period type cpu; 0: the profile has no period */

@@ -168,6 +168,8 @@ static const struct {
     {"receivers/kafka", "message_marking.after", "true: a message is committed after delivery"},
     {"receivers/kafka", "message_marking.on_permanent_error",
      "true: a message that is always rejected does not stop its partition"},
+    {"receivers/zipkin", "max_request_body_size", "0 means 20 MiB there"},
+    {"receivers/zipkin", "read_header_timeout", "0 means 30s here"},
 };
 
 static const struct br_option *option_find(const struct br_option *table, const char *path)

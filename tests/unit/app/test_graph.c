@@ -206,8 +206,14 @@ static const struct br_component extension = {
     .drain = on_drain,
     .destroy = on_destroy,
 };
-static const struct br_component *const registry[] = {&receiver, &passer, &holder,    &both,
-                                                      &sink,     &queued, &extension, NULL};
+static const struct br_component connector = {.name = "link",
+                                              .kind = BR_CONNECTOR,
+                                              COMMON,
+                                              .consume = pass,
+                                              .drain = on_drain,
+                                              .destroy = on_destroy};
+static const struct br_component *const registry[] = {
+    &receiver, &passer, &holder, &both, &sink, &queued, &connector, &extension, NULL};
 
 /* --- The test bed ----------------------------------------------------------------------------- */
 
@@ -583,6 +589,85 @@ static void destroyed_with_items_everywhere(void **state)
     assert_int_equal(bed->tally.n, 10);
 }
 
+/* --- Connectors ------------------------------------------------------------------------------- */
+
+static void a_connector_is_between_the_nodes_of_its_pipelines(void **state)
+{
+    (void)state;
+    run("receivers: {in: }\nprocessors: {pass: , pass/2: }\nexporters: {sink: }\n"
+        "connectors: {link: }\nservice:\n  pipelines:\n"
+        "    traces/2: {receivers: [link], processors: [pass/2], exporters: [sink]}\n"
+        "    traces/1: {receivers: [in], processors: [pass], exporters: [link]}\n");
+    const char *starts = strstr(bed->log, "start");
+    assert_string_equal(starts, "start sink; start pass/2; start link; start pass; start in; ");
+    clear_log();
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    assert_string_equal(bed->log, "take pass; take link; take pass/2; take sink; ");
+    clear_log();
+    drain();
+    assert_string_equal(
+        bed->log, "drain in; drain pass; drain link; drain pass/2; drain sink; all drained; ");
+    clear_log();
+    end();
+    assert_string_equal(bed->log,
+                        "destroy sink; destroy pass/2; destroy link; destroy pass; destroy in; ");
+}
+
+/* The first pipeline has an exporter, too, and two pipelines follow the connector. */
+static void connectors_join_and_split_pipelines(void **state)
+{
+    (void)state;
+    run("receivers: {in: , in/2: }\nprocessors: {hold: }\nexporters: {sink: , sink/1: , sink/2: }\n"
+        "connectors: {link: , link/2: }\nservice:\n  pipelines:\n"
+        "    traces/a: {receivers: [in], exporters: [link, sink]}\n"
+        "    traces/b: {receivers: [in/2], exporters: [link]}\n"
+        "    traces/c: {receivers: [link], processors: [hold], exporters: [sink/1]}\n"
+        "    traces/d: {receivers: [link, link/2], exporters: [sink/2]}\n"
+        "    profiles/a: {receivers: [in], exporters: [link/2, link]}\n"
+        "    profiles/b: {receivers: [link, link/2], exporters: [sink]}\n"
+        "    traces/e: {receivers: [in/2], exporters: [link/2]}\n");
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    drain();
+    assert_int_equal(bed->n_drained, 1);
+    assert_int_equal(bed->tally.n_done, 1);
+    for (int i = 0; i < SINKS; i++)
+        assert_int_equal(fake_sink_once(&bed->sinks[i], BR_TRACES, 0, 3), 3);
+}
+
+/* Items that a processor before a connector holds pass all later nodes before these end. */
+static void nodes_after_a_connector_are_drained_later(void **state)
+{
+    (void)state;
+    run("receivers: {in: }\nprocessors: {hold: , hold/2: }\nexporters: {sink: }\n"
+        "connectors: {link: }\nservice:\n  pipelines:\n"
+        "    traces/2: {receivers: [link], processors: [hold/2], exporters: [sink]}\n"
+        "    traces/1: {receivers: [in], processors: [hold], exporters: [link]}\n");
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    clear_log();
+    drain();
+    assert_string_equal(bed->log,
+                        "drain in; drain hold; take link; take hold/2; drained hold; drain link; "
+                        "drain hold/2; take sink; drained hold/2; drain sink; all drained; ");
+    assert_int_equal(bed->tally.n_done, 1);
+}
+
+static void receivers_learn_the_needs_of_processors_after_connectors(void **state)
+{
+    (void)state;
+    run("receivers: {in: , in/2: }\nprocessors: {pass: , hold: }\nexporters: {sink: }\n"
+        "connectors: {link: , link/2: }\nservice:\n  pipelines:\n"
+        "    traces/3: {receivers: [link/2], processors: [hold, pass], exporters: [sink]}\n"
+        "    traces/2: {receivers: [link], exporters: [link/2]}\n"
+        "    traces/1: {receivers: [in], exporters: [link]}\n"
+        "    traces/4: {receivers: [in/2], exporters: [sink]}\n");
+    const struct br_node *in = bed->receivers[0], *in2 = bed->receivers[1];
+    assert_string_equal(in->id, "in");
+    assert_true(in->spans_wanted);
+    assert_non_null(in->metadata_keys);
+    assert_false(in2->spans_wanted);
+    assert_null(in2->metadata_keys);
+}
+
 /* --- Memory ----------------------------------------------------------------------------------- */
 
 static void scenario(void *arg)
@@ -626,6 +711,20 @@ static void without_memory_the_graph_is_created_or_fails(void **state)
                1);
 }
 
+static void without_memory_connectors_are_created_or_fail(void **state)
+{
+    (void)state;
+    fault_some("connectors", scenario,
+               "receivers: {in: }\nprocessors: {pass: }\nexporters: {sink: , sink/1: }\n"
+               "connectors: {link: }\nservice:\n  pipelines:\n"
+               "    traces: {receivers: [in], exporters: [link, sink]}\n"
+               "    traces/2: {receivers: [link], processors: [pass], exporters: [sink, sink/1]}\n"
+               "    traces/3: {receivers: [link], exporters: [sink]}\n"
+               "    profiles: {receivers: [in], exporters: [link]}\n"
+               "    profiles/2: {receivers: [link], exporters: [sink]}\n",
+               1);
+}
+
 SUITE(graph)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -648,7 +747,12 @@ SUITE(graph)
         TEST(a_start_that_fails_can_be_freed),
         TEST(a_wrapped_exporter_is_queued_and_retried),
         TEST(destroyed_with_items_everywhere),
+        TEST(a_connector_is_between_the_nodes_of_its_pipelines),
+        TEST(connectors_join_and_split_pipelines),
+        TEST(nodes_after_a_connector_are_drained_later),
+        TEST(receivers_learn_the_needs_of_processors_after_connectors),
         cmocka_unit_test(without_memory_the_graph_is_created_or_fails),
+        cmocka_unit_test(without_memory_connectors_are_created_or_fail),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -357,6 +357,9 @@ static bool is_limit(const struct br_option *o)
 static void table_check(const struct br_option *table, const char *component, const char *prefix,
                         const char *known)
 {
+    /* the settings of policies select traces, and are not limits */
+    if (strncmp(prefix, "policies[].", 11) == 0)
+        return;
     for (const struct br_option *o = table; o && o->name; o++) {
         char path[TOKEN_SIZE], line[2 * TOKEN_SIZE + 4], inner[TOKEN_SIZE + 4];
         (void)snprintf(path, sizeof path, "%s%s", prefix, o->name);

@@ -170,20 +170,21 @@ static void test_misspelt(void **state)
 {
     (void)state;
     struct br_str messages = {0};
-    assert_null(load("receivers: {nop: , zipkn: }\n"
+    assert_null(load("receivers: {nop: , skywalkin: }\n"
                      "processors: {geoipp: , resorce: }\n"
                      "exporters: {nop: }\n"
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [nop]}}}\n",
                      &messages));
-    assert_string_equal(
-        messages.data, "yaml:1:20: receivers: unknown receiver \"zipkn\"; did you mean \"zipkin\"? "
-                       "Braid does not support it: it receives spans from Zipkin's clients\n"
-                       "yaml:2:14: processors: unknown processor \"geoipp\"; did you mean "
-                       "\"geoip\"? Braid does not support it: it adds the geographic location of "
-                       "IP addresses\n"
-                       "yaml:2:24: processors: unknown processor \"resorce\"; did you mean "
-                       "\"resource\"? \"braid components\" lists all\n"
-                       "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    assert_string_equal(messages.data,
+                        "yaml:1:20: receivers: unknown receiver \"skywalkin\"; did you mean "
+                        "\"skywalking\"? Braid does not support it: it receives spans from "
+                        "SkyWalking's agents\n"
+                        "yaml:2:14: processors: unknown processor \"geoipp\"; did you mean "
+                        "\"geoip\"? Braid does not support it: it adds the geographic location of "
+                        "IP addresses\n"
+                        "yaml:2:24: processors: unknown processor \"resorce\"; did you mean "
+                        "\"resource\"? \"braid components\" lists all\n"
+                        "warning: yaml:1:18: receivers::nop: receives nothing\n");
     br_str_release(&messages);
 }
 

@@ -163,9 +163,8 @@ static const struct {
      "warning: yaml:2:49: exporters::otlp::tls: \"tls\" has no effect, because the endpoint begins "
      "with http://, which is plaintext; write https:// for TLS\n"},
     {"TLS by default", RECEIVERS "exporters: {otlp: {endpoint: 'localhost:2'}}\n" SERVICE,
-     "warning: yaml:2:30: exporters::otlp::endpoint: TLS is on, as the endpoint has no scheme; for "
-     "a "
-     "plaintext server write \"tls: {insecure: true}\"\n"},
+     "warning: yaml:2:30: exporters::otlp::endpoint: TLS is enabled, because the endpoint has no "
+     "scheme; for a plaintext server write \"tls: {insecure: true}\"\n"},
     {"no contradiction",
      RECEIVERS "exporters: {otlp: {endpoint: 'http://a:1', tls: {insecure: true}}}\n" SERVICE, ""},
 
@@ -243,7 +242,7 @@ static void test_no_advice_about_unused_exporters(void **state)
     (void)state;
     assert_int_equal(br_config_load(&sources, br_components, &config, &errs), 0);
     for (size_t i = 0; i < errs.n_warnings; i++)
-        assert_null(strstr(errs.warnings[i].text, "TLS is on"));
+        assert_null(strstr(errs.warnings[i].text, "TLS is enabled"));
     br_config_free(config);
     br_errs_release(&errs);
 }

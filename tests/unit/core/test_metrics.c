@@ -118,6 +118,36 @@ static void printed_as_openmetrics(void **state)
     br_str_release(&text);
 }
 
+/* A total has the suffix in every format. In OpenMetrics, the name of its family has none. */
+static void totals_have_the_suffix_in_every_format(void **state)
+{
+    static const char *const expected[] = {
+        [BR_METRICS_PLAIN] = "# TYPE calls_total counter\ncalls_total{x=\"1\"} 2.5\n",
+        [BR_METRICS_TEXT] = "# TYPE calls_total counter\ncalls_total{x=\"1\"} 2.5\n",
+        [BR_METRICS_OPENMETRICS] = "# TYPE calls counter\ncalls_total{x=\"1\"} 2.5\n"};
+    size_t room = br_metrics_room(*state);
+    *br_metric(*state, BR_TOTAL, "calls", "x=\"1\"") = 2.5;
+    assert_int_equal(br_metrics_room(*state), room - 1);
+    for (int format = BR_METRICS_PLAIN; format <= BR_METRICS_OPENMETRICS; format++) {
+        struct br_str text = {0};
+        br_metrics_print(*state, (enum br_metrics_format)format, NULL, NULL, &text);
+        assert_string_equal(text.data, expected[format]);
+        br_str_release(&text);
+    }
+}
+
+/* The bounds of a histogram are copied, and do not change. */
+static void a_histogram_keeps_its_bounds(void **state)
+{
+    double bounds[] = {1, 2}, other[] = {5};
+    struct br_histogram *h = br_histogram(*state, "h", "", bounds, 2);
+    bounds[0] = 100;
+    assert_ptr_equal(br_histogram(*state, "h", "", other, 1), h);
+    br_histogram_observe(h, 1.5);
+    assert_printed(*state, "# TYPE h histogram\nh_bucket{le=\"1\"} 0\nh_bucket{le=\"2\"} 1\n"
+                           "h_bucket{le=\"+Inf\"} 1\nh_sum 1.5\nh_count 1\n");
+}
+
 static void histograms_add_up(void **state)
 {
     static const double bounds[] = {10};
@@ -273,6 +303,8 @@ SUITE(metrics)
         TEST(printed_without_suffixes),
         TEST(hidden_metrics_are_omitted),
         TEST(histograms_add_up),
+        TEST(totals_have_the_suffix_in_every_format),
+        TEST(a_histogram_keeps_its_bounds),
         TEST(printed_numbers_can_be_read_back),
         TEST(infinity_has_prometheus_notation),
         TEST(label_values_are_escaped),

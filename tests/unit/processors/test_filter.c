@@ -527,6 +527,15 @@ static void the_depth_of_conditions_is_limited(void **state)
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
+#define OF_SPANS                                                                                   \
+    "attributes, cache, name, kind, kind.string, kind.deprecated_string, status.code, "            \
+    "status.message, start_time_unix_nano, end_time_unix_nano, trace_state, trace_id.string, "     \
+    "span_id.string, parent_span_id.string, dropped_attributes_count, dropped_events_count, "      \
+    "dropped_links_count"
+#define OF_SAMPLES                                                                                 \
+    "attributes, cache, link.trace_id.string, link.span_id.string, function_names, values, "       \
+    "timestamps_unix_nano"
+
 static void configs(void **state)
 {
     (void)state;
@@ -584,22 +593,22 @@ static void configs(void **state)
         {"{trace_conditions: ['span.name == \"a\"', name]}",
          "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name must start with "
          "span, resource or scope\n"},
-        {"{profiles: {profile: ['duration > 1'], resource: ['attributes == nil']}}",
-         "test.yaml:1:51: x::profiles::resource[0]: at character 11: attributes as a whole "
-         "cannot be compared: write attributes[\"key\"]\n"
-         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path duration is "
-         "unknown\n"},
+        {"{profiles: {profile: ['durations > 1'], resource: ['attributes == nil']}}",
+         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path durations is "
+         "unknown; paths of profile: attributes, cache, sample_type.type, sample_type.unit, "
+         "period_type.type, period_type.unit, time_unix_nano, duration_unix_nano, period, "
+         "profile_id.string, dropped_attributes_count, original_payload_format\n"},
         {"{profile_conditions: ['profile.period > 1', 'sample.name == 1']}",
          "test.yaml:1:45: x::profile_conditions[1]: at character 1: the path sample.name is "
-         "unknown\n"},
+         "unknown; paths of sample: " OF_SAMPLES "\n"},
         {"{trace_conditions: [{conditions: ['span.name == \"a\"', name]}, {a: b}]}",
          "test.yaml:1:63: x::trace_conditions[1]: must be conditions, or maps with a list of "
          "conditions under \"conditions\"\n"
          "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name "
          "must start with span, resource or scope\n"},
-        {"{traces: {span: ['IsMatch(name, \"a\") == 1']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 20: a function can only be compared "
-         "with true or false, by == or !=\n"},
+        {"{traces: {span: ['Len(name)']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 10: a comparison is missing: ==, !=, "
+         "<, <=, > or >=\n"},
         {"{traces: {spanevent: ['name == \"a\"']}}",
          "test.yaml:1:22: x::traces::spanevent: events of spans are not dropped here; only whole "
          "spans "
@@ -608,19 +617,25 @@ static void configs(void **state)
          "test.yaml:1:21: x::trace_conditions[0]: at character 1: events of spans are not "
          "dropped here; only whole spans are\n"
          "test.yaml:1:46: x::trace_conditions[1]: at character 1: the path span.spanevent is "
-         "unknown\n"},
+         "unknown; paths of span: " OF_SPANS "\n"},
         {"{traces: {span: [\"name == 'a'\"]}}",
          "test.yaml:1:18: x::traces::span[0]: at character 9: a text must be in double quotes\n"},
         {"{traces: {span: ['(name == \"a\"']}}", "test.yaml:1:18: x::traces::span[0]: at character "
                                                  "13: the \"(\" at character 1 has no \")\"\n"},
-        {"{traces: {span: ['end_time_unix_nano - start_time_unix_nano > 5']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 20: arithmetic is not supported\n"},
+        {"{traces: {span: ['end_time_unix_nano - > 5']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 22: a path or a literal is required "
+         "here\n"},
         {"{traces: {span: ['name == \"a\" && true']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 13: expected \"and\", \"or\" or the end "
          "of the condition\n"},
-        {"{traces: {span: ['Len(name) > 3']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 1: the function Len is unknown; use "
-         "IsMatch or IsRootSpan\n"},
+        {"{profile_conditions: ['Hexx(profile.period) == \"a\"']}",
+         "test.yaml:1:23: x::profile_conditions[0]: at character 1: the function Hexx is unknown; "
+         "use Concat, ConvertCase, Double, HasPrefix, HasSuffix, Int, IsBool, IsDouble, IsInt, "
+         "IsList, IsMap, IsMatch, IsString, Len, ParseJSON, SHA1, SHA256, Split, String, "
+         "Substring, "
+         "ToLowerCase, ToUpperCase\n"},
+        {"{traces: {span: ['cache[\"a\"] == 1']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 1: conditions have no cache\n"},
         {"{traces: {span: ['IsMatch(name, \"(\")']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 15: invalid regular expression: missing "
          "closing parenthesis, at character 2\n"},
@@ -635,9 +650,10 @@ static void configs(void **state)
          "here\n"
          "test.yaml:1:44: x::traces::span[3]: at character 10: unknown escape; write \\\\ for "
          "a backslash\n"},
+        {"{error_mode: fail}",
+         "test.yaml:1:14: x::error_mode: must be one of ignore, silent, propagate, got "
+         "\"fail\"\n"},
         {"{error_mode: ignore, logs: {}, metrics: {}}",
-         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: conditions are "
-         "checked at startup and cannot fail later\n"
          "warning: test.yaml:1:22: x::logs: is read and has no effect: option of the Collector "
          "for a signal that Braid does not support\n"
          "warning: test.yaml:1:32: x::metrics: is read and has no effect: option of the "
@@ -660,7 +676,9 @@ static void configs(void **state)
          "resources\n"
          "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes "
          "or resources\n"
-         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is unknown\n"},
+         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is unknown; paths "
+         "of "
+         "span: " OF_SPANS "\n"},
     };
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));
 }

@@ -619,8 +619,9 @@ static struct wire make_shape(size_t i, size_t size)
 /* --- The readers ------------------------------------------------------------------------------ */
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
-    br_filter_processor, br_attributes_processor, br_resource_processor,
-    br_profile_limits_processor, br_group_by_attrs_processor, br_debug_exporter;
+    br_filter_processor, br_attributes_processor, br_resource_processor, br_transform_processor,
+    br_profile_limits_processor, br_group_by_attrs_processor, br_debug_exporter,
+    br_tail_sampling_processor;
 
 static const struct worst_reader readers[] = {
     {"join", &br_join_processor,
@@ -662,8 +663,19 @@ static const struct worst_reader readers[] = {
      "delete}, {key: k, pattern: '^(?P<first>[^ ]+)', action: extract}]}"},
     {"resource", &br_resource_processor,
      "{match_time: 1h, attributes: [{key: service.name, action: hash}]}"},
+    {"tail sampling", &br_tail_sampling_processor,
+     "{decision_wait: 0s, policies: [{name: a, type: cpu_time}]}"},
+    {"tail sampling, held", &br_tail_sampling_processor,
+     "{decision_wait: 1s, policies: [{name: a, type: profiled}]}"},
     {"group_by_attrs", &br_group_by_attrs_processor, "{keys: [k, service.name]}"},
     {"group_by_attrs, compaction", &br_group_by_attrs_processor, "{}"},
+    {"transform", &br_transform_processor,
+     "{match_time: 1h, profile_statements: ['set(sample.attributes[\"copy\"], "
+     "resource.attributes[\"k\"])', 'set(sample.attributes[\"f\"], sample.function_names[0])', "
+     "'replace_all_patterns(sample.attributes, \"value\", \"v\", \"w\")', "
+     "'truncate_all(profile.attributes, 100)', 'set(profile.sample_type.type, "
+     "Concat([profile.sample_type.type, scope.name], \"-\"))', 'delete_key(sample.attributes, "
+     "\"k\") where IsMatch(sample.attributes[\"k\"], \"secret\") == false']}"},
     {"profile_limits", &br_profile_limits_processor,
      "{max_stack_depth: 100, max_label_values: 10, max_samples: 0}"},
     {"profile_limits, split", &br_profile_limits_processor, "{max_samples: 1}"},
@@ -726,7 +738,9 @@ static void try_shape(struct fake_host *h, size_t shape, size_t size)
     struct br_item *item = walk(h, shape, &w);
     for (size_t r = 0; r < BR_COUNT(readers); r++) {
         uint64_t steps = send_shape(h, r, shape, item, false);
-        if (steps > STEPS_PER_BYTE * size)
+        bool transform = readers[r].component == &br_transform_processor;
+        uint64_t most = transform ? TRANSFORM_STEPS : STEPS_PER_BYTE;
+        if (steps > most * size)
             fail_msg("%s: %s of %zu bytes takes %llu steps", readers[r].name, shapes[shape].name,
                      size, (unsigned long long)steps);
     }

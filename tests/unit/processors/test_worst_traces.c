@@ -393,8 +393,9 @@ static struct wire make_shape(size_t i, size_t size)
 /* --- The readers ------------------------------------------------------------------------------ */
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
-    br_filter_processor, br_attributes_processor, br_resource_processor,
-    br_probabilistic_sampler_processor, br_span_processor, br_group_by_attrs_processor;
+    br_filter_processor, br_attributes_processor, br_resource_processor, br_transform_processor,
+    br_probabilistic_sampler_processor, br_span_processor, br_group_by_attrs_processor,
+    br_tail_sampling_processor;
 
 /* All components that read spans. memory_limiter does not read them. */
 static const struct worst_reader readers[] = {
@@ -439,12 +440,28 @@ static const struct worst_reader readers[] = {
     {"resource", &br_resource_processor,
      "{match_time: 1h, attributes: [{key: service.name, action: hash}, {key: copy, "
      "from_attribute: k, action: upsert}]}"},
+    {"transform", &br_transform_processor,
+     "{match_time: 1h, trace_statements: ['set(span.attributes[\"copy\"], "
+     "resource.attributes[\"k\"])', 'set(span.name, Concat([span.name, scope.name], \"-\"))', "
+     "'replace_all_patterns(span.attributes, \"value\", \"v\", \"w\")', "
+     "'truncate_all(spanevent.attributes, 100)', 'merge_maps(span.attributes, "
+     "resource.attributes, \"insert\")', 'set(resource.attributes[\"last\"], span.name) where "
+     "IsMatch(span.attributes[\"k\"], \"secret\") == false']}"},
     {"sampler", &br_probabilistic_sampler_processor,
      "{sampling_percentage: 50, fail_closed: false}"},
     {"sampler, proportional", &br_probabilistic_sampler_processor,
      "{mode: proportional, sampling_percentage: 50, fail_closed: false}"},
     {"sampler, equalizing", &br_probabilistic_sampler_processor,
      "{mode: equalizing, sampling_percentage: 50, fail_closed: false}"},
+    {"tail sampling", &br_tail_sampling_processor,
+     "{decision_wait: 0s, match_time: 1h, policies: [{name: a, type: string_attribute, "
+     "string_attribute: {key: k, values: [secret], enabled_regex_matching: true}}, {name: b, type: "
+     "ottl_condition, ottl_condition: {span: ['IsMatch(name, \"secret\")']}}, {name: c, type: "
+     "trace_state, trace_state: {key: k, values: [v]}}, {name: d, type: probabilistic, "
+     "probabilistic: {sampling_percentage: 50}}]}"},
+    {"tail sampling, held", &br_tail_sampling_processor,
+     "{decision_wait: 1s, num_traces: 100, policies: [{name: a, type: latency, latency: "
+     "{threshold_ms: 1000}}]}"},
     {"group_by_attrs", &br_group_by_attrs_processor, "{keys: [k, service.name]}"},
     {"group_by_attrs, compaction", &br_group_by_attrs_processor, "{}"},
     {"span", &br_span_processor,
@@ -505,7 +522,9 @@ static void try_shape(struct fake_host *h, size_t shape, size_t size)
     struct br_item *item = walk(h, shape, &w);
     for (size_t r = 0; r < BR_COUNT(readers); r++) {
         uint64_t steps = send_shape(h, r, shape, item, false);
-        if (steps > STEPS_PER_BYTE * size)
+        bool transform = readers[r].component == &br_transform_processor;
+        uint64_t most = transform ? TRANSFORM_STEPS : STEPS_PER_BYTE;
+        if (steps > most * size)
             fail_msg("%s: %s of %zu bytes takes %llu steps", readers[r].name, shapes[shape].name,
                      size, (unsigned long long)steps);
     }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds parts of a JSON text and reads them later, because the members of an object may be in any
- * order. This header is private to src/profile. The whole text has already been checked for valid
- * syntax.
+ * order. A part that is read later has already been checked for valid syntax.
  */
 #pragma once
 

@@ -4,7 +4,7 @@
  * sample of its chain are stored. All other data is read again from the bytes of the sample when
  * needed. A sample therefore takes 15 bytes, regardless of its size.
  */
-#include "processors/join/annotations.h"
+#include "otlp/edit/fold.h"
 
 #include <string.h>
 
@@ -18,9 +18,8 @@
 #include "wire/protobuf.h"
 
 #define ATTRIBUTES_MAX (1u << 26)
-/* verdict on a sample that was merged into another sample, in addition to those of enum
- * join_fold */
-#define JOIN_FOLD_MERGED 3
+/* verdict on a sample that was merged into another sample, in addition to those of enum br_fold */
+#define FOLD_MERGED 3
 
 /* The properties by which samples are compared. */
 struct fold_sample {
@@ -45,8 +44,8 @@ struct fold_range {
 
 struct fold {
     uint8_t *folds;
-    const struct join_label *labels;
-    uint32_t n_labels;
+    const uint8_t *attributes; /* meaning of each attribute, enum br_fold_attribute */
+    uint32_t n_attributes;
     uint8_t secret[16];
     struct fold_range *ranges;
     uint32_t n_ranges;
@@ -74,20 +73,18 @@ struct fold {
 
 static bool fold_is_kept(uint8_t verdict)
 {
-    return (verdict & ~JOIN_FOLD_TIMELESS) == JOIN_FOLD_KEPT;
+    return (verdict & ~BR_FOLD_TIMELESS) == BR_FOLD_KEPT;
 }
 
 /* Returns true if samples with the verdict `verdict` lose the attribute `index`. */
 static bool fold_drops(const struct fold *fold, uint8_t verdict, uint64_t index)
 {
-    if (index >= fold->n_labels)
+    if (index >= fold->n_attributes)
         return false;
-    const struct join_label *label = &fold->labels[index];
-    if (verdict & JOIN_FOLD_TIMELESS &&
-        (label->where == JOIN_THREAD_ID || label->where == JOIN_THREAD_NAME))
+    uint8_t names = fold->attributes[index];
+    if (verdict & BR_FOLD_TIMELESS && names & BR_FOLD_NAMES_THREAD)
         return true;
-    return !fold_is_kept(verdict) &&
-           (label->kind == JOIN_LABEL_SPAN_ID || label->kind == JOIN_LABEL_TRACE_ID);
+    return !fold_is_kept(verdict) && names & BR_FOLD_NAMES_SPAN;
 }
 
 static void fold_put_attribute(struct fold *fold, uint8_t verdict, struct fold_sample *fold_sample,
@@ -176,7 +173,7 @@ static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, cons
         else if (fold_is_kept(verdict))
             fold_sample->link = (uint32_t)field.value;
     }
-    if (verdict & JOIN_FOLD_TIMELESS) {
+    if (verdict & BR_FOLD_TIMELESS) {
         fold_sample->unmergeable =
             fold_sample->unmergeable || fold_sample->n_values != fold_sample->n_times;
         /* the values are merged into a single value, which is their sum */
@@ -266,7 +263,7 @@ static void fold_chain(struct fold *fold, uint32_t index)
 static void fold_note(struct fold *fold, uint32_t index, const uint8_t *at, const uint8_t *body,
                       const uint8_t *end)
 {
-    if (fold->folds[index] == JOIN_FOLD_KEPT || fold->no_memory)
+    if (fold->folds[index] == BR_FOLD_KEPT || fold->no_memory)
         return;
     fold->at[index] = (uint32_t)(at - fold->ranges[fold->n_ranges - 1].base);
     fold->next[index] = index;
@@ -317,7 +314,7 @@ struct fold_group {
 
 static bool fold_changes(uint8_t verdict)
 {
-    return verdict == JOIN_FOLD_FOLDED || verdict & JOIN_FOLD_TIMELESS;
+    return verdict == BR_FOLD_FOLDED || verdict & BR_FOLD_TIMELESS;
 }
 
 /* Adds the values of a sample to the sums. If the sample loses its timestamps, the sum of its
@@ -325,7 +322,7 @@ static bool fold_changes(uint8_t verdict)
  * would overflow. */
 static bool fold_add(struct fold *fold, uint32_t index, bool check)
 {
-    bool one = fold->folds[index] & JOIN_FOLD_TIMELESS;
+    bool one = fold->folds[index] & BR_FOLD_TIMELESS;
     struct br_field field;
     uint32_t n = 0;
     int64_t sum, total = 0;
@@ -506,13 +503,13 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
     return BR_REPLACE;
 }
 
-/* Sets the verdict on all samples of the group except the first. The verdict is JOIN_FOLD_MERGED
- * if the group is folded, or JOIN_FOLD_KEPT if the group stays unchanged. */
+/* Sets the verdict on all samples of the group except the first. The verdict is FOLD_MERGED
+ * if the group is folded, or BR_FOLD_KEPT if the group stays unchanged. */
 static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 {
     for (uint32_t index = fold_group->first; index != fold_group->last;) {
         index = fold->next[index];
-        fold->folds[index] = fold_group->folded ? JOIN_FOLD_MERGED : JOIN_FOLD_KEPT;
+        fold->folds[index] = fold_group->folded ? FOLD_MERGED : BR_FOLD_KEPT;
     }
 }
 
@@ -523,9 +520,9 @@ static int fold_on_sample(void *arg, struct br_visit *visit)
 {
     struct fold *fold = arg;
     struct fold_group fold_group = {.first = visit->index, .last = visit->index};
-    if (fold->folds[visit->index] == JOIN_FOLD_KEPT)
+    if (fold->folds[visit->index] == BR_FOLD_KEPT)
         return BR_KEEP;
-    if (fold->folds[visit->index] == JOIN_FOLD_MERGED) {
+    if (fold->folds[visit->index] == FOLD_MERGED) {
         fold->n_merged++;
         return BR_DROP;
     }
@@ -582,10 +579,10 @@ static void fold_release_table(struct fold *fold)
     fold->tags = NULL;
 }
 
-int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
-                      uint32_t n_labels, uint32_t *ret_merged)
+int br_item_fold(struct br_item *item, uint8_t *folds, const uint8_t *attributes,
+                 uint32_t n_attributes, uint32_t *ret_merged)
 {
-    struct fold fold = {.folds = folds, .labels = labels, .n_labels = n_labels};
+    struct fold fold = {.folds = folds, .attributes = attributes, .n_attributes = n_attributes};
     int rc = fold_init(&fold, item);
     if (!rc)
         fold_note_all(&fold, item);

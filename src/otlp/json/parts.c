@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile/json_parts.h"
+#include "otlp/json/parts.h"
 
 #include "base/bytes.h"
 

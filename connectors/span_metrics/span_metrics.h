@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of the span_metrics connector. settings.c reads the settings, count.c reads the labels
+ * and the duration of each span, series.c keeps the series of metrics, and span_metrics.c handles
+ * items.
+ *
+ * A family is a metric: calls or duration. A series is a metric with the values of its labels. The
+ * key of a series consists of these values, each as a length of two bytes and the text. The length
+ * SPAN_METRICS_ABSENT stands for an absent label.
+ */
+#pragma once
+
+#include "attribute/attributes.h"
+#include "pipeline/component.h"
+
+enum { SPAN_METRICS_CALLS, SPAN_METRICS_DURATION, SPAN_METRICS_FAMILIES };
+
+#define SPAN_METRICS_LABELS_MAX 32 /* largest number of labels of a series */
+/* largest length of the value of a label in bytes; longer values are cut */
+#define SPAN_METRICS_VALUE_MAX 256u
+#define SPAN_METRICS_ABSENT UINT16_MAX
+#define SPAN_METRICS_KEY_MAX (SPAN_METRICS_LABELS_MAX * (SPAN_METRICS_VALUE_MAX + 2))
+/* largest number of series of each metric, by all workers together, if the limit is 0 */
+#define SPAN_METRICS_SERIES 2000
+#define SPAN_METRICS_SERIES_MAX 10000
+
+enum span_metrics_source {
+    SPAN_METRICS_SERVICE,
+    SPAN_METRICS_NAME,
+    SPAN_METRICS_KIND,
+    SPAN_METRICS_STATUS,
+    SPAN_METRICS_ATTRIBUTE,
+};
+
+struct span_metrics_label {
+    const char *name; /* name of the label in metrics */
+    enum span_metrics_source source;
+    const char *key;      /* SPAN_METRICS_ATTRIBUTE: key of the attribute */
+    const char *fallback; /* value if the attribute is absent; NULL: the label is then absent */
+};
+
+struct span_metrics_labels {
+    struct span_metrics_label *items;
+    size_t count;
+};
+
+/* An entry of `dimensions`. */
+struct span_metrics_dimension {
+    const char *name, *fallback, *glob;
+};
+
+struct span_metrics_explicit {
+    struct br_strings buckets;
+};
+
+struct span_metrics_histogram {
+    bool disable;
+    int unit;
+    const struct span_metrics_explicit *explicit_buckets;
+    const struct br_yaml *exponential;
+    struct br_structs dimensions; /* list of struct span_metrics_dimension */
+};
+
+struct span_metrics_config {
+    struct br_structs dimensions, calls_dimensions; /* lists of struct span_metrics_dimension */
+    struct br_strings exclude_dimensions;
+    int64_t aggregation_cardinality_limit;
+    const char *namespace;
+    struct span_metrics_histogram histogram;
+    const struct br_yaml *events;
+    /* The fields below are set when the settings are checked. */
+    const char *names[SPAN_METRICS_FAMILIES]; /* names of the metrics, without suffix _total */
+    struct span_metrics_labels labels[SPAN_METRICS_FAMILIES];
+    double unit_ns; /* nanoseconds of a unit of the durations */
+    const double *bounds;
+    size_t n_bounds;
+    size_t max_series; /* largest number of series of each metric, by all workers together */
+};
+
+extern const struct br_option span_metrics_options[];
+
+/* Checks the settings, and sets the derived fields of the config. See br_component.check. */
+int span_metrics_check(void *config, const struct br_yaml *node, const char *path,
+                       struct br_arena *arena, struct br_errs *errs);
+
+/* --- Series (series.c) ------------------------------------------------------------------------ */
+
+struct span_metrics_series {
+    double *calls;                  /* NULL: a series of durations */
+    struct br_histogram *durations; /* NULL: a series of calls */
+};
+
+struct span_metrics_registry;
+
+/* The series of a node. */
+struct span_metrics_table {
+    struct br_node *node;
+    struct span_metrics_registry *registry; /* keys of all workers */
+    struct br_map *known[SPAN_METRICS_FAMILIES];
+    /* the series of records whose own series would be above the limit */
+    struct span_metrics_series overflow[SPAN_METRICS_FAMILIES];
+};
+
+/* Initialises a zeroed table. Returns 0 or BR_ENOMEM. span_metrics_table_release must be called
+ * after a failure as well. */
+int span_metrics_table_init(struct span_metrics_table *table, struct br_node *node);
+void span_metrics_table_release(struct span_metrics_table *table);
+
+/* Adds `weight` spans of a duration to the series with a key. `duration` is in the unit of the
+ * config; calls do not use it. */
+void span_metrics_table_add(struct span_metrics_table *table, int family, const uint8_t *key,
+                            size_t len, double weight, double duration);
+
+/* --- Spans (count.c) -------------------------------------------------------------------------- */
+
+/* Memory for reading spans. */
+struct span_metrics_reader {
+    struct br_attributes own, resource;
+    struct br_arena arena;
+    struct br_str text;
+    uint8_t key[SPAN_METRICS_KEY_MAX];
+};
+
+/* Adds all spans of an item to the table. Returns the number of spans that were not counted: those
+ * of resources without service.name, and those for which memory was short. */
+uint32_t span_metrics_count(struct span_metrics_reader *reader,
+                            const struct span_metrics_config *config,
+                            struct span_metrics_table *table, struct br_item *item);
+void span_metrics_reader_release(struct span_metrics_reader *reader);

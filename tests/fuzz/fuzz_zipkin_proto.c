@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bit 1 of the first byte selects Thrift of version 1. */
+#include "support/spans_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    spans_fuzz_zipkin(size && data[0] & 2 ? zipkin_read_v1_thrift : zipkin_read_v2_proto, data,
+                      size);
+    return 0;
+}
