@@ -75,10 +75,6 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "groupbytrace", "group_by_trace",
           "gathers the spans of a trace in one request",
           "No component of Braid needs a whole trace in one request."),
-    LACKS(PROCESSOR, "k8sattributes", "k8s_attributes",
-          "adds k8s.* attributes to resources by asking the Kubernetes API",
-          "Set these attributes in OTEL_RESOURCE_ATTRIBUTES with the downward API, or keep a "
-          "Collector in front of Braid that adds them."),
     LACKS(PROCESSOR, "metricstransform", "metrics_transform", "changes metrics only", NULL),
     LACKS(PROCESSOR, "queued_retry", NULL,
           "queued and retried requests, and which the Collector has removed",

@@ -563,8 +563,7 @@ void detect_release(struct detection *detection)
         }
         for (unsigned k = 0; k < DETECT_CLIENTS; k++)
             br_client_free(run->clients[k]);
-        br_watched_free(run->token_file);
-        br_str_release(&run->token);
+        br_kubernetes_release(&run->kubernetes);
         br_free(run->found);
         br_arena_release(&run->arena);
     }

@@ -23,7 +23,7 @@
 #include <stdbool.h>
 
 #include "attribute/value.h"
-#include "core/watched.h"
+#include "egress/kubernetes.h"
 #include "net/client.h"
 #include "pipeline/component.h"
 #include "processors/resource_detection/config.h"
@@ -88,10 +88,7 @@ struct detect_run {
     struct detect_answer answer;
     struct br_client *clients[DETECT_CLIENTS];
     char origins[DETECT_CLIENTS][320]; /* scheme, host and port of the clients' servers */
-    struct br_tls_config tls;          /* TLS to the Kubernetes API */
-    char ca_file[512], token_path[512];
-    struct br_watched *token_file;
-    struct br_str token;    /* value of the header with the token of the service account */
+    struct br_kubernetes kubernetes;
     struct detect_job *job; /* work in a thread that has not ended; NULL: there is none */
 };
 

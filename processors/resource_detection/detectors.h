@@ -27,8 +27,5 @@ void detect_ec2_answer(struct detect_run *run, const struct detect_answer *answe
 
 /* --- The Kubernetes API (kubernetes.c) -------------------------------------------------------- */
 
-/* Returns true if the process runs in a pod, so that the Kubernetes API can be reached. */
-bool detect_kubernetes_exists(void);
-
 /* Sends a request to the Kubernetes API, as client 0. Calls detect_fail if that is impossible. */
 void detect_kubernetes_get(struct detect_run *run, const char *path);

@@ -42,7 +42,7 @@ static bool eks_variable_has(const char *name, const char *part)
 
 static void eks_begin(struct detect_run *run)
 {
-    if (!detect_kubernetes_exists()) {
+    if (!br_kubernetes_exists()) {
         detect_missing(run, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set");
     } else if (eks_variable_has("AWS_WEB_IDENTITY_TOKEN_FILE", "eks.amazonaws.com") ||
                eks_variable_has("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "eks-pod-identity")) {

@@ -10,60 +10,31 @@ enum { ASK_NODE, ASK_CLUSTER };
 
 /* --- The API ---------------------------------------------------------------------------------- */
 
-bool detect_kubernetes_exists(void)
-{
-    return detect_variable("KUBERNETES_SERVICE_HOST") && detect_variable("KUBERNETES_SERVICE_PORT");
-}
-
-static void kubernetes_on_token(void *arg, const char *text, size_t len)
-{
-    struct detect_run *run = arg;
-    (void)len;
-    br_str_clear(&run->token);
-    br_str_printf(&run->token, "Bearer %.*s", (int)strcspn(text, "\r\n"), text);
-}
-
 void detect_kubernetes_prepare(struct detect_run *run)
 {
-    struct detection *detection = run->detection;
-    const struct br_watched_config config = {.path = run->token_path,
-                                             .log = &detection->node->log,
-                                             .may_be_missing = true,
-                                             .on_text = kubernetes_on_token,
-                                             .arg = run};
-    run->token.max = BR_WATCHED_SIZE_MAX;
-    if (run->section->auth_type == DETECT_AUTH_NONE || !detect_kubernetes_exists())
-        return;
-    (void)snprintf(run->token_path, sizeof run->token_path, "%s/token",
-                   run->section->service_account);
-    (void)snprintf(run->ca_file, sizeof run->ca_file, "%s/ca.crt", run->section->service_account);
-    (void)br_watched_new(detection->node->host, &config, &run->token_file, NULL);
+    const struct detect_section *section = run->section;
+    bool none = section->auth_type == DETECT_AUTH_NONE;
+    if (br_kubernetes_exists())
+        br_kubernetes_begin(&run->kubernetes, run->detection->node->host,
+                            none ? NULL : section->service_account, &run->detection->node->log);
 }
 
 void detect_kubernetes_get(struct detect_run *run, const char *path)
 {
-    const char *name = detect_variable("KUBERNETES_SERVICE_HOST"),
-               *port = detect_variable("KUBERNETES_SERVICE_PORT");
-    /* a copy, because the file with the token can change before the answer */
-    const char *token =
-        br_arena_strndup(&run->arena, run->token.data ? run->token.data : "", run->token.len);
-    const struct br_header header = {"authorization", token};
-    bool none = run->section->auth_type == DETECT_AUTH_NONE;
-    char origin[320];
-    if (!token) {
-        detect_fail(run, "out of memory");
-        return;
-    }
-    if (!none && !run->token.len) {
+    const char *authorization = br_kubernetes_authorization(&run->kubernetes);
+    char origin[BR_KUBERNETES_ORIGIN_SIZE];
+    /* a copy, because the token can change before the answer */
+    const char *copy =
+        authorization ? br_arena_strndup(&run->arena, authorization, strlen(authorization)) : NULL;
+    const struct br_header header = {"authorization", copy};
+    if (!authorization)
         detect_fail(run, "cannot read %s/token", run->section->service_account);
-        return;
-    }
-    bool v6 = strchr(name, ':') != NULL;
-    (void)snprintf(origin, sizeof origin, v6 ? "https://[%s]:%s" : "https://%s:%s", name, port);
-    run->tls =
-        (struct br_tls_config){.insecure_skip_verify = none, .ca_file = none ? NULL : run->ca_file};
-    if (detect_connect(run, 0, origin, &run->tls))
-        detect_request(run, 0, NULL, path, &header, none ? 0 : 1);
+    else if (!copy)
+        detect_fail(run, "out of memory");
+    else if (!br_kubernetes_origin(origin))
+        detect_fail(run, "KUBERNETES_SERVICE_HOST is too long");
+    else if (detect_connect(run, 0, origin, &run->kubernetes.tls))
+        detect_request(run, 0, NULL, path, &header, *copy ? 1 : 0);
 }
 
 /* --- k8s_api and k8snode ---------------------------------------------------------------------- */
@@ -87,7 +58,7 @@ static void kubernetes_begin(struct detect_run *run)
 {
     const char *variable = run->section->node_from_env_var;
     const char *node = detect_variable(*variable ? variable : "K8S_NODE_NAME");
-    if (!detect_kubernetes_exists()) {
+    if (!br_kubernetes_exists()) {
         detect_missing(run, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set");
     } else if (!node) {
         detect_missing(run, "the environment variable %s does not contain the name of the node",

@@ -495,7 +495,7 @@ static int span_rewrite(struct br_node *node, struct br_visit *visit)
     return span_write(node, visit, renamed ? &name : NULL);
 }
 
-static int span_on_visit(void *arg, struct br_visit *visit)
+static int span_on_record(void *arg, struct br_visit *visit)
 {
     struct br_node *node = arg;
     struct state *state = node->state;
@@ -542,7 +542,7 @@ static void span_consume(struct br_node *node, struct br_item *item)
     br_item_edit_begin(&scope, item);
     int rc = br_matcher_begin(&state->matcher, item);
     if (!rc)
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, span_on_visit, node);
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, span_on_record, node);
     if (rc == BR_ENOMEM && (state->scratch.full || state->matcher.arena.full))
         rc = BR_EFULL;
     br_matcher_end(&state->matcher);

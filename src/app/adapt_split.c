@@ -92,6 +92,14 @@ static bool split_reads_client(const struct br_yaml *node)
     return false;
 }
 
+/* Returns true if a processor uses values from a client's request. k8s_attributes uses the address
+ * of the client, by default. */
+static bool split_needs_client(const struct br_adapt_unit *unit)
+{
+    bool finds_pods = unit->component && strcmp(unit->component->name, "k8s_attributes") == 0;
+    return finds_pods || split_reads_client(unit->node);
+}
+
 /* Returns the number of processors that the Collector runs before Braid. A processor must run in
  * the Collector if Braid does not have it. If requests reach Braid through a link, a processor must
  * also run in the Collector if it uses values from client requests. If a processor must run in the
@@ -110,7 +118,7 @@ static size_t split_processors_in_front(struct br_adapter *adapter,
             last = i + 1;
     for (size_t i = last; (linked || last) && i < n; i++) {
         const struct br_adapt_unit *unit = split_unit(adapter, plan, PROCESSORS, i);
-        if (unit && split_reads_client(unit->node))
+        if (unit && split_needs_client(unit))
             last = i + 1;
     }
     return last;

@@ -55,13 +55,14 @@ static const struct br_strings *advice_keys_of(const struct br_config *config,
                                                           : keys;
 }
 
-/* Returns a client header that an instance uses, or NULL if there is none. Attributes of
- * authenticated clients are not considered, because receivers always keep these attributes. */
+/* Returns a client header that an instance uses, or NULL if there is none. Addresses of clients and
+ * attributes of authenticated clients are not considered, because receivers always keep them. */
 static const char *advice_key_of(const struct br_config *config, const struct br_instance *instance)
 {
     const struct br_strings *keys = advice_keys_of(config, instance);
     for (size_t i = 0; i < keys->count; i++)
-        if (strncasecmp(keys->items[i], BR_AUTH_KEY, strlen(BR_AUTH_KEY)) != 0)
+        if (strncasecmp(keys->items[i], BR_AUTH_KEY, strlen(BR_AUTH_KEY)) != 0 &&
+            strcasecmp(keys->items[i], BR_ADDRESS_KEY) != 0)
             return keys->items[i];
     return NULL;
 }

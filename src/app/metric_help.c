@@ -92,6 +92,8 @@ static const struct row rows[] = {
     {"braid_join_table_spans", "Spans in the join table."},
     {"braid_join_trace_spans_cut",
      "Searches that did not examine all spans of a trace and service, or of a thread."},
+    {"braid_k8s_attributes_resources",
+     "Resources for which a pod was found (`pod=\"found\"`) or not."},
     {"braid_ledger_dropped", "Records (spans or samples) that were dropped, by reason."},
     {"braid_ledger_empty_requests", "Requests that contain no records."},
     {"braid_ledger_held", "Records received and not yet sent, rejected, dropped or stored."},

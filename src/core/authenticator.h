@@ -19,6 +19,10 @@ struct br_signing;
 /* prefix of an item's metadata keys that name attributes of the authenticated client */
 #define BR_AUTH_KEY "auth."
 
+/* Key of the client's IP address in the client metadata of items. The server sets the value, so a
+ * header of this name is never used instead. */
+#define BR_ADDRESS_KEY "client.address"
+
 /* The two sides on which an authenticator can work. */
 #define BR_AUTH_SERVER 1u /* checks the requests that a server receives */
 #define BR_AUTH_CLIENT 2u /* adds credentials to the requests that a client sends */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ingest/upload.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -181,6 +182,24 @@ static void upload_put_auth(struct br_str *text, const char *key, const struct b
     }
 }
 
+/* Appends the IP address of the client, without its port and zone. A client of a unix socket has no
+ * address. */
+static void upload_put_address(struct br_str *text, const char *peer)
+{
+    static const char mapped[] = "::ffff:";
+    char address[sizeof((struct br_request *)0)->peer];
+    bool bracket = peer[0] == '[';
+    const char *start = bracket ? peer + 1 : peer;
+    size_t len = strcspn(start, bracket ? "]%" : ":");
+    memcpy(address, start, len);
+    address[len] = '\0';
+    struct in6_addr ip;
+    if (inet_pton(bracket ? AF_INET6 : AF_INET, address, &ip) != 1)
+        return;
+    bool v4 = strncasecmp(address, mapped, sizeof mapped - 1) == 0 && strchr(address, '.');
+    upload_put_metadata(text, BR_ADDRESS_KEY, v4 ? address + sizeof mapped - 1 : address);
+}
+
 /* Copies to the item the metadata that components use: name\0value\0 pairs, ended by an empty name.
  */
 static void upload_keep_metadata(struct br_item *item, const struct br_upload *upload)
@@ -192,6 +211,10 @@ static void upload_keep_metadata(struct br_item *item, const struct br_upload *u
     for (size_t i = 0; keys && i < keys->count; i++) {
         const char *key = keys->items[i], *source = upload_source_of(ingest, key);
         bool is_auth = br_text_starts_nocase(key, BR_AUTH_KEY);
+        if (strcasecmp(key, BR_ADDRESS_KEY) == 0) {
+            upload_put_address(&text, request->peer);
+            continue;
+        }
         size_t n_headers = upload->listener->drops_metadata ? 0 : request->n_headers;
         if (is_auth)
             upload_put_auth(&text, key, request);

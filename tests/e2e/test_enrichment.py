@@ -144,15 +144,25 @@ def with_token(answer):
     return lambda headers: answer if headers.get("x-aws-ec2-metadata-token") == "session" else None
 
 
-@pytest.mark.parametrize("signal", SIGNALS, ids=str)
-def test_resource_detection(braid, sink, metadata, tmp_path, signal):
-    """Detectors that use HTTP, HTTPS with a service account, and a unix socket."""
+def service_account(tmp_path):
+    """Returns the directory that a pod has, and the file with the key of the Kubernetes API."""
     account = tmp_path / "account"
     account.mkdir()
     key = certs.self_signed(account)
     (account / "server.crt").rename(account / "ca.crt")
     (account / "token").write_text("secret\n")
-    allowed = lambda answer: lambda headers: answer if headers.get("authorization") == "Bearer secret" else None
+    return account, key
+
+
+def allowed(answer):
+    """The Kubernetes API answers only requests with the token."""
+    return lambda headers: answer if headers.get("authorization") == "Bearer secret" else None
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=str)
+def test_resource_detection(braid, sink, metadata, tmp_path, signal):
+    """Detectors that use HTTP, HTTPS with a service account, and a unix socket."""
+    account, key = service_account(tmp_path)
     ec2 = metadata({("PUT", "/latest/api/token"): "session",
                     ("GET", "/latest/meta-data/instance-id"): with_token(DOCUMENT["instanceId"]),
                     ("GET", "/latest/dynamic/instance-identity/document"): with_token(DOCUMENT),
@@ -226,3 +236,110 @@ def test_requests_wait_for_the_first_detection(braid, sink, metadata):
     for resource, *_ in sink.wait(TRACES, 2):
         assert attributes_of(resource.attributes)["aws.ecs.task.family"] == "f"
     thread.join()
+
+
+# --- k8s_attributes ------------------------------------------------------------------------------
+
+def pod(name, ip, version, **labels):
+    return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}", "resourceVersion": str(version),
+                         "labels": labels | {"pod-template-hash": "5d4"}, "creationTimestamp": "2026-01-02T03:04:05Z",
+                         "ownerReferences": [{"kind": "ReplicaSet", "name": "web-5d4", "uid": "r1", "controller": True}]},
+            "spec": {"nodeName": "node-1", "containers": [{"name": "web", "image": "registry:5000/shop/web:1.2"}]},
+            "status": {"podIP": ip, "podIPs": [{"ip": ip}], "phase": "Running", "startTime": "2026-01-02T03:04:06Z"}}
+
+
+class Pods(httpd.Handler):
+    """The pods of a cluster: a list of two pages, and a watch request that is answered when there are events."""
+
+    def do_GET(self):
+        self.body()
+        path, _, query = self.path.partition("?")
+        query = dict(part.split("=") for part in query.split("&"))
+        self.server.queries.append(query)
+        if path != "/api/v1/pods" or self.headers.get("authorization") != "Bearer secret":
+            return self.reply(403, "{}")
+        if "watch" in query:
+            events, self.server.events = self.server.events, []
+            return self.reply(200, "".join(json.dumps(event) + "\n" for event in events))
+        page = 1 if query.get("continue") == "page%2F2" else 0
+        more = {} if page else {"continue": "page/2"}
+        return self.reply(200, json.dumps({"metadata": {"resourceVersion": "10"} | more,
+                                           "items": self.server.pages[page]}))
+
+    def reply(self, status, text):
+        self.send_response(status)
+        self.send_header("content-length", len(text))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A stand-in of the Kubernetes API with two pods; the second one has the address of the test's clients."""
+    account, key = service_account(tmp_path)
+    server = httpd.Server(("127.0.0.1", 0), Pods)
+    server.pages = [[pod("other", "10.0.0.7", 8)], [pod("web-1", "127.0.0.1", 9, team="blue")]]
+    server.events, server.queries, server.account = [], [], str(account)
+    server.env = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_port),
+                  "NODE": "node-1", "no_proxy": "*"}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=str)
+def test_k8s_attributes(braid, sink, cluster, signal):
+    """The pod is found by the address of the client, and by an attribute of the resource."""
+    processor = {"service_account": cluster.account, "filter": {"node_from_env_var": "NODE"},
+                 "wait_for_metadata": True, "extract": {"labels": [{"tag_name": "team", "key": "team"}]},
+                 "pod_association": [{"sources": [{"from": "resource_attribute", "name": "k8s.pod.uid"}]},
+                                     {"sources": [{"from": "connection"}]}]}
+    server = braid(pipelines(exporter("grpc", sink), signals=[signal.name],
+                             processors={"k8sattributes": processor}, workers=2), env=cluster.env)
+    server.wait_log("listed 2 pods")
+    send(server, signal, otlp.request_of(signal, 2))
+    expected = {"service.name": "shop", "k8s.namespace.name": "shop", "k8s.pod.name": "web-1",
+                "k8s.pod.uid": "uid of web-1", "k8s.pod.start_time": "2026-01-02T03:04:05Z", "k8s.node.name": "node-1",
+                "k8s.deployment.name": "web", "container.image.name": "registry:5000/shop/web",
+                "container.image.tag": "1.2", "team": "blue"}
+    for resource, *_ in sink.wait(signal, 2):
+        assert attributes_of(resource.attributes) == expected
+    assert cluster.queries[0] == {"limit": "250", "fieldSelector": "spec.nodeName%3Dnode-1"}
+    assert cluster.queries[1]["continue"] == "page%2F2"
+
+    cluster.events = [{"type": "ADDED", "object": pod("new", "10.0.0.9", 11)}]
+    until(lambda: any(query.get("resourceVersion") == "11" for query in cluster.queries), "a watch after the event")
+    request = otlp.request_of(signal, 1)
+    first = (request.resource_spans if signal is TRACES else request.resource_profiles)[0]
+    first.resource.attributes.append(attribute("k8s.pod.uid", "uid of new"))
+    send(server, signal, request)
+    resource, *_ = sink.wait(signal, 3)[-1]
+    assert attributes_of(resource.attributes)["k8s.pod.name"] == "new"
+    assert sum(server.metrics()["braid_k8s_attributes_resources"].values()) >= 2
+
+
+def test_data_is_refused_until_the_pods_are_listed(braid, sink, cluster):
+    pages, cluster.pages = cluster.pages, None  # the connection of each request is closed
+    server = braid(pipelines(exporter("grpc", sink), signals=["traces"], workers=1, processors={
+        "k8s_attributes": {"service_account": cluster.account, "wait_for_metadata": True}}), env=cluster.env)
+    server.wait_log("cannot read pods")
+    answer = clients.grpc(server.grpc, TRACES, otlp.trace_request(1).SerializeToString())
+    assert answer.code == "UNAVAILABLE", answer
+    cluster.pages = pages
+    server.wait_log("listed 2 pods")
+    send(server, TRACES, otlp.trace_request(1))
+    [(resource, _, _)] = sink.wait(TRACES, 1)
+    assert attributes_of(resource.attributes)["k8s.pod.name"] == "web-1"
+
+
+def test_passthrough(braid, sink):
+    """An agent sets the address, with which a gateway finds the pod."""
+    server = braid(pipelines(exporter("grpc", sink), signals=["traces"], workers=1,
+                             processors={"k8s_attributes": {"passthrough": True}}))
+    send(server, TRACES, otlp.trace_request(1))
+    [(resource, _, _)] = sink.wait(TRACES, 1)
+    assert attributes_of(resource.attributes) == {"service.name": "shop", "k8s.pod.ip": "127.0.0.1"}

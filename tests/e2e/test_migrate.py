@@ -47,7 +47,7 @@ def test_skip_unsupported():
     assert braid("validate", "--config", CASES / "agent.yaml").returncode == 1
     done = braid("validate", "--skip-unsupported", "--config", CASES / "agent.yaml")
     assert done.returncode == 0, done.stderr
-    assert "processors::k8sattributes: left out: Braid does not support this processor" in done.stderr
+    assert "receivers::prometheus: left out: no remaining pipeline uses it" in done.stderr
 
 
 # Short configs in the style of public repositories: (config, the rest of its traces pipeline).
@@ -70,7 +70,7 @@ MANNERS = {
           pipelines:
             traces: {receivers: [otlp, jaeger, zipkin], processors: [k8sattributes, memory_limiter, batch], exporters: [debug]}
             metrics: {receivers: [otlp, prometheus], processors: [memory_limiter, batch], exporters: [debug]}
-        """, (["otlp", "jaeger", "zipkin"], ["memory_limiter", "batch"], ["debug"])),
+        """, (["otlp", "jaeger", "zipkin"], ["k8sattributes", "memory_limiter", "batch"], ["debug"])),
     "vendor's agent": ("""
         extensions: {zpages: {}, headers_setter: {headers: [{action: insert, key: X-Token, value: x}]}}
         receivers: {otlp: {protocols: {grpc: , http: }}, hostmetrics: {scrapers: {cpu: }}}
@@ -84,7 +84,7 @@ MANNERS = {
           pipelines:
             traces: {receivers: [otlp], processors: [resourcedetection, batch, resource/add], exporters: [otlphttp, signalfx]}
             metrics: {receivers: [hostmetrics], exporters: [signalfx]}
-        """, (["otlp"], ["batch", "resource/add"], ["otlphttp"])),
+        """, (["otlp"], ["resourcedetection", "batch", "resource/add"], ["otlphttp"])),
     "demo": ("""
         receivers: {otlp: {protocols: {http: {cors: {allowed_origins: ["http://*", "https://*"]}}}}}
         processors: {batch: , transform: {error_mode: ignore, trace_statements: [{context: span, statements: ['set(name, "x")']}]}}

@@ -319,9 +319,9 @@ LOSSY = {
 @pytest.mark.parametrize("name", LOSSY)
 def test_an_important_processor_is_left_out_only_on_request(tmp_path, name, command):
     config = {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}},
-              "processors": {name: LOSSY[name], "k8sattributes": {}}, "exporters": {"debug": {}},
+              "processors": {name: LOSSY[name], "groupbytrace": {}}, "exporters": {"debug": {}},
               "service": {"telemetry": {"metrics": {"level": "none"}},
-                          "pipelines": {"traces": {"receivers": ["otlp"], "processors": [name, "k8sattributes"],
+                          "pipelines": {"traces": {"receivers": ["otlp"], "processors": [name, "groupbytrace"],
                                                    "exporters": ["debug"]}}}}
     file = tmp_path / "collector.yaml"
     file.write_text(yaml.safe_dump(config, sort_keys=False))
@@ -337,4 +337,4 @@ def test_an_important_processor_is_left_out_only_on_request(tmp_path, name, comm
         done = run("migrate", file, "--rest", tmp_path / "rest.yaml")
         assert done.returncode == 0, done.stderr
         assert yaml.safe_load((tmp_path / "rest.yaml").read_text())["service"]["pipelines"]["traces"] == {
-            "receivers": ["otlp"], "processors": [name, "k8sattributes"], "exporters": ["otlp/braid"]}
+            "receivers": ["otlp"], "processors": [name, "groupbytrace"], "exporters": ["otlp/braid"]}

@@ -145,22 +145,20 @@ static void test_unsupported(void **state)
 {
     (void)state;
     struct br_str messages = {0};
-    assert_null(
-        load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: oidc}}}}}\n"
-             "processors: {k8sattributes: }\n"
-             "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: sigv4auth/b}}}\n"
-             "service:\n"
-             "  pipelines:\n"
-             "    traces: {receivers: [otlp], processors: [k8sattributes], exporters: [otlp]}\n",
-             &messages));
+    assert_null(load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: oidc}}}}}\n"
+                     "processors: {geoip: }\n"
+                     "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: sigv4auth/b}}}\n"
+                     "service:\n"
+                     "  pipelines:\n"
+                     "    traces: {receivers: [otlp], processors: [geoip], exporters: [otlp]}\n",
+                     &messages));
     assert_string_equal(
         messages.data,
         "yaml:1:61: receivers::otlp::protocols::grpc::auth::authenticator: Braid does not have "
         "the authenticator \"oidc\"\n"
-        "yaml:2:14: processors: \"k8sattributes\": Braid does not support this processor, which "
-        "adds k8s.* attributes to resources by asking the Kubernetes API. Set these attributes in "
-        "OTEL_RESOURCE_ATTRIBUTES with the downward API, or keep a Collector in front of Braid "
-        "that adds them.\n"
+        "yaml:2:14: processors: \"geoip\": Braid does not support this processor, which adds the "
+        "geographic location of IP addresses. The backend, or a Collector in front of Braid, can "
+        "add the location.\n"
         "yaml:3:59: exporters::otlp::auth::authenticator: Braid does not have the authenticator "
         "\"sigv4auth/b\"\n");
     br_str_release(&messages);
@@ -173,20 +171,20 @@ static void test_misspelt(void **state)
     (void)state;
     struct br_str messages = {0};
     assert_null(load("receivers: {nop: , skywalkin: }\n"
-                     "processors: {k8sattribute: , resorce: }\n"
+                     "processors: {geoipp: , resorce: }\n"
                      "exporters: {nop: }\n"
                      "service: {pipelines: {traces: {receivers: [nop], exporters: [nop]}}}\n",
                      &messages));
-    assert_string_equal(
-        messages.data, "yaml:1:20: receivers: unknown receiver \"skywalkin\"; did you mean "
-                       "\"skywalking\"? Braid does not support it: it receives spans from "
-                       "SkyWalking's agents\n"
-                       "yaml:2:14: processors: unknown processor \"k8sattribute\"; did you mean "
-                       "\"k8sattributes\"? Braid does not support it: it adds k8s.* attributes to "
-                       "resources by asking the Kubernetes API\n"
-                       "yaml:2:30: processors: unknown processor \"resorce\"; did you mean "
-                       "\"resource\"? \"braid components\" lists all\n"
-                       "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    assert_string_equal(messages.data,
+                        "yaml:1:20: receivers: unknown receiver \"skywalkin\"; did you mean "
+                        "\"skywalking\"? Braid does not support it: it receives spans from "
+                        "SkyWalking's agents\n"
+                        "yaml:2:14: processors: unknown processor \"geoipp\"; did you mean "
+                        "\"geoip\"? Braid does not support it: it adds the geographic location of "
+                        "IP addresses\n"
+                        "yaml:2:24: processors: unknown processor \"resorce\"; did you mean "
+                        "\"resource\"? \"braid components\" lists all\n"
+                        "warning: yaml:1:18: receivers::nop: receives nothing\n");
     br_str_release(&messages);
 }
 

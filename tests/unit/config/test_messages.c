@@ -103,12 +103,12 @@ static const struct {
      "yaml:4:64: service::pipelines::traces::processors: processor \"resource/a\" is not defined "
      "under "
      "processors; add \"resource/a:\" there\n"},
-    {"the Collector's", PROCESSORS("", "k8sattributes"),
-     "yaml:4:64: service::pipelines::traces::processors: processor \"k8sattributes\" is not "
+    {"the Collector's", PROCESSORS("", "geoip"),
+     "yaml:4:64: service::pipelines::traces::processors: processor \"geoip\" is not "
      "defined "
-     "under processors, and Braid does not support this processor, which adds k8s.* attributes to "
-     "resources by "
-     "asking the Kubernetes API\n"},
+     "under processors, and Braid does not support this processor, which adds the geographic "
+     "location of "
+     "IP addresses\n"},
     {"an exporter among processors", PROCESSORS("", "otlp"),
      "yaml:4:64: service::pipelines::traces::processors: \"otlp\" is an exporter, defined in line "
      "3, "

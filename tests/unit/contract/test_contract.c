@@ -37,6 +37,7 @@ static const struct {
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
     {BR_RECEIVER, "pprof", "{targets: [{endpoint: 'http://localhost:6060'}], http: }"},
     {BR_PROCESSOR, "attributes", "actions: [{key: a, value: x, action: upsert}]"},
+    {BR_PROCESSOR, "k8s_attributes", "{passthrough: true}"},
     {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 64}"},
     {BR_PROCESSOR, "probabilistic_sampler", "{sampling_percentage: 100, fail_closed: false}"},
     {BR_PROCESSOR, "profile_limits", "{max_samples: 2, max_label_values: 1}"},
