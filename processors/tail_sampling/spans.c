@@ -301,7 +301,7 @@ static int span_read(struct tail_policies *policies, const struct br_visit *visi
     return rc;
 }
 
-static int span_on_visit(void *arg, struct br_visit *visit)
+static int sampling_on_visit(void *arg, struct br_visit *visit)
 {
     struct reading *reading = arg;
     struct tail_span *span = &reading->spans[reading->count];
@@ -359,7 +359,7 @@ int tail_spans_read(struct tail_policies *policies, const struct tail_config *co
     br_regex_time_begin(&policies->time, config->match_time, item);
     int rc = span_begin_conditions(policies, item);
     if (!rc)
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, span_on_visit, &reading);
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, sampling_on_visit, &reading);
     span_end_conditions(policies);
     if (!rc)
         *ret = reading.spans;

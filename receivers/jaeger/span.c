@@ -187,14 +187,15 @@ struct status {
 static bool jaeger_span_http_code(const struct br_tag *tag, int64_t *ret)
 {
     const char *text = (const char *)tag->data;
-    bool negative = jaeger_span_text_len(tag) && text[0] == '-';
     uint64_t magnitude;
     if (tag->type == BR_VALUE_INT) {
         *ret = (int64_t)tag->number;
         return true;
     }
-    if (tag->type != BR_VALUE_STRING ||
-        !br_decimal_parse(text + negative, tag->len - negative, INT64_MAX, &magnitude))
+    if (!jaeger_span_text_len(tag))
+        return false;
+    bool negative = text[0] == '-';
+    if (!br_decimal_parse(text + negative, tag->len - negative, INT64_MAX, &magnitude))
         return false;
     *ret = negative ? -(int64_t)magnitude : (int64_t)magnitude;
     return true;

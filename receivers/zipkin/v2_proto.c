@@ -105,7 +105,7 @@ static int zipkin_proto_annotation(struct zipkin_reading *reading, const struct 
 static int zipkin_proto_tag(struct zipkin_reading *reading, const struct br_field *message)
 {
     const uint8_t *p = message->data, *end = br_field_end(message);
-    struct br_tag tag = {.type = BR_VALUE_STRING};
+    struct br_tag tag = {.type = BR_VALUE_STRING, .key = "", .data = (const uint8_t *)""};
     struct br_field field;
     int rc;
     while (

@@ -54,7 +54,7 @@ void zipkin_parse_tag(struct br_tag *tag)
     const char *text = (const char *)tag->data;
     int64_t integer;
     double fraction;
-    if (tag->type != BR_VALUE_STRING)
+    if (tag->type != BR_VALUE_STRING || !tag->len)
         return;
     if (zipkin_value_integer(text, tag->len, &integer)) {
         tag->type = BR_VALUE_INT;

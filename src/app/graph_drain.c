@@ -67,11 +67,10 @@ static bool graph_fanout_drained(struct br_graph *graph, struct graph_spread *sp
 
 static bool graph_outputs_drained(struct br_graph *graph, struct graph_wiring *wiring)
 {
-    const struct graph_output *output;
     bool drained = true;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
-            drained = graph_fanout_drained(graph, output->spread) && drained;
+        for (size_t i = 0; i < br_graph_n_outputs(wiring, s); i++)
+            drained = graph_fanout_drained(graph, br_graph_output(wiring, s, i)->spread) && drained;
     return drained;
 }
 
@@ -228,10 +227,9 @@ static void graph_close_fanout(struct graph_spread *spread, unsigned depth)
 
 static void graph_close_outputs(struct graph_wiring *wiring, unsigned depth)
 {
-    const struct graph_output *output;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
-            graph_close_fanout(output->spread, depth);
+        for (size_t i = 0; i < br_graph_n_outputs(wiring, s); i++)
+            graph_close_fanout(br_graph_output(wiring, s, i)->spread, depth);
 }
 
 /* Completes the items in the fan-outs directly after the nodes of this depth. The nodes after the

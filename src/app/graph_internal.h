@@ -121,15 +121,19 @@ struct br_graph {
     struct br_timer flush_timer;
 };
 
+/* Returns the number of outputs of a wiring for a signal: the output to all pipelines, and the
+ * routes. */
+static inline size_t br_graph_n_outputs(const struct graph_wiring *wiring, enum br_signal signal)
+{
+    return wiring->routes[signal] ? wiring->n_routes + 1 : 1;
+}
+
 /* Returns output `index` of a wiring for a signal: 0 is the output to all pipelines, and the routes
- * follow. Returns NULL after the last one. */
+ * follow. `index` is less than br_graph_n_outputs. */
 static inline struct graph_output *br_graph_output(struct graph_wiring *wiring,
                                                    enum br_signal signal, size_t index)
 {
-    if (index == 0)
-        return &wiring->all[signal];
-    return wiring->routes[signal] && index <= wiring->n_routes ? &wiring->routes[signal][index - 1]
-                                                               : NULL;
+    return index ? &wiring->routes[signal][index - 1] : &wiring->all[signal];
 }
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)

@@ -474,10 +474,9 @@ static void graph_leave_spread(struct graph_spread **spread, struct br_graph *he
 
 static void graph_leave_outputs(struct graph_wiring *wiring, struct br_graph *heir)
 {
-    struct graph_output *output;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        for (size_t i = 0; (output = br_graph_output(wiring, s, i)); i++)
-            graph_leave_spread(&output->spread, heir);
+        for (size_t i = 0; i < br_graph_n_outputs(wiring, s); i++)
+            graph_leave_spread(&br_graph_output(wiring, s, i)->spread, heir);
 }
 
 void br_graph_leave(struct br_graph *graph, struct br_graph *heir)

@@ -394,7 +394,9 @@ static int graph_wire_routes(struct graph_place *at, enum br_signal signal,
     planned->n_routes = routes->count;
     for (size_t i = 0; i < routes->count; i++) {
         struct graph_output *output = &planned->routes[signal][i];
-        const struct graph_output *before = br_graph_output(&at->wiring, signal, i + 1);
+        const struct graph_output *before = i + 1 < br_graph_n_outputs(&at->wiring, signal)
+                                                ? br_graph_output(&at->wiring, signal, i + 1)
+                                                : NULL;
         if (graph_wire_output(at, signal, &routes->items[i].pipelines, heads, before, output))
             return BR_ENOMEM;
         planned->route_inputs[signal][i] = output->next;
@@ -471,10 +473,9 @@ static void graph_free_arrays(struct graph_wiring *wiring)
 void br_graph_commit_wiring(struct graph_place *place, struct br_list *loose)
 {
     struct br_node *node = &place->node;
-    struct graph_output *output;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        for (size_t i = 0; (output = br_graph_output(&place->wiring, s, i)); i++)
-            graph_drop_spread(output->spread, loose);
+        for (size_t i = 0; i < br_graph_n_outputs(&place->wiring, s); i++)
+            graph_drop_spread(br_graph_output(&place->wiring, s, i)->spread, loose);
     graph_free_arrays(&place->wiring);
     place->wiring = place->planned;
     place->planned = (struct graph_wiring){0};
@@ -489,13 +490,13 @@ void br_graph_commit_wiring(struct graph_place *place, struct br_list *loose)
 
 void br_graph_forget_wiring(struct graph_place *place)
 {
-    struct graph_output *output;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
-        for (size_t i = 0; (output = br_graph_output(&place->planned, s, i)); i++) {
-            if (output->spread && output->spread->kept)
-                output->spread->kept = false;
+        for (size_t i = 0; i < br_graph_n_outputs(&place->planned, s); i++) {
+            struct graph_spread *spread = br_graph_output(&place->planned, s, i)->spread;
+            if (spread && spread->kept)
+                spread->kept = false;
             else
-                br_graph_spread_free(output->spread);
+                br_graph_spread_free(spread);
         }
     }
     graph_free_arrays(&place->planned);
@@ -504,10 +505,9 @@ void br_graph_forget_wiring(struct graph_place *place)
 
 void br_graph_release_wiring(struct graph_place *place)
 {
-    struct graph_output *output;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        for (size_t i = 0; (output = br_graph_output(&place->wiring, s, i)); i++)
-            br_graph_spread_free(output->spread);
+        for (size_t i = 0; i < br_graph_n_outputs(&place->wiring, s); i++)
+            br_graph_spread_free(br_graph_output(&place->wiring, s, i)->spread);
     graph_free_arrays(&place->wiring);
     place->wiring = (struct graph_wiring){0};
 }

@@ -154,7 +154,7 @@ static const struct row rows[] = {
     {"braid_span_metrics_uncounted",
      "Spans that were not counted, because their resource has no service.name or memory was "
      "short."},
-    {"braid_storage_corrupt", "Damaged places in the storage that were skipped."},
+    {"braid_storage_corrupt", "Damaged parts of the storage files that were skipped."},
     {"braid_storage_dropped_records",
      "Spans and samples dropped because the storage had reached max_size (overflow: drop_oldest)."},
     {"braid_storage_errors", "Writes to the storage and syncs that failed."},

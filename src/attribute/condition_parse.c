@@ -204,7 +204,7 @@ bool br_parser_keys(struct br_parser *parser, struct br_expression *into)
     struct br_path_key *keys = NULL;
     while (*parser->lexer.at == '[' && br_parser_take(parser, "[")) {
         struct br_path_key key = {.text = NULL};
-        struct br_any index;
+        struct br_any index = {0};
         br_lexer_skip(&parser->lexer);
         const char *at = parser->lexer.at;
         if (into->n_keys == ITEMS_MAX)

@@ -219,7 +219,7 @@ static bool paths_is_lacking(const char *name, enum br_condition_context context
 {
     char word[96];
     (void)snprintf(word, sizeof word, " %s ", name);
-    return strstr(lacking[context], word) != NULL;
+    return context < BR_CONTEXTS && strstr(lacking[context], word) != NULL;
 }
 
 /* Reports that a path does not exist. */

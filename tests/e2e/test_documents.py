@@ -44,6 +44,7 @@ HOW = [
     (r"tests/prose --list docs/using", RUN),
     (r"scripts/metrics( --check)?", RUN),
     (r"tests/scorecard .*", "tests/run::tests/scorecard"),
+    (r"tests/fleet .*", "tests/e2e/test_fleet.py::def test_fleet"),
     (r"braid validate( --config /etc/braid/braid\.yaml)?", "tests/e2e/test_validate.py::def test_valid_tls_files"),
     (r"braid --config (URI|\w+\.yaml)", "tests/harness/braid.py::--config"),
     (r"braid --config collector\.yaml --skip-unsupported", "tests/e2e/test_migrate.py::def test_skip_unsupported"),

@@ -53,9 +53,10 @@ def _decompress(encoding, body):
 
 class Sink:
     """Listens for gRPC and HTTP on free ports. Answers by `script`, and with `reply` when it is
-    empty. certificate: a PEM file with its key, for HTTPS. prefix: the path before /v1/..."""
+    empty. certificate: a PEM file with its key, for HTTPS. prefix: the path before /v1/... host: the
+    address to listen on."""
 
-    def __init__(self, max_message=64 << 20, certificate=None, prefix=""):
+    def __init__(self, max_message=64 << 20, certificate=None, prefix="", host="127.0.0.1"):
         self.calls, self.reply, self.script = [], ACCEPT, []
         self._kept = []
         self._lock = threading.Lock()
@@ -64,16 +65,16 @@ class Sink:
                                  handlers=[_GrpcHandler(self)],
                                  options=[("grpc.max_receive_message_length", max_message),
                                           ("grpc.so_reuseport", 0)])
-        self.grpc = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
+        self.grpc = f"{host}:{self._grpc.add_insecure_port(f'{host}:0')}"
         self._grpc.start()
-        self._http = httpd.Server(("127.0.0.1", 0), _HttpHandler)
+        self._http = httpd.Server((host, 0), _HttpHandler)
         self._http.sink, self._http.prefix = self, prefix
         if certificate:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(certificate)
             self._http.socket = tls.wrap_socket(self._http.socket, server_side=True,
                                                 do_handshake_on_connect=False)
-        self.http = f"127.0.0.1:{self._http.server_port}"
+        self.http = f"{host}:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self):
