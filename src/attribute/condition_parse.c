@@ -333,7 +333,7 @@ static struct br_expression *parse_math(struct br_parser *parser, const char *si
         struct br_expression *math = br_parser_expression(parser, BR_EXPRESSION_MATH);
         if (!math)
             return NULL;
-        /* the left operands nest in the evaluation */
+        /* each further operator adds a level to the tree, which is evaluated recursively */
         if (++n > DEPTH_MAX)
             return br_parser_fail(parser, parser->lexer.at, "more than %d operators", DEPTH_MAX);
         math->sign = *parser->lexer.at++;

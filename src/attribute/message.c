@@ -138,7 +138,7 @@ static struct br_any message_number(const struct br_message *message, uint32_t n
     return br_any_int(found ? (int64_t)field.value : 0);
 }
 
-/* Returns the message in a field as a message of its own. */
+/* Returns the message that a field contains. */
 static struct br_message message_inner(const struct br_message *message, uint32_t number)
 {
     struct br_any inner = message_text(message, number);

@@ -38,7 +38,8 @@
  * instead of one in each iteration */
 #define BUSY_MANY 16
 #define BUSY_PER_MS 8
-/* number of slices; a longer array of slices is freed when no output is left */
+/* maximum number of slices of an array that is kept when no output is left; a longer array is
+ * freed */
 #define IDLE_SLICES 16
 /* if more streams than this have to wait for a read, their sockets are removed from the poller */
 #define UNREAD_POLLED 256
@@ -333,9 +334,9 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* Returns how many bytes a connection may buffer while the loop is above its mark
- * (br_loop_set_mark). If any connection is large, at least one connection exceeds this share,
- * because all connections together exceed the mark. */
+/* Returns how many bytes a connection may buffer while all connections of the loop together exceed
+ * its limit (br_loop_set_mark). If any connection is large, at least one connection exceeds the
+ * returned share. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;

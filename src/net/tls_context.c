@@ -143,9 +143,9 @@ uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx)
     return ctx->config.client_ca_file_reload ? 1000 : 0;
 }
 
-/* Returns the parts whose files have changed. Looks at the files that the config has checked
- * regularly, or at all. Stamps are taken before the files are read, so that the next check notices
- * a change during the read. */
+/* Returns the parts whose files have changed. Checks all files if `all` is set, and otherwise only
+ * the files for which the config enables periodic checks. Stamps are taken before the files are
+ * read, so that the next check notices a change during the read. */
 static unsigned tls_context_changed_parts(struct br_tls_context *ctx, bool all)
 {
     const char *trusted = ctx->server ? ctx->config.client_ca_file : ctx->config.ca_file;

@@ -278,8 +278,8 @@ static bool traceql_eval_any(const struct evaluation *eval, const bool *set)
     return memchr(set, true, eval->trace->n_spans) != NULL;
 }
 
-/* Sets below[i] if an ancestor of span i is in `set`. In an invalid trace whose parents form a
- * cycle, the walk ends after one round. */
+/* Sets below[i] if an ancestor of span i is in `set`. If the parents in an invalid trace form a
+ * cycle, the walk to the ancestors ends after as many steps as there are spans. */
 static bool *traceql_eval_below(struct evaluation *eval, const bool *set)
 {
     const struct br_traceql_trace *trace = eval->trace;

@@ -216,8 +216,8 @@ static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, str
     return 0;
 }
 
-/* Notes the name of a partition that is left out, and the reason, unless BR_SLICE_LIST partitions
- * are noted already. */
+/* Adds the name of a left-out partition, and the reason, to the list BR_SLICE_LIST, unless the list
+ * is full. */
 static void slice_leave_out(struct br_slice_reader *slice, const char *name, const char *why)
 {
     size_t room = sizeof slice->list - slice->list_len;

@@ -29,7 +29,7 @@ struct server {
     bool handed_over; /* the handler's `body` has been called for the current request */
     bool is_http;     /* the peer was detected to speak HTTP */
     bool keep_alive;
-    bool retired; /* the next response is the last one */
+    bool retired; /* the connection is closed after the next response */
     bool head_only;
     /* a streamed response is sent in chunks; otherwise it ends with the connection */
     bool chunked;

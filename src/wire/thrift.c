@@ -360,7 +360,8 @@ static int thrift_message_compact(struct br_thrift *thrift, struct br_thrift_mes
     return rc;
 }
 
-/* Reads the header in either form: with a version, or, in the older form, the name first. */
+/* Reads the header in either form. The newer form begins with a version, and the older form begins
+ * with the name. */
 static int thrift_message_binary(struct br_thrift *thrift, struct br_thrift_message *ret,
                                  uint8_t *ret_type)
 {
