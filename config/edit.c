@@ -134,7 +134,8 @@ static size_t edit_end(const struct editor *editor, const struct br_yaml *node)
         return end > key ? end : key;
     }
     size_t end = edit_offset(editor, node->span.end_line, node->span.end_col);
-    /* The end mark of a literal block is the start of the line after the block. */
+    /* The end mark of a literal block is the start of the line after the block, so skip white space
+     * backwards. */
     while (end > edit_start(editor, node) && strchr(" \r\n", editor->text[end - 1]))
         end--;
     return end;

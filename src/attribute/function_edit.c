@@ -243,7 +243,7 @@ static void function_expand(struct replacing *replacing)
     }
 }
 
-/* Finds the next match from the offset `start`. Returns false if there is none. */
+/* Finds the next match from the offset `start`. Returns false if there is no further match. */
 static bool function_find(struct replacing *replacing, size_t len, size_t start)
 {
     struct br_conditions *conditions = replacing->conditions;

@@ -149,7 +149,8 @@ static int statement_end(const struct statement_run *run)
     return 0;
 }
 
-/* Evaluates the conditions of the group. Returns 1 if one of them is true or there are none. */
+/* Evaluates the conditions of the group. Returns 1 if at least one condition is true or the group
+ * has no conditions. */
 static int statement_group_holds(const struct statement_run *run)
 {
     if (!run->group->where)

@@ -308,8 +308,8 @@ static int listener_take_kept(struct br_net *net, unsigned index)
 }
 
 /* Returns a duplicate of a socket that listens at the address, or -1. Such a socket belongs to a
- * listener that a reload replaces, or was passed by the service manager. No connection is refused
- * in between. */
+ * listener that a reload replaces, or was passed by the service manager. With the duplicate, no
+ * connection is refused during a reload or restart. */
 static int listener_reuse(struct br_listener *listener, const struct sockaddr *addr, socklen_t len)
 {
     struct br_net *net = listener->loop->net;

@@ -334,8 +334,8 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* Returns how many bytes a connection may buffer while all connections of the loop together exceed
- * its limit (br_loop_set_mark). If any connection is large, at least one connection exceeds the
+/* Returns how many bytes a connection may buffer while all connections together exceed the limit of
+ * the loop (br_loop_set_mark). If any connection is large, at least one connection exceeds the
  * returned share. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
@@ -400,8 +400,8 @@ void br_loop_resume(struct br_loop *loop)
         stream_activate_next(loop);
 }
 
-/* Pauses a stream that buffers more than its share, unless it is the active stream or becomes
- * the active stream. Returns true if the stream may not be read now. */
+/* Pauses a stream that buffers more than stream_fair_share, unless it is the active stream or
+ * becomes the active stream. Returns true if the stream may not be read now. */
 static bool stream_hold_back(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;

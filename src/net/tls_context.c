@@ -161,8 +161,9 @@ static unsigned tls_context_changed_parts(struct br_tls_context *ctx, bool all)
     return parts;
 }
 
-/* Reloads one part at a time, so that an error in one part does not prevent the reload of the
- * other. `ctx->ssl` is read without the lock, because only this thread writes it. */
+/* Reloads one part (the certificate with its key, or the trusted certificates) at a time, so that
+ * an error in one part does not prevent the reload of the other. `ctx->ssl` is read without the
+ * lock, because only this thread writes it. */
 static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;

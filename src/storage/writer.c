@@ -7,7 +7,8 @@
 #include "storage/internal.h"
 
 #define SAMPLES_A_ROW 10u
-/* a partition is sealed when its size reaches max_bytes divided by PARTITIONS_LEAST */
+/* a partition is sealed (no more data is written to it) when its size reaches max_bytes divided by
+ * PARTITIONS_LEAST */
 #define PARTITIONS_LEAST 8u
 #define TRIES_MAX 3
 /* number of consecutive failures after which items are written to the next partition */

@@ -1066,7 +1066,8 @@ static void h2_server_shut_down(struct br_conn *conn)
     br_conn_wake(conn);
 }
 
-/* RFC 9113, section 6.8: the client may have sent requests before it reads the notice. */
+/* Announces the shutdown with a GOAWAY that still permits new streams: the client may have sent
+ * requests before it reads the GOAWAY (RFC 9113 section 6.8). */
 static void h2_server_retire(struct br_conn *conn)
 {
     (void)nghttp2_submit_shutdown_notice(h2_server_of(conn)->session);

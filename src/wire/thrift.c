@@ -94,8 +94,8 @@ int br_thrift_double(struct br_thrift *thrift, uint64_t *ret)
     return 0;
 }
 
-/* Reads the number of bytes of a string or of elements of a collection. Each of them needs at least
- * one byte. */
+/* Reads the number of bytes of a string or of elements of a collection. Rejects a number that
+ * exceeds the remaining bytes, because each element needs at least one byte. */
 static int thrift_size(struct br_thrift *thrift, uint64_t *ret)
 {
     int64_t fixed = 0;
@@ -298,8 +298,8 @@ static bool thrift_is_nested(uint8_t type)
     return type >= BR_THRIFT_STRUCT && type <= BR_THRIFT_LIST;
 }
 
-/* Sets `*ret` to the type of the next value in the level, or to STOP if the level ends. The value
- * of a BOOL in a struct is already skipped. */
+/* Sets `*ret` to the type of the next value in the level, or to STOP if the level ends. Skips BOOL
+ * fields of a struct, whose values br_thrift_next has already read. */
 static int thrift_step(struct br_thrift *thrift, struct level *level, uint8_t *ret)
 {
     *ret = BR_THRIFT_STOP;

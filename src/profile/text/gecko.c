@@ -25,7 +25,8 @@
 
 enum type { WALL, CPU, BYTES, N_TYPES };
 
-/* Threads of the file, or of one of its `processes`. */
+/* The threads of one process. The file contains the threads of its main process, and may contain
+ * other processes in `processes`. */
 struct process {
     struct br_json_part threads;
     double start_ms; /* start in ms since 1970; the times of samples are relative to this start */
