@@ -14,7 +14,7 @@ struct br_tls_reload {
     const struct br_log *log;
     bool runs;
     bool all;   /* true: checks all files; false: checks only the files with periodic checks */
-    bool again; /* tls_reload_on_reread was called while the work ran */
+    bool again; /* tls_reload_on_reread was called while the work ran, so the work must run again */
 };
 
 static void tls_reload_on_timer(struct br_timer *timer);

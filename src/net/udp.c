@@ -28,7 +28,8 @@ struct net_udp {
     size_t packet_max;
     br_udp_fn *fn;
     void *arg;
-    uint32_t n_lost; /* the system's count of dropped packets, when the last packet was read */
+    /* total number of packets that the system had dropped when the last packet was read */
+    uint32_t n_lost;
     /* n_lost is valid; false until the first packet if the socket is a duplicate */
     bool knows_lost;
     const struct br_log *log;

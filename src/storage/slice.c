@@ -22,8 +22,8 @@
 #define SLICE_SUM_AT 148   /* offset of the checksum in a tar header */
 #define SLICE_MAGIC_AT 257 /* offset of "ustar" in a tar header */
 #define SLICE_PATH_MAX 4096
-/* virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a whole row in
- * one step */
+/* number of virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a whole
+ * row in one step */
 #define SLICE_STEPS 100
 #define SLICE_MEMBERS_MAX 10000
 /* maximum number of bytes of the text that lists the partitions left out */

@@ -228,9 +228,10 @@ int br_thrift_list(struct br_thrift *thrift, uint8_t *ret_type, uint32_t *ret_co
 /* An open struct or collection. */
 struct level {
     bool is_struct;
-    struct br_thrift_field field; /* struct: the last field */
-    uint8_t types[2];             /* map: types of keys and values; list: both the same type */
-    uint64_t n_left;              /* number of keys and values, or of elements, that follow */
+    struct br_thrift_field field; /* for a struct: the field that was read last */
+    /* for a map: the types of the keys and values; for a list: the element type, twice */
+    uint8_t types[2];
+    uint64_t n_left; /* number of keys and values, or of elements, that follow */
 };
 
 static int thrift_open_map(struct br_thrift *thrift, struct level *level)

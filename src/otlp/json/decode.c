@@ -48,7 +48,7 @@ struct reader {
 
 /* The members of one message that have been read so far. */
 struct members {
-    uint32_t present;                 /* bit i: desc->fields[i] is present */
+    uint32_t present;                 /* bit i is set if desc->fields[i] is present */
     size_t sizes[BR_JSON_FIELDS_MAX]; /* number of encoded bytes of each present field */
     /* index of the field that the next member's name is compared with first */
     unsigned next;

@@ -33,7 +33,7 @@ struct cursor {
 };
 
 struct found {
-    uint32_t mask; /* bit i: desc->fields[i] is present */
+    uint32_t mask; /* bit i is set if desc->fields[i] is present */
     /* for members of a oneof: number (from 1) of the body's first field that counts for the
      * member */
     uint32_t since[BR_JSON_FIELDS_MAX];

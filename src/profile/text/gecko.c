@@ -40,8 +40,8 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    /* nanoseconds per unit of a weight, of threadCPUDelta (0: the delta is not a time), and of a
-     * sample's time */
+    /* `interval_ns`: nanoseconds per unit of a weight; `cpu_ns`: per unit of threadCPUDelta, or 0
+     * if the delta is not a time; `time_ns`: per unit of a sample's time */
     double interval_ns, cpu_ns, time_ns;
     uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
 };

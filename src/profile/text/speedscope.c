@@ -79,7 +79,7 @@ struct reader {
     size_t frame_left; /* maximum number of bytes of frames that may still be read */
     char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
-    /* maximum number of frames that the stacks added later, for all profiles, may contain in total,
+    /* maximum total number of frames in the stacks that are added from now on, for all profiles;
      * see br_stacks.path_left */
     size_t path_left;
     /* The fields below are the state of the current group of merged profiles. */
