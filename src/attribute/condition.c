@@ -259,7 +259,7 @@ void br_conditions_keep(struct br_conditions *conditions, const uintptr_t key[3]
 
 /* --- Comparing ------------------------------------------------------------------------------- */
 
-/* Bits of a set of results that the comparison of two values may have. */
+/* Possible results of the comparison of two values, as bits of a set. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
 static enum order condition_order_of(bool less, bool greater)

@@ -11,7 +11,7 @@
 #define DEPTH_MAX 64 /* maximum depth of nested parentheses, calls and `not` operators */
 /* maximum number of conditions; a config file cannot contain so many */
 #define CONDITIONS_MAX 10000
-#define ITEMS_MAX 1000  /* maximum number of elements of a list, or keys of a path */
+#define ITEMS_MAX 1000  /* maximum number of elements in a list, and of keys in a path */
 #define INDEX_MAX 65535 /* largest index in brackets; setting it makes a list of this length */
 
 static const struct br_lexer_rules rules = {

@@ -215,7 +215,8 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
         int rc = stream->events->detect(stream, data, len);
         if (rc)
             return rc == BR_EAGAIN ? 0 : rc;
-        /* Process the bytes that br_stream_events.detect stored while it waited for more. */
+        /* Process the bytes that were stored while br_stream_events.detect waited for more
+         * bytes. */
         if (stream->n_first) {
             rc = stream->conn->ops->input(stream->conn, stream->first, stream->n_first,
                                           uv_now(&stream->loop->uv));

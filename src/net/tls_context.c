@@ -74,8 +74,8 @@ static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, stru
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
-    /* Idle connections then keep no record buffers, and the certificate chain is sent exactly as
-     * it is in the file. */
+    /* With these modes, idle connections keep no record buffers, and the certificate chain is sent
+     * exactly as it is in the file. */
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
     X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_PARTIAL_CHAIN);
     int rc = br_tls_policy_apply(ssl, &ctx->config, err);

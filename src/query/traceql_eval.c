@@ -9,8 +9,9 @@
 #include "base/sum.h"
 #include "query/traceql_internal.h"
 
-/* Limits of the cache of regular expression results: the number of texts, for all patterns of a
- * query together, and the length of a text in bytes. The cache uses at most about 16 MiB. */
+/* Limits of the cache of regular expression results. KNOWN_MAX is the number of texts, for all
+ * patterns of a query together. KNOWN_LEN_MAX is the length of a text in bytes. The cache uses at
+ * most about 16 MiB. */
 #define KNOWN_MAX 65536
 #define KNOWN_LEN_MAX 128
 

@@ -13,7 +13,8 @@
  * by() */
 #define KEY_MAX 4096
 #define NS_PER_S 1e9
-/* maximum number of exemplars of a series in one part of the time range, as in Tempo */
+/* maximum number of exemplars of a series in each of the equal parts of the time range, as in
+ * Tempo */
 #define EXEMPLARS_IN_PART 2u
 
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics)

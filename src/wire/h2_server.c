@@ -30,8 +30,8 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-/* maximum number of bytes of the rest of a request body that are discarded before an early
- * response is sent */
+/* number of further bytes of a request body after which an early response is sent although the
+ * request has not ended */
 #define EARLY_MAX 65536u
 #define LATE_DATA_MIN 1024
 /* maximum size of all unanswered request heads of a connection, in bytes */
