@@ -134,7 +134,8 @@ static size_t edit_end(const struct editor *editor, const struct br_yaml *node)
         return end > key ? end : key;
     }
     size_t end = edit_offset(editor, node->span.end_line, node->span.end_col);
-    /* The end mark of a literal block is the start of the line after the block. */
+    /* The end mark of a literal block is the start of the line after the block, so skip white space
+     * backwards. */
     while (end > edit_start(editor, node) && strchr(" \r\n", editor->text[end - 1]))
         end--;
     return end;
@@ -218,7 +219,8 @@ static const struct br_edit *edit_cut_of(const struct editor *editor, const stru
     return edit_of(editor, edit_head(parent, index), parent->keys ? BR_EDIT_CUT : BR_EDIT_DROP);
 }
 
-/* Returns the index after the run of removed pairs or items that starts at `index`. */
+/* Returns the index of the first entry after the run of removed entries that starts at `index`. An
+ * entry is a pair of a map or an item of a list. */
 static size_t edit_run_end(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
     while (index < parent->count && edit_cut_of(editor, parent, index))
@@ -272,7 +274,7 @@ static size_t edit_dash(const struct editor *editor, const struct br_yaml *paren
     return dash < at && editor->text[dash] == '-' ? dash : at;
 }
 
-/* Removes one entry of a run of removed entries, which ends before the index `run_end`. */
+/* Removes one entry of a run of adjacent removed entries. `run_end` is the index after the run. */
 static void edit_cut_block(struct editor *editor, const struct br_yaml *parent, size_t index,
                            size_t run_end)
 {

@@ -102,7 +102,8 @@ static struct br_yaml *effective_value(const struct br_option *option, const voi
     case BR_OPT_DURATION:
         return effective_duration(arena, field);
     case BR_OPT_STRING:
-    case BR_OPT_SECRET: /* the struct of a secret has a text as its only member */
+    /* the struct of a secret has a text as its only member, so a secret is read like a text */
+    case BR_OPT_SECRET:
         memcpy(&pointer, field, sizeof pointer);
         return effective_text(arena, pointer);
     case BR_OPT_ENUM:
@@ -133,7 +134,8 @@ struct br_yaml *br_options_effective(const struct br_option *table, const void *
 {
     struct br_yaml *map = br_yaml_new(arena, BR_YAML_MAP, NULL);
     for (const struct br_option *option = table; map && option && option->name; option++) {
-        /* the row defines an older spelling of a key that has another row in the table */
+        /* the row defines an older spelling of a key that has another row; only the newer spelling
+         * is printed */
         if (option->now)
             continue;
         const struct br_yaml *given = br_yaml_get(node, option->name);

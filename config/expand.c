@@ -225,8 +225,8 @@ static void expand_mark_expanded(struct br_yaml *node)
         expand_mark_expanded(node->items[i]);
 }
 
-/* Parses the text to which a reference expands as YAML. Sets `*ret` to NULL if the text is not
- * YAML; the text is then used as plain text. */
+/* Parses the result of a reference as YAML. Sets `*ret` to NULL if the result is not YAML; the
+ * result is then used as plain text. */
 static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
                                 const struct brought *value, struct br_yaml **ret)
 {
@@ -411,8 +411,8 @@ static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned 
     return 0;
 }
 
-/* Expands a node and the nodes below it. All errors of a file are reported: an error does not
- * end the walk unless memory runs out. */
+/* Expands a node and the nodes below it. Continues after an error, so that all errors of a file are
+ * reported. Stops only if memory runs out. */
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
                        unsigned nested)
 {

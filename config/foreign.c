@@ -23,7 +23,7 @@
         .purpose = (purpose_)                                                                      \
     }
 
-/* Advice to users that several rows share. */
+/* Texts of advice to users. Each text is used in several rows of the tables. */
 #define SEND_OTLP "Let the clients send OTLP, or translate with a Collector in front of Braid."
 #define BY_COLLECTOR                                                                               \
     "A Collector behind Braid can do that: send the data to it with the otlp exporter."

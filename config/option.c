@@ -680,8 +680,8 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
                         known);
 }
 
-/* Returns true if an unknown key is a key of the Collector without a value or with an empty
- * list. In the Collector, such a key has the same effect as a missing key. */
+/* Returns true if an unknown key belongs to the Collector's configuration and has no value or an
+ * empty list. In the Collector, such a key has the same effect as a missing key. */
 static bool option_says_nothing(const struct br_yaml *key, const struct br_yaml *value,
                                 const char *path)
 {

@@ -31,7 +31,7 @@ struct builder {
     /* list of anchors, newest first, so that a search finds the last anchor with a name */
     struct anchor *anchors;
     struct br_yaml *root;
-    bool plain; /* true: merge keys ("<<") are not merged but kept */
+    bool plain; /* true: merge keys ("<<") are kept as ordinary pairs */
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 

@@ -23,8 +23,8 @@ static struct br_attribute *attributes_append(struct br_attributes *attributes)
     return &attributes->pieces[attributes->count++];
 }
 
-/* Joins the parts of a value whose field occurs several times. Concatenated, the parts are one
- * message. */
+/* Concatenates the values of a field that occurs several times. In protobuf, the concatenated bytes
+ * are equivalent to the repeated field. */
 static bool attributes_join_values(struct br_attributes *attributes, struct br_value *ret,
                                    const uint8_t *p, size_t len)
 {
@@ -184,7 +184,8 @@ uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *ou
 
 /* --- Attributes of samples and profiles ------------------------------------------------------- */
 
-/* largest entry, in bytes, that is read each time; a longer entry is read once per item */
+/* maximum size in bytes of a dictionary entry that is read again at each use; a longer entry is
+ * read once per item */
 #define SHORT 64
 
 static struct br_attribute attributes_read_entry(const struct br_dictionary_view *view,
@@ -211,7 +212,8 @@ static const struct br_attribute *attributes_read_long_entry(struct br_value_mem
                                                              const struct br_dictionary_view *view,
                                                              uint32_t index)
 {
-    /* a key that differs from all keys that begin with the address of a value */
+    /* differs from all other keys of the map, which begin with the address of a value and so not
+     * with 0 */
     const uintptr_t key[] = {0, index, 0};
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return NULL;

@@ -18,11 +18,11 @@
 #define SCRATCH_MAX (256u << 20)
 /* bytes of scratch memory that are kept when the next record begins */
 #define SCRATCH_KEPT (64u << 10)
-#define SHORT 64 /* largest value, in bytes, whose results are not kept */
-/* takes the place of a value's length in keys of the memo if the value is a number */
+#define SHORT 64 /* maximum size in bytes of a value whose results are not stored */
+/* replaces the length of a value in the keys of stored results if the value is a number */
 #define OF_NUMBER ((uintptr_t)-1)
-/* bytes that the functions of all conditions or statements may process for an item: WORK_MIN, and
- * WORK_PER_BYTE for each byte of the item */
+/* maximum number of bytes that the functions of all conditions or statements may process for an
+ * item: WORK_MIN, plus WORK_PER_BYTE for each byte of the item */
 #define WORK_MIN (8u << 20)
 #define WORK_PER_BYTE 128u
 
@@ -160,7 +160,7 @@ static struct br_any condition_math_int(struct br_conditions *conditions, char s
             (void)br_conditions_fail(conditions, "division by zero");
             return condition_nil();
         }
-        if (right == UINT64_MAX) /* -1: the quotient of the least number overflows */
+        if (right == UINT64_MAX) /* the divisor is -1: dividing INT64_MIN by -1 would overflow */
             return br_any_int((int64_t)(0 - left));
         return br_any_int((int64_t)left / (int64_t)right);
     }
@@ -259,7 +259,7 @@ void br_conditions_keep(struct br_conditions *conditions, const uintptr_t key[3]
 
 /* --- Comparing ------------------------------------------------------------------------------- */
 
-/* Bits of a set of results that the comparison of two values may have. */
+/* Possible results of the comparison of two values, as bits of a set. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
 static enum order condition_order_of(bool less, bool greater)
@@ -279,8 +279,8 @@ static enum order condition_order_bytes(const struct br_any *any, const struct b
     return order < 0 ? ORDER_LESS : ORDER_GREATER;
 }
 
-/* Compares two lists or two maps, which are equal or not. Comparing maps takes time in proportion
- * to the product of their sizes. */
+/* Compares two lists or two maps. The result is equal or not equal; there is no order. Comparing
+ * maps takes time in proportion to the product of their sizes. */
 static enum order condition_order_nested(struct br_conditions *conditions, const struct br_any *any,
                                          const struct br_any *other)
 {

@@ -11,7 +11,7 @@
 #define DEPTH_MAX 64 /* maximum depth of nested parentheses, calls and `not` operators */
 /* maximum number of conditions; a config file cannot contain so many */
 #define CONDITIONS_MAX 10000
-#define ITEMS_MAX 1000  /* maximum number of elements of a list, or keys of a path */
+#define ITEMS_MAX 1000  /* maximum number of elements in a list, and of keys in a path */
 #define INDEX_MAX 65535 /* largest index in brackets; setting it makes a list of this length */
 
 static const struct br_lexer_rules rules = {
@@ -333,7 +333,7 @@ static struct br_expression *parse_math(struct br_parser *parser, const char *si
         struct br_expression *math = br_parser_expression(parser, BR_EXPRESSION_MATH);
         if (!math)
             return NULL;
-        /* the left operands nest in the evaluation */
+        /* each further operator adds a level to the tree, which is evaluated recursively */
         if (++n > DEPTH_MAX)
             return br_parser_fail(parser, parser->lexer.at, "more than %d operators", DEPTH_MAX);
         math->sign = *parser->lexer.at++;

@@ -122,11 +122,12 @@ static const char *const lacking[BR_CONTEXTS] = {
                             "timestamps attribute_indices ",
 };
 
-/* The contexts by number, with the contexts whose messages contain theirs. */
+/* For each context: its paths, its name, and the contexts whose messages contain its message. */
 static const struct {
     const struct br_path *paths;
     const char *name;
-    unsigned outer; /* bits 1 << enum br_condition_context, with the context */
+    /* set of bits 1 << enum br_condition_context: the context itself and the contexts around it */
+    unsigned outer;
 } contexts[BR_CONTEXTS] = {
 #define BIT(context) (1u << BR_CONDITION_##context)
     [BR_CONDITION_RESOURCE] = {resource_paths, "resource", BIT(RESOURCE)},

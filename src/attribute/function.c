@@ -282,8 +282,8 @@ static void function_add_element(struct br_str *out, const uint8_t *text, size_t
     br_str_add(out, text, len);
 }
 
-/* Returns the length of the part of a text before the next delimiter. An empty delimiter is after
- * each character. */
+/* Returns the length of the part of a text before the next delimiter. An empty delimiter matches
+ * after each character. */
 static size_t function_part_len(const uint8_t *text, size_t len, const struct br_any *delimiter)
 {
     size_t n = 1;
@@ -306,7 +306,8 @@ static bool function_split(struct br_conditions *conditions, struct br_expressio
         return false;
     br_str_add(&out, "", 0);
     const uint8_t *p = text.data, *end = p + text.len;
-    /* a text has one more part than delimiters; an empty delimiter is only between characters */
+    /* a text has one more part than delimiters; an empty delimiter matches only between
+     * characters */
     for (bool more = delimiter.len || p < end; more && !out.failed;) {
         size_t len = function_part_len(p, (size_t)(end - p), &delimiter);
         function_add_element(&out, p, len);
@@ -369,7 +370,8 @@ static bool function_has_suffix(struct br_conditions *conditions, struct br_expr
 
 enum { CASE_LOWER, CASE_UPPER, CASE_SNAKE, CASE_CAMEL };
 
-/* Pairs of ranges of letters: upper case and the distance to lower case. */
+/* Converts a letter to upper case if `upper` is set, and otherwise to lower case. Returns
+ * characters outside the ranges of the table unchanged. */
 static uint32_t function_other_case(uint32_t letter, bool upper)
 {
     static const struct {

@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-#define SHORT 64 /* longest text, in bytes, whose replacement is not kept */
+#define SHORT 64 /* maximum length in bytes of a text whose replacement is not stored */
 
 static bool function_text_of(struct br_conditions *conditions, struct br_expression *call,
                              unsigned index, struct br_any *ret)
@@ -243,7 +243,7 @@ static void function_expand(struct replacing *replacing)
     }
 }
 
-/* Finds the next match from the offset `start`. Returns false if there is none. */
+/* Finds the next match from the offset `start`. Returns false if there is no further match. */
 static bool function_find(struct replacing *replacing, size_t len, size_t start)
 {
     struct br_conditions *conditions = replacing->conditions;
@@ -254,8 +254,8 @@ static bool function_find(struct replacing *replacing, size_t len, size_t start)
 }
 
 /* Replaces all matches in a text as Go's ReplaceAllString does. An empty match directly after
- * another match is not replaced. Returns false if nothing matches or the item must end; the
- * caller releases replacing->out. */
+ * another match is not replaced. Returns false if nothing matches or processing of the item must
+ * stop. The caller releases replacing->out. */
 static bool function_replace(struct replacing *replacing, const struct br_any *text)
 {
     size_t copied = 0, start = 0;
@@ -268,7 +268,9 @@ static bool function_replace(struct replacing *replacing, const struct br_any *t
         replacing->groups = pcre2_get_ovector_pointer(replacing->conditions->regex.match);
         size_t from = replacing->groups[0], to = replacing->groups[1];
         if (from > to || from < copied)
-            break; /* \K in an assertion can move the beginning of a match */
+            /* with \K in an assertion, a match can begin after its end or inside the previous
+             * match */
+            break;
         br_str_add(&replacing->out, replacing->text + copied, from - copied);
         if (to > copied || from == 0)
             function_expand(replacing);
@@ -323,7 +325,7 @@ static bool function_replace_pattern(struct br_conditions *conditions, struct br
 enum { MODE_KEY, MODE_VALUE };
 
 /* Returns the text with its matches replaced, in the arena. Returns `text` if nothing matches, and
- * NULL if the item must end. */
+ * NULL if processing of the item must stop. */
 static const struct br_any *function_replaced(struct replacing *replacing, struct br_arena *arena,
                                               const struct br_any *text)
 {
@@ -342,14 +344,16 @@ static const struct br_any *function_replaced(struct replacing *replacing, struc
     return found || replacing->conditions->rc ? made : text;
 }
 
-/* As above, but keeps the result for a long value that other records may have. */
+/* Like function_replaced, but stores the result, because other records may have the same long
+ * text. */
 static const struct br_any *function_replaced_entry(struct replacing *replacing,
                                                     const struct br_expression *call,
                                                     const struct br_any *text)
 {
     struct br_conditions *conditions = replacing->conditions;
     const uintptr_t key[3] = {(uintptr_t)call, (uintptr_t)text->data, text->len};
-    enum { UNCHANGED = 1 }; /* a result that no address has */
+    /* stored instead of an address if the replacement leaves the text unchanged */
+    enum { UNCHANGED = 1 };
     uintptr_t known = br_conditions_known(conditions, key);
     if (known)
         return known == UNCHANGED ? text : (const struct br_any *)known;
@@ -382,7 +386,8 @@ static bool function_replace_value(struct replacing *replacing, const struct br_
     return !replacing->conditions->rc;
 }
 
-/* Renames a key. If an attribute with the new key precedes, it gets the value. */
+/* Renames the key of attribute `index`. If an earlier attribute has the new key already, that
+ * attribute gets the value and attribute `index` is deleted. */
 static bool function_replace_key(struct replacing *replacing, const struct br_map_edit *edit,
                                  uint32_t index)
 {

@@ -138,7 +138,7 @@ static struct br_any message_number(const struct br_message *message, uint32_t n
     return br_any_int(found ? (int64_t)field.value : 0);
 }
 
-/* Returns the message in a field as a message of its own. */
+/* Returns the message that a field contains. */
 static struct br_message message_inner(const struct br_message *message, uint32_t number)
 {
     struct br_any inner = message_text(message, number);
@@ -444,7 +444,8 @@ bool br_path_is_entry(struct br_conditions *conditions, const struct br_expressi
 uint64_t br_path_place(const struct br_conditions *conditions,
                        const struct br_expression *expression)
 {
-    /* Other forms are computed in the scratch memory, which is released between records. */
+    /* Values of forms other than the following are computed in the scratch memory, which is
+     * released between records, so they are not stored. */
     enum br_path_form form = expression->path->form;
     bool field = form == BR_FORM_TEXT || form == BR_FORM_NUMBER || form == BR_FORM_ID;
     bool type = form == BR_FORM_TYPE || form == BR_FORM_UNIT;

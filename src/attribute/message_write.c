@@ -13,7 +13,7 @@
 #include "otlp/scan.h"
 #include "otlp/tracestate.h"
 
-#define KEY_MAX 256 /* largest number of characters of a key or value of a trace state */
+#define KEY_MAX 256 /* maximum number of characters of a key, and of a value, in a trace state */
 
 static bool message_no_memory(struct br_conditions *conditions, const struct br_arena *arena)
 {
@@ -22,7 +22,7 @@ static bool message_no_memory(struct br_conditions *conditions, const struct br_
     return false;
 }
 
-/* Returns memory for a new form of a message, or NULL. */
+/* Allocates the memory for a message that is written anew. Returns NULL if memory is short. */
 static uint8_t *message_alloc(struct br_conditions *conditions, const struct br_message *message,
                               size_t size)
 {
@@ -146,7 +146,9 @@ static bool message_replace(struct br_conditions *conditions, struct br_message 
     out = br_put_bytes(out, field, len);
     bool read = message->read && message->dictionary;
     br_message_set(message, body, (size_t)(out - body));
-    message->read = read; /* a list of dictionary entries does not refer to the body */
+    /* a list of attributes from the dictionary stays valid, because it does not point into the
+     * old body */
+    message->read = read;
     message->changed = true;
     return true;
 }
@@ -327,7 +329,7 @@ static bool message_put(struct br_conditions *conditions, struct br_attributes *
     return !conditions->rc;
 }
 
-/* Notes that values of a message have changed, so that they are read again. */
+/* Marks the stored values of a message as outdated, so that they are read again. */
 static void message_touch(struct br_conditions *conditions, enum br_condition_context context)
 {
     conditions->n_spans += context == BR_CONDITION_SPAN;
@@ -408,8 +410,8 @@ static bool message_set_in_list(struct br_conditions *conditions, const struct b
     return true;
 }
 
-/* Replaces `*value` by `current` with the value at the keys set to `*value`. The depth of the
- * recursion is the number of keys in the statement. */
+/* Sets the element of `current` that `keys` select to `*value`, and stores the resulting copy of
+ * `current` in `*value`. The depth of the recursion is the number of keys in the statement. */
 static bool message_set_nested(struct br_conditions *conditions, struct br_any current,
                                const struct br_path_key *keys, uint32_t n_keys,
                                struct br_any *value)
@@ -427,7 +429,8 @@ static bool message_set_nested(struct br_conditions *conditions, struct br_any c
                               keys[0].text ? "a string" : "a number");
 }
 
-/* Replaces all attributes of a list. `value` is a map, or nil, which removes them. */
+/* Replaces all attributes of a list. `value` is a map of the new attributes, or nil to remove all
+ * attributes. */
 static bool message_set_all(struct br_conditions *conditions, struct br_message *message,
                             const struct br_any *value)
 {

@@ -17,8 +17,8 @@
 #define TIME_NS_PER_BYTE 20u
 /* if a match took less than SURE_NS nanoseconds, the thread was probably not interrupted */
 #define SURE_NS 1000000u
-/* minimum fraction of the time limit that a piece of a request gets, because starting a match
- * takes time even in a short text */
+/* A request may be processed in several pieces, which divide its time limit. Each piece gets at
+ * least this fraction of the limit, because starting a match takes time even in a short text. */
 #define SHARE_MIN (1.0 / 256)
 /* memory limit, in KiB, of PCRE2's interpreter, which is used if machine code runs out of stack */
 #define HEAP_KIB_MAX 16384

@@ -338,11 +338,13 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
-/* largest key or value, in bytes, whose results are not kept */
+/* maximum size in bytes of a short key or value; results of short values are stored only for hash
+ * rules, and results of short keys are never stored */
 #define SHORT 64
-/* number of kept results above which no results of short values are kept */
+/* number of stored results above which no further results of short values are stored */
 #define SHORT_MAX (1u << 13)
-/* takes the place of a value's length in keys of the memo for results of attribute keys */
+/* replaces the length of a value in the keys of stored results if the result belongs to an
+ * attribute key */
 #define OF_KEY ((uintptr_t)-1)
 
 /* Returns true if the pattern matches. If the match takes too long, the result is `in_doubt`. */

@@ -126,7 +126,7 @@ void br_statements_at_event(struct br_conditions *conditions, uint64_t index, co
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
-/* A run of a group at one position. */
+/* The execution of a group of statements at one position of the item, for example a span. */
 struct statement_run {
     struct br_statements *group;
     struct br_conditions *conditions;
@@ -134,7 +134,7 @@ struct statement_run {
     void *arg;
 };
 
-/* Handles a failure. Returns 0 if the run goes on. */
+/* Handles a failure. Returns 0 if the execution continues. */
 static int statement_end(const struct statement_run *run)
 {
     struct br_conditions *conditions = run->conditions;
@@ -149,7 +149,8 @@ static int statement_end(const struct statement_run *run)
     return 0;
 }
 
-/* Evaluates the conditions of the group. Returns 1 if one of them is true or there are none. */
+/* Evaluates the conditions of the group. Returns 1 if at least one condition is true or the group
+ * has no conditions. */
 static int statement_group_holds(const struct statement_run *run)
 {
     if (!run->group->where)

@@ -21,7 +21,8 @@
 
 struct json_writer {
     const struct br_json_tree *tree;
-    uint8_t *at; /* the first byte that is written */
+    /* the first byte written so far: the value is written from its end to its beginning */
+    uint8_t *at;
     int rc;
 };
 

@@ -168,8 +168,8 @@ static void value_text_json_list(struct br_str *out, const struct br_any *list,
     br_str_putc(out, ']');
 }
 
-/* Appends a value as JSON. The depth of the recursion is the depth of the message, which its
- * walk has limited. */
+/* Appends a value as JSON. The depth of the recursion is the depth of the message, which is limited
+ * when the request is validated. */
 static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena)
 {
     struct br_any any = br_any_read(value);

@@ -25,8 +25,8 @@
 #define RELEASE_ALIGN ((uintptr_t)64 << 10)
 /* buffers of more than this number of bytes are freed gradually */
 #define RELEASE_FROM (1u << 20)
-/* smallest size, in bytes, of a buffer from another thread whose pages are released when the
- * buffer is freed */
+/* A buffer whose memory was allocated in another thread, and that has at least this many bytes,
+ * returns its pages to the system when it is freed. */
 #define FOREIGN_FROM (8u << 10)
 /* a growing buffer with more than this number of bytes is moved with mremap, not copied */
 #define COPIED_MAX (2u << 20)

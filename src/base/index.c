@@ -7,7 +7,7 @@
 #include "base/map.h"
 #include "base/steps.h"
 
-#define COUNT_MIN 42u /* number of entries for which the first 65 slots are enough */
+#define COUNT_MIN 42u /* number of entries that fit into the smallest table, which has 65 slots */
 
 /* Returns the number of slots for `count` entries: one and a half slots per entry and two more.
  * At most two thirds of the slots are used, so a probe always ends. */

@@ -12,7 +12,8 @@
 #include "base/mem.h"
 
 #define PATH_SIZE 1024
-/* divisor: 1/INTAKE_SHARE of the hard limit is reserved for sending held data */
+/* divisor: 1/INTAKE_SHARE of the hard limit is reserved for sending data that was already
+ * received */
 #define INTAKE_SHARE 8u
 
 /* Lowers the total memory to the limit in a control group's file. "max" and other texts that are

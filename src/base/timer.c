@@ -58,8 +58,8 @@ uint64_t br_timers_next(const struct br_timers *ts)
 
 void br_timers_run(struct br_timers *ts, uint64_t now_ms)
 {
-    /* Limits the number of calls: a timer whose callback arms it for the present time must not
-     * block the loop. */
+    /* Calls at most as many callbacks as there are timers now. Otherwise a callback that arms its
+     * timer for the present time would block the loop. */
     uint32_t most = ts->count;
     while (most-- > 0 && ts->count && ts->heap[0]->due_ms <= now_ms) {
         struct br_timer *timer = ts->heap[0];

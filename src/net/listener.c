@@ -28,11 +28,11 @@
  * because idle connections are being closed */
 #define SHED_MS 10
 #define SHED_AT_ONCE 4
-/* The following constants are the defaults of Go's listeners, which the Collector uses. */
 /* TCP_USER_TIMEOUT in milliseconds: closes the connection of a client that has disappeared */
 #define UNACKNOWLEDGED_MS 30000
 /* TCP_NOTSENT_LOWAT: bytes of unsent output that the kernel buffers per connection */
 #define UNSENT_BYTES (8 << 10)
+/* KEEPALIVE_...: the defaults of the listeners of Go, which the Collector uses */
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 9
@@ -308,8 +308,8 @@ static int listener_take_kept(struct br_net *net, unsigned index)
 }
 
 /* Returns a duplicate of a socket that listens at the address, or -1. Such a socket belongs to a
- * listener that a reload replaces, or was passed by the service manager. No connection is refused
- * in between. */
+ * listener that a reload replaces, or was passed by the service manager. With the duplicate, no
+ * connection is refused during a reload or restart. */
 static int listener_reuse(struct br_listener *listener, const struct sockaddr *addr, socklen_t len)
 {
     struct br_net *net = listener->loop->net;
@@ -550,7 +550,8 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
 struct br_listener *br_listener_find(struct br_net *net, const char *name)
 {
     struct br_list *head = br_net_listeners(net);
-    /* The last one is the one in use; before it are those that a reload has replaced. */
+    /* Search backwards: the last listener with the name is in use, and earlier ones were replaced
+     * by a reload. */
     for (struct br_list *list = head->prev; list != head; list = list->prev) {
         struct br_listener *listener = br_container_of(list, struct br_listener, link);
         if (strcmp(listener->name, name) == 0)

@@ -76,7 +76,8 @@ static bool machine_address(const struct sockaddr *address, char ret[INET6_ADDRS
            inet_ntop(AF_INET6, &v6.sin6_addr, ret, INET6_ADDRSTRLEN);
 }
 
-/* Writes a hardware address in the form of IEEE 802. Returns false if there is none. */
+/* Writes a hardware address in the form of IEEE 802. Returns false if the address is empty or
+ * longer than 8 bytes. */
 static bool machine_hardware(const struct sockaddr *address, char ret[32])
 {
     struct sockaddr_ll link;

@@ -15,8 +15,8 @@
 #define LINGER_MS 2000
 #define STOP_MS 5000
 #define STOP_SWEEP_MS 10
-/* how long a server waits for idle connections if the server that replaces it waits for it, in ms
- */
+/* milliseconds for which a stopping server leaves idle connections open if the server that replaces
+ * it cannot start earlier */
 #define KEPT_GENTLE_MS 100
 /* how long a stopping server waits for a client to close; shorter than LINGER_MS, so that
  * clients do not delay the stop */
@@ -196,7 +196,8 @@ static const char *server_times_stop_reason(const struct br_net_server *server,
     return NULL;
 }
 
-/* Ends the connections that clients still use after the time for changing to others. */
+/* Begins to shut down the connections that are still open after the time in which clients could
+ * change to other connections. */
 static void server_times_end_gently(struct br_net_server *server)
 {
     server->gentle = false;

@@ -38,7 +38,8 @@
  * instead of one in each iteration */
 #define BUSY_MANY 16
 #define BUSY_PER_MS 8
-/* number of slices; a longer array of slices is freed when no output is left */
+/* maximum number of slices of an array that is kept when no output is left; a longer array is
+ * freed */
 #define IDLE_SLICES 16
 /* if more streams than this have to wait for a read, their sockets are removed from the poller */
 #define UNREAD_POLLED 256
@@ -214,7 +215,8 @@ static int stream_feed(void *arg, const uint8_t *data, size_t len)
         int rc = stream->events->detect(stream, data, len);
         if (rc)
             return rc == BR_EAGAIN ? 0 : rc;
-        /* Process the bytes that br_stream_events.detect stored while it waited for more. */
+        /* Process the bytes that were stored while br_stream_events.detect waited for more
+         * bytes. */
         if (stream->n_first) {
             rc = stream->conn->ops->input(stream->conn, stream->first, stream->n_first,
                                           uv_now(&stream->loop->uv));
@@ -333,9 +335,9 @@ static bool stream_over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* Returns how many bytes a connection may buffer while the loop is above its mark
- * (br_loop_set_mark). If any connection is large, at least one connection exceeds this share,
- * because all connections together exceed the mark. */
+/* Returns how many bytes a connection may buffer while all connections together exceed the limit of
+ * the loop (br_loop_set_mark). If any connection is large, at least one connection exceeds the
+ * returned share. */
 static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;
@@ -399,8 +401,8 @@ void br_loop_resume(struct br_loop *loop)
         stream_activate_next(loop);
 }
 
-/* Pauses a stream that buffers more than its share, unless it is the active stream or becomes
- * the active stream. Returns true if the stream may not be read now. */
+/* Pauses a stream that buffers more than stream_fair_share, unless it is the active stream or
+ * becomes the active stream. Returns true if the stream may not be read now. */
 static bool stream_hold_back(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;

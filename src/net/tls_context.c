@@ -74,8 +74,8 @@ static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, stru
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
-    /* Idle connections then keep no record buffers, and the certificate chain is sent exactly as
-     * it is in the file. */
+    /* With these modes, idle connections keep no record buffers, and the certificate chain is sent
+     * exactly as it is in the file. */
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
     X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_PARTIAL_CHAIN);
     int rc = br_tls_policy_apply(ssl, &ctx->config, err);
@@ -143,9 +143,9 @@ uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx)
     return ctx->config.client_ca_file_reload ? 1000 : 0;
 }
 
-/* Returns the parts whose files have changed. Looks at the files that the config has checked
- * regularly, or at all. Stamps are taken before the files are read, so that the next check notices
- * a change during the read. */
+/* Returns the parts whose files have changed. Checks all files if `all` is set, and otherwise only
+ * the files for which the config enables periodic checks. Stamps are taken before the files are
+ * read, so that the next check notices a change during the read. */
 static unsigned tls_context_changed_parts(struct br_tls_context *ctx, bool all)
 {
     const char *trusted = ctx->server ? ctx->config.client_ca_file : ctx->config.ca_file;
@@ -161,8 +161,9 @@ static unsigned tls_context_changed_parts(struct br_tls_context *ctx, bool all)
     return parts;
 }
 
-/* Reloads one part at a time, so that an error in one part does not prevent the reload of the
- * other. `ctx->ssl` is read without the lock, because only this thread writes it. */
+/* Reloads one part (the certificate with its key, or the trusted certificates) at a time, so that
+ * an error in one part does not prevent the reload of the other. `ctx->ssl` is read without the
+ * lock, because only this thread writes it. */
 static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;

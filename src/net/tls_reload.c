@@ -13,8 +13,8 @@ struct br_tls_reload {
     struct br_tls_context *ctx; /* the context to reload; NULL after br_tls_reload_stop */
     const struct br_log *log;
     bool runs;
-    bool all;   /* the work looks at all files */
-    bool again; /* tls_reload_on_reread was called while the work ran */
+    bool all;   /* true: checks all files; false: checks only the files with periodic checks */
+    bool again; /* tls_reload_on_reread was called while the work ran, so the work must run again */
 };
 
 static void tls_reload_on_timer(struct br_timer *timer);

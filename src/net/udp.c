@@ -28,8 +28,10 @@ struct net_udp {
     size_t packet_max;
     br_udp_fn *fn;
     void *arg;
-    uint32_t n_lost; /* the system's count of dropped packets, when the last packet was read */
-    bool knows_lost; /* n_lost is valid: false for a duplicate, until the first packet */
+    /* total number of packets that the system had dropped when the last packet was read */
+    uint32_t n_lost;
+    /* n_lost is valid; false until the first packet if the socket is a duplicate */
+    bool knows_lost;
     const struct br_log *log;
     struct br_log_limit log_limit;
     char name[160], endpoint[300];

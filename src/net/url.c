@@ -75,8 +75,8 @@ static int url_set_path(const char *base, const char *reference, char ret[BR_URL
     size_t base_len = strcspn(base, "?"), path_len = strcspn(reference, "?#");
     const char *query = reference + path_len;
     size_t dir_len = 0, query_len = *query == '?' ? strcspn(query, "#") : 0;
-    /* a reference without a path keeps the path of `base`, and the query of `base` if it has no
-     * query */
+    /* a reference without a path keeps the path of `base`; if the reference also has no query, it
+     * keeps the query of `base` */
     if (path_len == 0) {
         dir_len = base_len;
         query = query_len ? query : base + base_len;

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-/* upper limit of the numbers of the descriptors that a new loop opens */
+/* the numbers of the descriptors that a new loop opens are assumed to be less than this number */
 #define LOOP_DESCRIPTORS 1000
 
 /* Header of a block that libuv allocated. The size is stored so that `spare` can replace a

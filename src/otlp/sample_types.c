@@ -87,8 +87,8 @@ static uint64_t sample_types_last_index(const struct br_sample_pairs *pairs)
     return last;
 }
 
-/* Finds the strings that the pairs refer to in one part of a dictionary. `*index` is the string
- * index of the part's first string, and is advanced past the part's strings. */
+/* Finds the strings that the pairs (type and unit) refer to in one part of a dictionary. `*index`
+ * is the string index of the part's first string, and is advanced past the part's strings. */
 static void sample_types_find(struct br_sample_pairs *pairs, const uint8_t *p, const uint8_t *end,
                               uint64_t *index, uint64_t last)
 {

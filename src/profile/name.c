@@ -256,7 +256,8 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
 
 /* --- Types ------------------------------------------------------------------------------------ */
 
-/* From Pyroscope's convertMetadata. `type.app_len` is set by br_app_type_find. */
+/* Suffixes of application names and their profile types, as in Pyroscope's function
+ * convertMetadata. `type.app_len` is set by br_app_type_find. */
 static const struct suffix {
     const char *suffix;
     struct br_app_type type;

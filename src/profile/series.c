@@ -161,7 +161,7 @@ static void series_add_text(struct br_series *series, const char *name, const ch
                (struct br_label){name, strlen(name), value, strlen(value)});
 }
 
-/* Returns the element of a list with one element, and any other value unchanged. */
+/* If a value is a list with one element, returns the element. Otherwise returns the value. */
 static struct br_any series_only(struct br_any any)
 {
     struct br_any first, second;

@@ -9,8 +9,9 @@
 #include "base/sum.h"
 #include "query/traceql_internal.h"
 
-/* Limits of the cache of regular expression results: the number of texts, for all patterns of a
- * query together, and the length of a text in bytes. The cache uses at most about 16 MiB. */
+/* Limits of the cache of regular expression results. KNOWN_MAX is the number of texts, for all
+ * patterns of a query together. KNOWN_LEN_MAX is the length of a text in bytes. The cache uses at
+ * most about 16 MiB. */
 #define KNOWN_MAX 65536
 #define KNOWN_LEN_MAX 128
 
@@ -278,8 +279,8 @@ static bool traceql_eval_any(const struct evaluation *eval, const bool *set)
     return memchr(set, true, eval->trace->n_spans) != NULL;
 }
 
-/* Sets below[i] if an ancestor of span i is in `set`. In an invalid trace whose parents form a
- * cycle, the walk ends after one round. */
+/* Sets below[i] if an ancestor of span i is in `set`. If the parents in an invalid trace form a
+ * cycle, the walk to the ancestors ends after as many steps as there are spans. */
 static bool *traceql_eval_below(struct evaluation *eval, const bool *set)
 {
     const struct br_traceql_trace *trace = eval->trace;

@@ -142,9 +142,9 @@ static int traceql_filter_selectivity(const struct br_traceql *query,
            2 * (filter.min_duration_ns > 0) + (needles.n_items > 0);
 }
 
-/* Chooses a condition that at least one span of every trace found must fulfil: the expression of
- * one of the query's filters. If several filters must match, returns the filter that excludes
- * the most spans. Returns NULL if no filter must match. */
+/* Chooses a condition that at least one span of every matching trace must fulfil: the expression of
+ * one of the query's filters. If several filters must match, returns the filter that excludes the
+ * most spans. Returns NULL if no filter must match. */
 static const struct br_traceql_expr *traceql_filter_choose(const struct br_traceql *query,
                                                            const struct br_traceql_spanset *spanset)
 {

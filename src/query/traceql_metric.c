@@ -13,7 +13,8 @@
  * by() */
 #define KEY_MAX 4096
 #define NS_PER_S 1e9
-/* maximum number of exemplars of a series in one part of the time range, as in Tempo */
+/* maximum number of exemplars of a series in each of the equal parts of the time range, as in
+ * Tempo */
 #define EXEMPLARS_IN_PART 2u
 
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics)
@@ -36,7 +37,7 @@ static struct br_traceql_value traceql_metric_single(const struct br_traceql_val
     return value->type == BR_TRACEQL_LIST ? value->items[0] : *value;
 }
 
-/* Returns a span's value of an attribute of by(), which distinguishes series. As in Tempo, an
+/* Returns a span's value of an attribute of by(). Each series has different values. As in Tempo, an
  * array counts as nil, and a missing text of an intrinsic counts as an empty text. */
 static struct br_traceql_value traceql_metric_by(const struct br_traceql_attribute *attribute,
                                                  const struct br_traceql_value *value)
@@ -280,8 +281,8 @@ static bool traceql_metric_has_bucket(const struct br_traceql_metrics *metrics,
     return false;
 }
 
-/* Finds the first line of line->series from the index `bucket` on, which is the index of a
- * quantile or of a bucket. Returns false if the series has no line from this index on. */
+/* Finds the first line (quantile or bucket) of line->series whose index is at least `bucket`.
+ * Returns false if the series has no such line. */
 static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uint32_t bucket,
                                    struct br_traceql_line *line)
 {

@@ -828,7 +828,8 @@ static bool blocks_load_operation(struct br_blocks *blocks, sqlite3_stmt *statem
     if (br_grow(&blocks->service_of, &blocks->cap_service_of, (size_t)number + 1,
                 sizeof *blocks->service_of, BR_OPERATIONS_MAX + 1u))
         return blocks_no_memory(blocks);
-    /* A service is listed before its operations. */
+    /* The row of a service precedes the rows of its operations, so the service is in the map
+     * already. */
     uintptr_t of = (uintptr_t)number;
     int rc = BR_ENOMEM;
     if (!service)

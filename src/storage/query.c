@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "storage/view.h"
 
-/* virtual machine steps of SQLite between two checks of the query's limits */
+/* number of virtual machine steps of SQLite between two checks of the query's limits */
 #define STEPS_BETWEEN_LOOKS 2000
 
 static uint64_t query_now_ms(void)

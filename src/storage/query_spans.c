@@ -36,9 +36,9 @@ struct spans_query {
     int64_t *ranks;
     uint32_t n_ranks, cap_ranks;
     struct selected {
-        bool *operations; /* for each operation, true if the filter selects the operation; */
+        bool *operations; /* operations[i] is true if the filter selects operation i */
         uint32_t count, cap;
-    } * selected; /* array by view; NULL: the filter selects all operations */
+    } * selected; /* one element for each view; NULL: the filter selects all operations */
     uint32_t n_out;
     bool stopped;
 };

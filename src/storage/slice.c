@@ -22,8 +22,8 @@
 #define SLICE_SUM_AT 148   /* offset of the checksum in a tar header */
 #define SLICE_MAGIC_AT 257 /* offset of "ustar" in a tar header */
 #define SLICE_PATH_MAX 4096
-/* virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a whole row in
- * one step */
+/* number of virtual machine steps of SQLite between calls of `is_stopped`; SQLite copies a whole
+ * row in one step */
 #define SLICE_STEPS 100
 #define SLICE_MEMBERS_MAX 10000
 /* maximum number of bytes of the text that lists the partitions left out */
@@ -216,8 +216,8 @@ static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, str
     return 0;
 }
 
-/* Notes the name of a partition that is left out, and the reason, unless BR_SLICE_LIST partitions
- * are noted already. */
+/* Adds the name of a left-out partition, and the reason, to the list BR_SLICE_LIST, unless the list
+ * is full. */
 static void slice_leave_out(struct br_slice_reader *slice, const char *name, const char *why)
 {
     size_t room = sizeof slice->list - slice->list_len;

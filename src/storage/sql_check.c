@@ -97,7 +97,7 @@ static int sql_check_stop(void *arg)
     return 1;
 }
 
-/* Returns true if a database in which SQLite found no tables may contain some, because its file
+/* Returns true if a database may contain tables although SQLite found no tables: the database file
  * is too large for an empty database. Reads that failed while SQLite opened the file are not
  * counted, so only the size can reveal them. */
 static bool sql_check_is_behind(sqlite3 *db)

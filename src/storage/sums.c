@@ -7,9 +7,9 @@
 
 #define LEVEL 1 /* zstd compression level */
 
-/* Largest number of parts (chunks, and sums of the level below) in a window. A series with few
- * parts is not merged, and its parts move to the next level. A window may therefore contain all
- * parts of all windows on lower levels. */
+/* Largest number of parts (chunks, and sums of the level below) in a window, a range of consecutive
+ * chunks (chunks.h). A series with few parts is not merged, and its parts move to the next level. A
+ * window may therefore contain all parts of all windows on lower levels. */
 #define PARTS_MAX (BR_SUMS_CHUNKS * BR_SUMS_WINDOWS * BR_SUMS_WINDOWS)
 
 struct br_sums {
@@ -118,9 +118,9 @@ static int sums_put(struct sums_window *window, const struct br_sums_part *part,
     return 0;
 }
 
-/* Completes a window: merges the parts (chunks, or sums of the level below) of each series into
- * one part of the next level. If a series has fewer than BR_SUMS_LEAST parts, its parts move to
- * the next level unmerged. */
+/* Completes a window, a range of consecutive chunks (chunks.h): merges the parts (chunks, or sums
+ * of the level below) of each series into one part of the next level. If a series has fewer than
+ * BR_SUMS_LEAST parts, its parts move to the next level unmerged. */
 static int sums_close(struct br_sums *sums, uint32_t level, struct br_sample_packer *packer,
                       struct br_err *err)
 {

@@ -7,10 +7,11 @@
 #include "storage/internal.h"
 
 #define SAMPLES_A_ROW 10u
-/* a partition is sealed when its size reaches max_bytes divided by PARTITIONS_LEAST */
+/* a partition is sealed (no more data is written to it) when its size reaches max_bytes divided by
+ * PARTITIONS_LEAST */
 #define PARTITIONS_LEAST 8u
 #define TRIES_MAX 3
-/* number of consecutive failures after which items are written to the next partition */
+/* number of consecutive failed writes after which items are written to the next partition */
 #define FAILURES_MAX 8
 
 struct br_store_writer {
@@ -18,7 +19,7 @@ struct br_store_writer {
     struct br_store_partition *partition; /* the open partition; NULL: no partition is open */
     /* identities of the database file and of its write-ahead log, taken at the first transaction */
     struct br_file_id file, log;
-    unsigned n_failures; /* number of consecutive failures */
+    unsigned n_failures; /* number of consecutive failed writes */
     struct br_sql sql;
     struct br_pack_codec codec;
     struct br_store_totals totals; /* totals of the open partition, including uncommitted data */

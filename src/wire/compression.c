@@ -162,8 +162,8 @@ static int compression_too_big(const struct sink *sink)
     return br_err_set(sink->err, BR_ETOOBIG, "decompresses to more than %zu bytes", sink->limit);
 }
 
-/* Makes room for `size` bytes of output in total. If the buffer is still empty, it is freed
- * first, so that a decompression bomb never occupies two buffers. */
+/* Makes room for `size` bytes of output in total. An empty buffer is freed before a larger buffer
+ * is allocated, so that a decompression bomb never occupies two buffers. */
 static int compression_sink_reserve(struct sink *sink, size_t size)
 {
     if (size <= sink->buf->cap)

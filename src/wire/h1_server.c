@@ -29,7 +29,7 @@ struct server {
     bool handed_over; /* the handler's `body` has been called for the current request */
     bool is_http;     /* the peer was detected to speak HTTP */
     bool keep_alive;
-    bool retired; /* the next response is the last one */
+    bool retired; /* the connection is closed after the next response */
     bool head_only;
     /* a streamed response is sent in chunks; otherwise it ends with the connection */
     bool chunked;
@@ -39,8 +39,9 @@ struct server {
     /* progress in receiving the current request; valid if `mid_message` */
     struct br_progress coming;
     uint64_t now_ms;
-    struct br_buf *pipelined; /* input that cannot be processed yet */
-    uint32_t pipelined_used;  /* number of bytes of `pipelined` that were already processed */
+    /* input of pipelined requests, which is processed after the current response */
+    struct br_buf *pipelined;
+    uint32_t pipelined_used; /* number of bytes of `pipelined` that were already processed */
     struct br_rope out;
 };
 

@@ -29,7 +29,7 @@ struct call {
     /* the last :status was 1xx: the headers belong to an interim response and are ignored */
     bool interim;
     bool ended;  /* the response is complete */
-    size_t n_in; /* number of bytes received of the gRPC prefix of the response */
+    size_t n_in; /* number of received bytes of the response's gRPC prefix */
     uint8_t prefix_in[BR_GRPC_PREFIX];
 };
 

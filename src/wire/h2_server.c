@@ -30,8 +30,8 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define ENDS_KEPT 16
-/* maximum number of bytes of the rest of a request body that are discarded before an early
- * response is sent */
+/* number of further bytes of a request body after which an early response is sent although the
+ * request has not ended */
 #define EARLY_MAX 65536u
 #define LATE_DATA_MIN 1024
 /* maximum size of all unanswered request heads of a connection, in bytes */
@@ -1066,7 +1066,8 @@ static void h2_server_shut_down(struct br_conn *conn)
     br_conn_wake(conn);
 }
 
-/* RFC 9113, section 6.8: the client may have sent requests before it reads the notice. */
+/* Announces the shutdown with a GOAWAY that still permits new streams: the client may have sent
+ * requests before it reads the GOAWAY (RFC 9113 section 6.8). */
 static void h2_server_retire(struct br_conn *conn)
 {
     (void)nghttp2_submit_shutdown_notice(h2_server_of(conn)->session);

@@ -233,9 +233,9 @@ static bool http1_head_on_content_length(struct br_http1 *parser, const char *va
     return true;
 }
 
-/* Returns true if chunked is the last coding of a list and occurs once. In a list that ends in
- * chunked, the framing is clear, but another coding is unknown; RFC 9112 section 6.1 requires
- * 501 for it. */
+/* Returns true if chunked is the last coding of a list and occurs once. If the list also contains
+ * an unknown coding, the end of the body is still known, and RFC 9112 section 6.1 requires the
+ * status 501. */
 static bool http1_head_ends_in_chunked(const char *value)
 {
     size_t len = strlen(value);

@@ -202,7 +202,7 @@ static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
     return -1;
 }
 
-/* Finds the first delimiter, which needs no CRLF before it if it is at the very beginning.
+/* Finds the first delimiter. A delimiter at the very beginning of the form needs no CRLF before it.
  * Returns the same values as multipart_next_delimiter. */
 static int multipart_first_delimiter(struct body *body)
 {

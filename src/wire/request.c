@@ -24,8 +24,8 @@ void br_request_body_fail(struct br_request *request, enum br_body_error error)
     request->body = br_buf_unref(request->body);
 }
 
-/* Returns the buffer size for a body of which `need` bytes were received. The buffer has room
- * for `need` more bytes, or for a quarter of `need` if that is LARGE or more. If the pool has an
+/* Returns the buffer size for a body of which `need` bytes were received. The buffer has room for
+ * `need` more bytes or, if `need` is LARGE or more, for `need` / 4 more bytes. If the pool has an
  * unused buffer of `expected` bytes, the result is `expected`. */
 static size_t request_size_for(const struct br_request *request, size_t need, size_t expected)
 {

@@ -94,8 +94,8 @@ int br_thrift_double(struct br_thrift *thrift, uint64_t *ret)
     return 0;
 }
 
-/* Reads the number of bytes of a string or of elements of a collection. Each of them needs at least
- * one byte. */
+/* Reads the number of bytes of a string or of elements of a collection. Rejects a number that
+ * exceeds the remaining bytes, because each element needs at least one byte. */
 static int thrift_size(struct br_thrift *thrift, uint64_t *ret)
 {
     int64_t fixed = 0;
@@ -228,9 +228,10 @@ int br_thrift_list(struct br_thrift *thrift, uint8_t *ret_type, uint32_t *ret_co
 /* An open struct or collection. */
 struct level {
     bool is_struct;
-    struct br_thrift_field field; /* struct: the last field */
-    uint8_t types[2];             /* map: types of keys and values; list: both the same type */
-    uint64_t n_left;              /* number of keys and values, or of elements, that follow */
+    struct br_thrift_field field; /* for a struct: the field that was read last */
+    /* for a map: the types of the keys and values; for a list: the element type, twice */
+    uint8_t types[2];
+    uint64_t n_left; /* number of keys and values, or of elements, that follow */
 };
 
 static int thrift_open_map(struct br_thrift *thrift, struct level *level)
@@ -298,8 +299,8 @@ static bool thrift_is_nested(uint8_t type)
     return type >= BR_THRIFT_STRUCT && type <= BR_THRIFT_LIST;
 }
 
-/* Sets `*ret` to the type of the next value in the level, or to STOP if the level ends. The value
- * of a BOOL in a struct is already skipped. */
+/* Sets `*ret` to the type of the next value in the level, or to STOP if the level ends. Skips BOOL
+ * fields of a struct, whose values br_thrift_next has already read. */
 static int thrift_step(struct br_thrift *thrift, struct level *level, uint8_t *ret)
 {
     *ret = BR_THRIFT_STOP;
@@ -360,7 +361,8 @@ static int thrift_message_compact(struct br_thrift *thrift, struct br_thrift_mes
     return rc;
 }
 
-/* Reads the header in either form: with a version, or, in the older form, the name first. */
+/* Reads the header in either form. The newer form begins with a version, and the older form begins
+ * with the name. */
 static int thrift_message_binary(struct br_thrift *thrift, struct br_thrift_message *ret,
                                  uint8_t *ret_type)
 {

@@ -309,7 +309,8 @@ static bool build_refers_well(struct br_build *build, const struct br_build_samp
     return false;
 }
 
-/* Checks the rules that the walk enforces for samples. Records BR_EINVAL if a rule is violated. */
+/* Checks the rules that br_walk enforces for the samples of received requests. Records BR_EINVAL if
+ * a rule is violated. */
 static bool build_is_sample(struct br_build *build, const struct br_build_sample *sample)
 {
     bool counts = sample->n_values ? !sample->n_times || sample->n_times == sample->n_values

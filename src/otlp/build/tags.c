@@ -53,7 +53,7 @@ static int tags_compare_keys(const char *one, size_t one_len, const char *other,
     return difference ? difference : (one_len > other_len) - (one_len < other_len);
 }
 
-/* Compares by key, and equal keys by their place in the list. */
+/* Compares two tags by key. Tags with equal keys keep their order in the list. */
 static int tags_compare(const void *one, const void *other, void *arg)
 {
     const struct br_tag *items = arg;

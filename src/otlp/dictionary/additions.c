@@ -100,8 +100,8 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
                           size_t len)
 {
     const struct wanted wanted = {table, entry, len};
-    /* the index is initialised at the first entry: random bytes are expensive, and most items
-     * add nothing */
+    /* the index is initialised at the first entry: it needs random bytes, which are expensive, and
+     * most items get no additions */
     if (!additions->index.max)
         br_index_init(&additions->index, ENTRIES_MAX, BR_HOLDER_PROCESS);
     uint64_t hash = additions_hash(additions, table, entry, len);

@@ -8,8 +8,8 @@
 #define OUTLINE_ALIGN ((uint32_t)sizeof(uint32_t))
 #define OUTLINE_ROOM (OUTLINE_ALIGN + sizeof(struct br_outline))
 #define DICTIONARY 2 /* field number of the dictionary in the request */
-/* maximum number of bytes of memory of the tables, and of the source, that are kept for the next
- * batch */
+/* maximum memory in bytes that is kept for the next batch, separately for the tables, the scratch
+ * buffer and the source dictionary */
 #define KEPT_MAX (4u << 20)
 
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes)
@@ -187,7 +187,8 @@ static int merge_take_parts(const struct br_merge *merge, struct br_item *into)
     return 0;
 }
 
-/* Writes the tables one after another, followed by their outline. */
+/* Writes the tables one after another, followed by the outline (struct br_outline), which contains
+ * the position of each table. */
 static void merge_put_tables(const struct br_merge *merge, struct br_part *part, uint8_t *out)
 {
     struct br_outline outline;

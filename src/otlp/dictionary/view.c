@@ -20,8 +20,8 @@ static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned 
     }
 }
 
-/* Scans a part of a dictionary. If the part has an outline, its entries need not be read to
- * count them, and tables that are not requested are skipped. */
+/* Scans a part of a dictionary. If the part has an outline (the position and size of each table),
+ * its entries need not be read to count them, and tables that are not requested are skipped. */
 static void dictionary_view_scan_part(const struct br_part *part, unsigned tables,
                                       struct br_dictionary_view *ret, bool fill)
 {
@@ -92,8 +92,8 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
 
 /* --- Strings indexed on demand ---------------------------------------------------------------- */
 
-/* The bytes of a dictionary part that contain its strings. For a part without an outline, the
- * range is the whole part. */
+/* The bytes of a dictionary part that contain its strings. For a part without an outline (struct
+ * br_outline), the range is the whole part. */
 struct lazy_range {
     const uint8_t *p, *end;
 };

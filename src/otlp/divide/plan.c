@@ -95,7 +95,7 @@ static int divide_plan_message(struct divide_plan *plan, struct divide_message m
     return rc;
 }
 
-/* Sorts the records by bucket with a counting sort. */
+/* Sorts the records by bucket with a counting sort. The records of a bucket form one item. */
 static int divide_plan_sort(struct divide_plan *plan)
 {
     struct br_budget *budget = &plan->router.budget;

@@ -17,7 +17,8 @@ struct edit {
     uint32_t n_additions;
     uint32_t leaf; /* number of innermost messages processed so far */
     int levels;    /* number of levels of messages below the part's body */
-    /* new sizes, in bytes, of the messages with children, in the order of their bytes */
+    /* new sizes, in bytes, of the messages with children, in the order of the messages in the
+     * part */
     size_t *sizes;
     uint32_t n_sizes, cap_sizes;
     uint32_t at; /* while writing: index into `sizes` of the next message with children */

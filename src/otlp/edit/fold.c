@@ -44,7 +44,8 @@ struct fold_range {
 
 struct fold {
     uint8_t *folds;
-    const uint8_t *attributes; /* meaning of each attribute, enum br_fold_attribute */
+    /* meaning of each attribute (enum br_fold_attribute), by attribute index */
+    const uint8_t *attributes;
     uint32_t n_attributes;
     uint8_t secret[16];
     struct fold_range *ranges;
@@ -308,7 +309,7 @@ static void fold_note_all(struct fold *fold, const struct br_item *item)
 struct fold_group {
     uint32_t first, last;
     uint32_t n_values, n_times;
-    size_t values_len; /* size of the values, encoded as varints, in bytes */
+    size_t values_len; /* size in bytes of the group's values, encoded as varints */
     bool folded;       /* at least one sample of the group loses its link or its timestamps */
 };
 

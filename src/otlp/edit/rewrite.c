@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The messages of both signals are trees whose children are always in field 2 (see split.c). A walk
- * descends the tree and a splice copies the unchanged parts.
+ * descends the tree, and a splice (splice.c) copies the unchanged bytes.
  */
 #include "otlp/edit/rewrite.h"
 
@@ -87,8 +87,8 @@ static int rewrite_visit_scope(struct rewrite *rewrite, const struct br_field *f
     return verdict == BR_DROP ? BR_EINVAL : verdict;
 }
 
-/* Visits the scope of a ScopeSpans or ScopeProfiles that has none. A replacement is inserted before
- * `end`, the end of the message. */
+/* Visits an empty scope in place of the missing scope of a ScopeSpans or ScopeProfiles. A
+ * replacement is inserted before `end`, the end of the message. */
 static int rewrite_visit_no_scope(struct rewrite *rewrite, const uint8_t *end)
 {
     uint8_t head[2 * BR_VARINT_MAX];

@@ -19,7 +19,8 @@
 #define NAME_MAX_ESCAPED 384u
 /* 10000 years in seconds, the limit in google/protobuf/duration.proto */
 #define DURATION_MAX_S 315576000000
-/* bytes that notes and result may use in addition to 8/5 of the text's size */
+/* bytes that notes (the output of the first pass) and result may use together, in addition to 8/5
+ * of the text's size */
 #define SPARE (512u << 10)
 
 /* An element of the path of a value in the text, for error messages. Each element links to the
@@ -32,7 +33,8 @@ struct path {
     unsigned depth; /* number of messages that enclose the value */
 };
 
-/* State of the pass over the text, which writes notes and calculates the size of the result. */
+/* State of the first pass, which reads the text, writes notes and calculates the size of the
+ * result. The second pass writes the result from the notes. */
 struct reader {
     struct br_json_scan scan;
     struct br_json_notes notes;
@@ -46,7 +48,7 @@ struct reader {
 
 /* The members of one message that have been read so far. */
 struct members {
-    uint32_t present;                 /* bit i: desc->fields[i] is present */
+    uint32_t present;                 /* bit i is set if desc->fields[i] is present */
     size_t sizes[BR_JSON_FIELDS_MAX]; /* number of encoded bytes of each present field */
     /* index of the field that the next member's name is compared with first */
     unsigned next;

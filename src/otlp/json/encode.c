@@ -33,7 +33,7 @@ struct cursor {
 };
 
 struct found {
-    uint32_t mask; /* bit i: desc->fields[i] is present */
+    uint32_t mask; /* bit i is set if desc->fields[i] is present */
     /* for members of a oneof: number (from 1) of the body's first field that counts for the
      * member */
     uint32_t since[BR_JSON_FIELDS_MAX];
@@ -273,9 +273,9 @@ static int encode_print_list(const ProtobufCFieldDescriptor *field, const struct
 
 /* --- Single fields -------------------------------------------------------------------------- */
 
-/* Counts the occurrences of a field in a body, without the fields of the body before number
- * `since` (from 1). Stores the last occurrence in `*ret_last`, and all of them in `pieces`
- * unless that is NULL. */
+/* Counts the occurrences of a field in a body, without the fields of the body before number `since`
+ * (from 1). Stores the last occurrence in `*ret_last`, and all of them in `pieces` unless `pieces`
+ * is NULL. */
 static uint32_t encode_gather(const ProtobufCFieldDescriptor *field, const struct body *body,
                               uint32_t since, struct piece *pieces, struct br_field *ret_last)
 {

@@ -12,8 +12,8 @@ int br_json_note_room(struct br_json_notes *notes, size_t len)
     size_t need = notes->buf->len + len;
     if (__builtin_expect(need <= notes->buf->cap, 1))
         return need <= notes->max ? 0 : BR_EFULL;
-    /* A reserved buffer is larger than requested by a fifth or more, so it is not enlarged for
-     * each note. */
+    /* The reserved buffer is at least a fifth larger than requested, so the buffer is not enlarged
+     * for each note. */
     return need <= notes->max ? br_buf_reserve(&notes->buf, need) : BR_EFULL;
 }
 

@@ -12,7 +12,8 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-/* strings of the string table of up to SHORT_STRING bytes do not change walker->longest */
+/* initial value of walker->longest, in bytes: strings of the string table up to this length need
+ * not be measured */
 #define SHORT_STRING 127
 
 bool br_walk_malformed(struct br_walker *walker)

@@ -77,8 +77,9 @@ void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk
     events->joined = false;
 }
 
-/* Moves the second scan past the next event and records the event if it may be wanted. Returns
- * false if the event is malformed or the list is full. The first scan reports malformed events. */
+/* Moves the second scan (see struct br_jfr_events) past the next event and records the event if it
+ * may be wanted. Returns false if the event is malformed or the list is full. The first scan
+ * reports malformed events. */
 static bool jfr_events_find(const struct br_jfr_chunk *chunk, struct br_jfr_events *events)
 {
     uint32_t from = events->ahead;

@@ -9,7 +9,7 @@
 #define BITS_MIN 6
 /* largest table that is kept when it is cleared, as base-2 logarithm of its number of slots */
 #define KEEP_BITS 16
-/* largest table that is kept however few entries it had, as base-2 logarithm of its number of
+/* largest table that is kept even if it had few entries, as base-2 logarithm of its number of
  * slots */
 #define KEEP_SMALL 8
 /* Largest number of slots per entry with which a table is kept. With the limit, clearing a table

@@ -49,7 +49,7 @@ static bool jfr_labels_read_pair(const struct br_field *field, struct pair *ret)
 
 /* A label of the current context. */
 struct label {
-    /* index of the key in the builder; index of the key and the value in br_jfr_labels.pairs */
+    /* `key`: index of the key in the builder; `pair`: index of the label in br_jfr_labels.pairs */
     uint32_t key, pair;
     uint32_t order;
 };

@@ -182,7 +182,7 @@ struct element {
     uint32_t id, named, type, pool, dimension;
 };
 
-/* slots in the hash table of known strings: a power of two, several times N_WORDS */
+/* number of slots in the hash table of known strings: a power of two, several times N_WORDS */
 #define PLACES 512
 
 struct walk {

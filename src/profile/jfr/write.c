@@ -179,8 +179,8 @@ static int jfr_write_samples(struct writer *writer, const struct br_jfr_table *t
     return rc;
 }
 
-/* Writes one sample per group. There are as many groups as there would be folded samples, except
- * that samples of different threads are in different groups. */
+/* Writes one sample per group. A group consists of the samples with the same stack, tags and
+ * thread. */
 static int jfr_write_groups(struct writer *writer, const struct br_jfr_table *table, int which,
                             int64_t multiplier)
 {

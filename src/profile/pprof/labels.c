@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "profile/pprof/internal.h"
 
-/* Smallest and largest number of entries in the cache of labels, and in that of links. Most
+/* Smallest and largest number of entries in the cache of labels, and in the cache of links. Most
  * samples have the same labels as earlier samples. */
 #define MEMO_MIN 16u
 #define MEMO_MAX 1024u

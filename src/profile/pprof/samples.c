@@ -21,7 +21,8 @@ struct br_pprof_record_block {
 struct reading {
     uint32_t number; /* index of the sample in the pprof */
     uint32_t n_stack, n_values, n_labels;
-    const uint8_t *packed; /* packed locations that are not yet in `stack`; NULL: none */
+    /* packed locations that are not yet in `stack`; NULL: all locations are in `stack` */
+    const uint8_t *packed;
     size_t packed_len;
     uint64_t values[BR_PPROF_READ_TYPES_MAX];
 };

@@ -7,7 +7,8 @@
 #include "core/host.h"
 #include "profile/pprof/write_internal.h"
 
-/* time in ns between consecutive pieces of a profile that is written in pieces */
+/* nanoseconds added to the time of each further pprof if a profile is divided into several
+ * pprofs */
 #define LATER_NS 1000000u
 
 struct br_pprof_writer {

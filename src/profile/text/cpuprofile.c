@@ -41,9 +41,8 @@ struct cpuprofile {
     uint32_t n_ids, current;
     uint32_t *path;
     uint32_t cap_path;
-    size_t
-        path_left; /* maximum number of frames that the stacks added later may contain in total */
-    char *text;    /* buffer for an unescaped string */
+    size_t path_left; /* maximum total number of frames in the stacks that are added from now on */
+    char *text;       /* buffer for an unescaped string */
     uint32_t cap_text;
 };
 

@@ -8,7 +8,9 @@
 #include "profile/text/stacks.h"
 
 struct reader {
-    struct br_profile_source source; /* source (data and settings) of the next part of the text */
+    /* source (data and settings) of the current or next part; each part becomes a separate
+     * request */
+    struct br_profile_source source;
     struct br_arena *scratch;
     struct br_stacks stacks;
     struct br_text_type type;

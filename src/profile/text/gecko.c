@@ -25,7 +25,8 @@
 
 enum type { WALL, CPU, BYTES, N_TYPES };
 
-/* Threads of the file, or of one of its `processes`. */
+/* The threads of one process. The file contains the threads of its main process, and may contain
+ * other processes in `processes`. */
 struct process {
     struct br_json_part threads;
     double start_ms; /* start in ms since 1970; the times of samples are relative to this start */
@@ -39,8 +40,8 @@ struct gecko {
     struct br_gecko_stacks shared;
     struct br_json_part processes;
     struct process process;
-    /* nanoseconds per unit of a weight, of threadCPUDelta (0: the delta is not a time), and of a
-     * sample's time */
+    /* `interval_ns`: nanoseconds per unit of a weight; `cpu_ns`: per unit of threadCPUDelta, or 0
+     * if the delta is not a time; `time_ns`: per unit of a sample's time */
     double interval_ns, cpu_ns, time_ns;
     uint32_t thread_name, thread_id, pid; /* attribute keys, as indices of strings in the builder */
 };

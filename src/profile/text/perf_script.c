@@ -23,7 +23,9 @@
 #define DEFAULT_RATE 1000.0
 
 struct perf {
-    struct br_profile_source source; /* source (data and settings) of the next part of the text */
+    /* source (data and settings) of the current or next part; each part becomes a separate
+     * request */
+    struct br_profile_source source;
     struct br_build *build;
     struct br_arena *scratch;
     struct br_timed timed;
@@ -406,7 +408,7 @@ static void perf_script_keys(struct perf *perf)
     perf->pid = br_build_string(perf->build, "process.pid", 11);
 }
 
-/* Completes a part if the samples read so far are enough for a part. */
+/* Completes a part, which becomes a separate request, if enough samples have been read. */
 static int perf_script_divide(struct perf *perf, struct br_err *err)
 {
     const struct br_profile_parts *parts = perf->source.parts;

@@ -54,7 +54,8 @@ struct group_key {
     double start;
 };
 
-/* A frame is read at its first use, and again at the first use in each later part. */
+/* A frame is read at its first use in each part. A part is a section of the profile that becomes a
+ * separate request. */
 struct known_frame {
     uint32_t at; /* offset of the frame in the JSON text, or NO_OBJECT */
     uint32_t part, location;
@@ -78,7 +79,7 @@ struct reader {
     size_t frame_left; /* maximum number of bytes of frames that may still be read */
     char *text;        /* buffer for an unescaped string */
     uint32_t cap_text;
-    /* maximum number of frames that the stacks added later, for all profiles, may contain in total,
+    /* maximum total number of frames in the stacks that are added from now on, for all profiles;
      * see br_stacks.path_left */
     size_t path_left;
     /* The fields below are the state of the current group of merged profiles. */
@@ -261,8 +262,8 @@ static int speedscope_add_to_path(void *arg, struct br_json_scan *scan)
     return rc;
 }
 
-/* Completes a part if it is large enough, and continues with an empty tree. Open frames stay
- * open. */
+/* If the current part is large enough for a separate request, completes the part and continues with
+ * an empty tree. Open frames stay open. */
 static int speedscope_divide(struct reader *reader)
 {
     uint32_t n_open = reader->n_open, parent = BR_STACKS_ROOT, location;
