@@ -25,7 +25,7 @@
 struct config {
     const struct br_yaml *priority_levels;
     uint64_t retry_interval; /* nanoseconds between two probes */
-    struct br_routes levels; /* set when the settings are checked */
+    struct br_routes levels; /* the configured priority levels; set when the settings are checked */
 };
 
 /* The current level of a signal. */
@@ -125,7 +125,8 @@ static const struct br_routes *failover_routes(const void *config)
 
 /* --- Levels ----------------------------------------------------------------------------------- */
 
-/* Returns the first level from `from` on that has a pipeline of the signal, or NO_LEVEL. */
+/* Returns the first level, beginning at `from`, that has a pipeline for the signal; NO_LEVEL: there
+ * is no such level. */
 static size_t failover_level_from(const struct br_node *node, enum br_signal signal, size_t from)
 {
     const struct config *config = node->config;
@@ -289,7 +290,7 @@ static void failover_drain(struct br_node *node)
         br_node_drained(node);
 }
 
-/* The deliveries end with their current attempts. */
+/* A delivery in progress is not offered to further levels; it ends with its current attempt. */
 static void failover_destroy(struct br_node *node)
 {
     struct state *state = node->state;

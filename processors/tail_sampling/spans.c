@@ -16,7 +16,8 @@
 #define ID_LEN 16u
 #define FLAG_SAMPLED 1u /* bit of Span.flags, as in W3C Trace Context, "sampled" */
 
-/* longest value of a trace_state policy and its key, in bytes, as in the Collector */
+/* largest total length of the key and a value of a trace_state policy, in bytes, as in the
+ * Collector; longer values never match */
 #define TRACE_STATE_MAX 255u
 
 struct reading {

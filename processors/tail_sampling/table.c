@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of traces. The traces are elements of an array. The lists and the chained hash table
+/*
+ * The table of traces. The traces are elements of an array. The lists and the chained hash table
  * refer to a trace by its array index, called its place. The facts of a trace (struct tail_facts)
  * are larger than all its other data. They are in a second array, and are released as soon as the
- * trace is decided. */
+ * trace is decided.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
