@@ -26,9 +26,9 @@
 #define RETRY_AGE_MS 10000
 
 struct part {
-    struct br_item *item; /* NULL: the part has ended */
+    struct br_item *item; /* the records of the part; NULL: the part has ended */
     size_t route;
-    bool copy; /* the item has a copy of pending records */
+    bool copy; /* true if the item of the part has its own copy of the pending records */
 };
 
 struct division {
@@ -38,7 +38,8 @@ struct division {
     struct br_item *whole;
     struct br_hold hold;
     bool stopped;
-    uint32_t n_unrouted; /* number of records that match no row, without a default route */
+    /* number of records that match no row and are dropped, because there is no default route */
+    uint32_t n_unrouted;
     size_t count;
     struct part parts[];
 };
@@ -91,7 +92,7 @@ static void division_check(void *arg)
 
 /* --- Parts ------------------------------------------------------------------------------------ */
 
-/* Sends an attempt to deliver a part to the route of the part. */
+/* Sends an item, which is one attempt to deliver a part, to the route of the part. */
 static void division_output(struct br_consumer *self, struct br_item *attempt)
 {
     struct division *division = br_container_of(self, struct division, output);
@@ -142,8 +143,8 @@ static size_t division_count_copies(const struct division *division)
     return n;
 }
 
-/* Gives each part with `copy` a copy of the pending records. The records that the part does not
- * contain are dropped from the copy. */
+/* Gives each part whose `copy` is true a copy of the pending records. Drops the records that the
+ * part does not contain from that copy. */
 static bool division_copy_pending(struct division *division)
 {
     struct br_item *whole = division->whole;
@@ -164,7 +165,8 @@ static bool division_copy_pending(struct division *division)
     return ok;
 }
 
-/* Makes a part a child of the whole item. A part with a copy of pending records keeps these. */
+/* Makes a part a child of the whole item. If the part has a copy of the pending records, it keeps
+ * that copy. */
 static void division_take_in(struct br_item *whole, struct part *part)
 {
     struct br_pending own = part->item->pending, rest = whole->pending;

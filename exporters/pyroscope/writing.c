@@ -122,7 +122,7 @@ static bool writing_hand_on(struct writing *writing)
 }
 
 /* Writes the pprofs of a small item in the worker itself, not in a thread. Returns false if the
- * writing exceeds the limit of processing steps or memory. */
+ * limit of processing steps or of memory is exceeded. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     if (writing->item->size > PYROSCOPE_WRITING_NOW)
