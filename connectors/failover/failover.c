@@ -8,9 +8,9 @@
  * | the current level refuses a request for now  | the next level, if there is one               |
  * | a higher level accepts a probe               | that level                                    |
  *
- * A request that a level does not accept is offered to the next level. A probe is a request that is
- * offered to all levels from the first one. Probes are made at intervals while the current level is
- * not the first one.
+ * A level is an entry of the option `priority_levels`. If a level refuses a request, the request is
+ * offered to the next level. While the current level is not the first one, one request per interval
+ * is a probe: it is offered to the levels in order, beginning with the first level.
  */
 #include <string.h>
 

@@ -5,16 +5,17 @@
  *
  * | result of the parts                              | result of the item                         |
  * |--------------------------------------------------|--------------------------------------------|
- * | none was accepted, and one can be sent again     | BR_RETRY: the sender sends the item again  |
- * | one was accepted, and others are refused for now | the others are offered again, for 10 s;    |
+ * | no part was accepted, one can be sent again      | BR_RETRY: the sender sends the item again  |
+ * | a part was accepted, others are refused for now  | refused parts are offered again, for 10 s; |
  * |                                                  | then the item ends as a partial success    |
- * | one was rejected                                 | as if that part had been accepted          |
+ * | a part was rejected                              | as if that part had been accepted          |
  *
- * The sender would send an item again as a whole, and accepted parts would be delivered twice.
- * Therefore a division offers refused parts again itself.
+ * A sender always sends the whole item again, so accepted parts would be delivered twice. Therefore
+ * the division itself offers refused parts again.
  *
- * The parts of copying rows contain records that are also in other parts. The ledger counts each
- * record once, so every such part has a copy of the pending records (core/pending.h).
+ * A copying row of the table copies records to a part although another part contains them too. The
+ * ledger counts each record once, so the part of such a row has a copy of the pending records
+ * (core/pending.h).
  */
 #include "base/mem.h"
 #include "connectors/routing/routing.h"
