@@ -8,7 +8,7 @@
  * | the current level refuses a request for now  | the next level, if there is one               |
  * | a higher level accepts a probe               | that level                                    |
  *
- * A level is an entry of the option `priority_levels`. If a level refuses a request, the request is
+ * A level is an entry of `priority_levels`. If a level does not accept a request, the request is
  * offered to the next level. While the current level is not the first one, one request per interval
  * is a probe: it is offered to the levels in order, beginning with the first level.
  */
