@@ -445,8 +445,8 @@ static int file_exporter_by_value(const void *first, const void *second)
     return one->part < other->part ? -1 : 1;
 }
 
-/* Finds the attribute `name` in a part's Resource. Returns false if the Resource does not have
- * the attribute with a text value. */
+/* Finds the attribute `name` in the Resource of a part (ResourceSpans or ResourceProfiles). Returns
+ * false if the Resource does not have the attribute with a text value. */
 static bool file_exporter_value_of(const struct br_part *part, const char *name,
                                    struct grouped *ret)
 {
@@ -707,8 +707,8 @@ static void file_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Finishes the items whose records a thread has written. All other items fail and return to
- * their senders. */
+/* Finishes the items whose records a thread has written. All other items fail, so that their
+ * senders can send them again. */
 static void file_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;

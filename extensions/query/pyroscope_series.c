@@ -55,8 +55,8 @@ struct pyroscope_sets {
 
 /* An exemplar: a span with the sum of its samples in one step, or a profile. */
 struct pyroscope_exemplar {
-    /* labels of the exemplar's series, or the labels that its several series share; NULL: no
-     * exemplar */
+    /* labels of the exemplar's series; for a profile with several series, the labels that these
+     * series share; NULL: no exemplar */
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
     uint64_t source, time_ns, span_id;

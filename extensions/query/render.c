@@ -392,7 +392,7 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
 }
 
 /* Returns true if a query is a function call such as `sum(shop.cpu)`, which is not supported.
- * Otherwise the call would be taken for the name of an application, and the result would be
+ * Without this check, the call would be read as the name of an application, and the result would be
  * empty. */
 static bool render_is_call(const char *text)
 {

@@ -159,8 +159,8 @@ static void filter_lists(const struct config *config, struct list ret[LISTS])
     memcpy(ret, lists, sizeof lists);
 }
 
-/* Compiles each condition of a list. A condition that cannot be compiled is reported with its
- * place in the config. */
+/* Compiles each condition of a list. If a condition cannot be compiled, reports an error with the
+ * position of the condition in the config. */
 static int filter_check_list(const struct list *list, const struct br_yaml *node, const char *path,
                              struct br_arena *arena, struct br_errs *errs)
 {

@@ -115,7 +115,8 @@ static int group_node_find(struct grouping *grouping, uint32_t parent, enum grou
     return 0;
 }
 
-/* Writes the part's Resource with the values of the current record. */
+/* Writes the Resource of the current part (ResourceSpans or ResourceProfiles) with the values of
+ * the current record. */
 static int group_node_merge_resource(struct grouping *grouping, struct group_node *node)
 {
     struct br_attributes *list = grouping->list;

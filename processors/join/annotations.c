@@ -236,7 +236,8 @@ struct marking {
 /* Counts the samples of a span that keep the span id that they originally named: the id of the span
  * itself or of its root. */
 struct named {
-    /* true if the span has such samples, even if all of them were taken in its descendants */
+    /* true if the span has samples of this kind, even if all of them were taken in its
+     * descendants */
     bool any;
     uint32_t count[JOIN_MEASURES];
 };
@@ -322,8 +323,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Determines the process and thread in which a span of the current part ran. Returns false if
- * the span's thread or process is unknown, or if the option `infer` is not set. */
+/* Determines the process and thread in which a span of the current part (a ResourceSpans message)
+ * ran. Returns false if the process or thread is unknown, or if the option `infer` is not set. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -336,7 +337,8 @@ static bool annotations_mark_where(const struct marking *marking, const struct t
            (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
-/* Returns the totals of samples that were inferred for this span, or NULL if there are none. */
+/* Returns the totals of samples that were inferred for this span. Returns NULL if no samples were
+ * inferred for it. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id,
@@ -724,8 +726,8 @@ static int cleaning_on_span(void *arg, struct br_visit *visit)
     return visit->out.len == visit->len ? BR_KEEP : BR_REPLACE;
 }
 
-/* Removes the marks of the spans for which `dangling` is true. If there is not enough memory,
- * the marks stay. */
+/* Removes the attribute pyroscope.profile.id from the spans for which `dangling` is true. If there
+ * is not enough memory, the attributes are not removed. */
 static void annotations_mark_clean(struct br_item *item, const struct br_span *spans,
                                    const bool *dangling)
 {

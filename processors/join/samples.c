@@ -334,8 +334,8 @@ static const uint8_t *join_run_trace_of(const struct run *run, const struct join
     return found && run->found.has_trace ? run->found.trace : NULL;
 }
 
-/* Returns the bytes to append to a sample: attribute indices, and a link if the sample has none.
- * The attributes include `profile.join` unless `how` is NULL. */
+/* Returns the bytes to append to a sample: attribute indices and, if the sample does not have a
+ * link, a link. The attributes include `profile.join` unless `how` is NULL. */
 static struct br_addition join_run_addition_for(struct run *run,
                                                 const struct join_sample_view *view, bool found,
                                                 const char *how)
@@ -728,8 +728,8 @@ static void run_scope_begin(struct run *run, const struct br_field *scopes)
         run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_records, 1);
 }
 
-/* Processes the samples of a part of the item. `additions` is the part's list of additions;
- * NULL: nothing is added to samples. */
+/* Processes the samples of a part (a ResourceProfiles message) of the item. `additions` is the
+ * part's list of additions; NULL: nothing is added to samples. */
 static void join_run_part(struct run *run, const struct br_part *part,
                           struct br_addition **additions)
 {
@@ -768,7 +768,7 @@ static void join_run_part(struct run *run, const struct br_part *part,
     }
 }
 
-/* Returns the best measure among the profiles of a resource. */
+/* Returns the most preferred measure that any profile of a resource has (enum join_measure). */
 static enum join_measure join_run_best_measure(struct run *run, const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
@@ -867,7 +867,7 @@ struct splitting {
     uint8_t *memos;  /* results of an earlier pass, for the samples after splitting */
     bool *continues; /* new value of run.continues, for the samples after splitting */
     uint32_t count, cap, cap_continues;
-    uint32_t part; /* index of the current part */
+    uint32_t part; /* number of the current part (ResourceProfiles message) of the item */
     uint64_t *spans;
     uint64_t cap_spans;
 };

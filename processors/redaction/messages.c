@@ -83,8 +83,8 @@ void redact_note(struct redact_walk *walk, enum redact_key key)
     struct br_masked_text became = {rules->text, rules->text_len};
     if (!br_masked_is_watched(walk->masked))
         return;
-    /* The verdict may come from the memo, which does not contain the number of the rule that
-     * matched the key. Matching the key again finds the rule. */
+    /* The verdict may come from the memo (the cache of verdicts), which does not contain the number
+     * of the rule that matched the key. Matching the key again finds the rule. */
     if (by_key && redact_key(rules, walk->key.data, walk->key.len) < 0)
         return;
     if (key == REDACT_KEY_REMOVE)
@@ -257,7 +257,8 @@ static int redact_messages_redact_index(struct redact_walk *walk, const struct b
 static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *field,
                                      const uint8_t *next, bool top, bool pass);
 
-/* Redacts the elements of an ArrayValue or KeyValueList. */
+/* Redacts the elements of an ArrayValue or KeyValueList. If the key requires it, masks the list as
+ * a whole instead. */
 static int redact_messages_redact_list(struct redact_walk *walk, const struct br_field *list,
                                        const uint8_t *end, enum redact_key key)
 {

@@ -51,15 +51,16 @@ struct kafka_consumer {
      * consumer of the group */
     struct br_list orphans;
     struct kafka_partition *last; /* partition of the last message; NULL: unknown */
-    /* message that could not be processed because memory was short; NULL: none. The consumer takes
-     * no other message before this one. */
+    /* message that could not be processed because memory was short; NULL: there is no such message.
+     * The consumer processes this message before it takes another one. */
     rd_kafka_message_t *kept;
     size_t n_bytes, max_bytes; /* bytes of all unfinished messages, and their limit */
     /* time since which the limit has been exceeded, so that no message is taken; 0: the limit is
      * not exceeded */
     uint64_t full_since_ms;
     bool all_paused, stopping;
-    /* partitions that are released when none of their messages is in the pipeline; NULL: none */
+    /* partitions that will be released when no message of them is in the pipeline any longer; NULL:
+     * no partition has to be released */
     rd_kafka_topic_partition_list_t *revoking;
     struct br_timer revoke_timer;
     /* called once when the consumer has left its group; NULL: not called */
@@ -93,7 +94,7 @@ static void consumer_pause(struct kafka_consumer *consumer, struct kafka_partiti
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-/* Pauses each partition that must not be read, and resumes all other partitions. */
+/* Pauses the partitions that must not be read now, and resumes all other partitions. */
 static void consumer_set_pauses(struct kafka_consumer *consumer)
 {
     for (struct br_list *link = consumer->partitions.next; link != &consumer->partitions;
@@ -320,8 +321,9 @@ static void consumer_start_reading(struct kafka_message *message)
                      &message->reading);
 }
 
-/* Returns the client metadata of a message: those of its headers that a component's metadata keys
- * name. Returns NULL if the message has none of these headers, or if memory is short. */
+/* Returns the headers of a message that are client metadata, which are the headers that some
+ * component names in its metadata keys. Returns NULL if the message has none of these headers, or
+ * if memory is short. */
 static char *consumer_metadata(const struct kafka_consumer *consumer,
                                const rd_kafka_message_t *from)
 {

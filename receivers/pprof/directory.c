@@ -32,7 +32,8 @@
 #define BUSY_MAX 4       /* largest number of files read or in the pipeline at a time */
 #define SCAN_ENTRIES 256 /* largest number of directory entries per part of a scan */
 #define LOG_EVERY_MS 60000
-/* largest number of files named in the log per LOG_EVERY_MS; other files are only counted */
+/* largest number of warnings that name a file, per LOG_EVERY_MS; further warnings are only
+ * counted */
 #define NAMED_MAX 20
 #define READ_FILES_NAME ".braid-taken"
 /* READ_FILES_NAME is rewritten when the number of its lines exceeds READ_FILES_SPARE plus two
@@ -368,9 +369,9 @@ static int directory_load(struct br_reading *reading, struct file *file)
     return rc;
 }
 
-/* Corrects a line that was read up to `counted` while a program was still writing it. If the
- * part of the line that was read before ended in a number, replaces the number of the line by
- * the difference. Returns false if the stack itself has become longer. */
+/* Corrects a line of which an earlier read has counted the bytes up to `counted`, while a program
+ * was still writing the line. If these bytes ended in a number, replaces the number of the line by
+ * the difference to it. Returns false if the stack itself has become longer. */
 static bool directory_subtract_counted(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
@@ -426,9 +427,10 @@ static void directory_skip_counted(const struct file *file, struct br_reading *r
     source->len -= skip;
 }
 
-/* Sets `file->mark`, the beginning of the file that was already counted. If a file with the same
- * inode was read under any name, the mark of that file is used. For a new inode, the mark of the
- * previous file with this name is used, unless that file still exists under another name. */
+/* Sets `file->mark`, which describes the beginning of the file that was already counted. If a
+ * file with the same inode was read under any name, uses the mark of that file. For a new inode,
+ * uses the mark of the previous file with this name, unless that file still exists under another
+ * name. */
 static void directory_choose_mark(struct file *file)
 {
     const struct known *known = directory_known(file->directory, file->identity.inode);

@@ -164,10 +164,10 @@ static bool infer_is_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Returns true if the span and the sample ran in the same process. Attributes that the span and
- * the sample both have must be equal, and at least one place, such as the host, must be the
- * same. A service alone does not identify a process, because its replicas often have the same
- * process and thread ids. */
+/* Returns true if the span and the sample ran in the same process. Attributes that the span and the
+ * sample both have must be equal, and at least one attribute that names a place, such as the host,
+ * must be present in both. A service alone does not identify a process, because its replicas often
+ * have the same process and thread ids. */
 static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
                                   const struct join_identity *where)
 {

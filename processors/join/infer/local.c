@@ -16,8 +16,8 @@
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Returns the slot of the hash table at which the search for a span id begins. The id is
- * multiplied by a secret, so that clients cannot choose ids that collide. */
+/* Returns the slot of the hash table at which the search for a span id begins. The id is multiplied
+ * by a secret, so that clients cannot choose ids that have the same slot. */
 static unsigned local_slot_of(const struct join_local *local, uint64_t span_id)
 {
     return (unsigned)(span_id * local->multiplier >> (64 - local->slot_bits));

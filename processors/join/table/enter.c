@@ -37,7 +37,9 @@ struct join_batch {
      * are computed once and reused while the next spans have the same trace and part. */
     uint64_t trace[2];
     uint32_t part;
-    uint32_t size; /* size of the record without its name, in bytes, plus 7 in order to round up */
+    /* size of the record without its name, in bytes, plus 7; the size with the name is then rounded
+     * down to a multiple of 8 */
+    uint32_t size;
     const struct join_origin *origin;
     _Atomic uint64_t *family;
     uint64_t word;
@@ -114,8 +116,7 @@ __attribute__((noinline)) static void enter_search(struct join_table *table, str
     join_slots_fill(home, &place, position);
 }
 
-/* The part of the ring that is in use. The extent does not change between the first and the last
- * span of a group. */
+/* The part of the ring that is in use. It does not change while a group of spans is added. */
 struct ring_extent {
     /* position of the ring's head, and length in use, in the units of slots (8 bytes) */
     uint32_t head, used;
