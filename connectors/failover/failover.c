@@ -142,7 +142,8 @@ static const char *failover_name(const struct br_node *node, size_t level)
     return config->levels.items[level].key;
 }
 
-/* Makes the level after the current one the current level, if there is one. */
+/* Makes the next level the current level. If there is no next level, only ensures that the next
+ * probe is made within ALL_DOWN_PROBE_MS. */
 static void failover_go_down(struct br_node *node, enum br_signal signal,
                              const struct br_outcome *why)
 {

@@ -51,7 +51,8 @@ static void division_end(struct division *division)
 {
     struct br_node *node = division->node;
     bool stopped = division->stopped;
-    /* If no part was accepted or rejected, the sender sends the records again. */
+    /* If no part was accepted or rejected, the sender sends all records again, so the unrouted
+     * records are not reported now. */
     if (division->hold.progress)
         br_item_report(division->whole, BR_RESULT_DROPPED, "unrouted", division->n_unrouted);
     br_hold_release(&division->hold);
@@ -196,7 +197,7 @@ static bool division_init_hold(struct division *division)
     return br_hold_init(&division->hold, &config);
 }
 
-/* Sends the parts. If memory is short, parts that were not sent are refused. */
+/* Sends the parts. If memory is short, the parts that could not be sent count as refused. */
 static void division_send(struct division *division)
 {
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");

@@ -247,7 +247,7 @@ void load_balancing_clean(struct load_balancing *balancer)
         br_host_defer(balancer->node->host, &balancer->clean, balancer_on_clean);
 }
 
-/* Returns the backend that has this endpoint, or NULL if none of the `count` backends has it. */
+/* Returns the backend that has this endpoint, or NULL if no backend in `backends` has it. */
 static struct load_balancing_backend *balancer_find(struct load_balancing_backend *const *backends,
                                                     uint32_t count, const char *endpoint)
 {

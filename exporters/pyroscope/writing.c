@@ -48,8 +48,8 @@ static void writing_free(struct writing *writing)
     br_free(writing);
 }
 
-/* Returns a copy of a pprof's name. Most pprofs have the same name as the previous pprof, and
- * share its copy. */
+/* Returns a copy of a pprof's name. If the previous pprof has the same name, as most do, returns
+ * the previous copy. */
 static const char *writing_name(struct writing *writing, const char *name)
 {
     if (writing->count && strcmp(writing->pprofs[writing->count - 1].name, name) == 0)

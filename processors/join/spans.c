@@ -170,7 +170,8 @@ static void spans_flush(struct entering *entering)
     entering->at = entering->chunk;
 }
 
-/* Collects the next `count` spans of the item, which belong to the current part. */
+/* Collects the next `count` spans of the item. All of them belong to the current part
+ * (ResourceSpans). */
 static void spans_enter(struct entering *entering, size_t count)
 {
     if (!entering->attributes) {

@@ -25,9 +25,10 @@ struct reading {
     struct br_groups groups;
     struct tail_span *spans;
     uint32_t count;
-    uint32_t group, part; /* current ScopeSpans and part of the item */
+    /* numbers of the current ScopeSpans (`group`) and of its ResourceSpans (`part`) in the item */
+    uint32_t group, part;
     uint32_t scope_size, part_size;
-    struct tail_bits resource; /* policies that the resource of the part matches */
+    struct tail_bits resource; /* policies that match the current ResourceSpans' resource */
 };
 
 /* --- Attributes ------------------------------------------------------------------------------- */

@@ -134,8 +134,9 @@ int jaeger_add_reference(struct jaeger_reading *reading, const struct jaeger_ref
     return 0;
 }
 
-/* Returns the id of the parent: that of the span or, if it is 0, of the first CHILD_OF in the same
- * trace or else the first FOLLOWS_FROM. Returns 0 if there is none. */
+/* Returns the id of the parent. If the span contains no parent id, this is the id in the first
+ * CHILD_OF reference to the same trace, or else in the first FOLLOWS_FROM reference to it. Returns
+ * 0 if the span has no parent. */
 static uint64_t jaeger_span_parent(const struct jaeger_reading *reading,
                                    const struct jaeger_span *span)
 {

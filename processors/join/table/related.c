@@ -36,8 +36,8 @@ static void related_walk_begin(struct walk *walk, struct join_table *table,
         (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
 }
 
-/* Returns the next record, or NULL at the end. The shard of the record stays locked until the
- * next call. */
+/* Returns the next record, or NULL at the end of the chain. The shard of the record stays locked
+ * until the next call. */
 static const struct record *related_walk_next(struct walk *walk)
 {
     struct shard *shard =
@@ -138,9 +138,9 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 
 /* --- Threads ---------------------------------------------------------------------------- */
 
-/* An eBPF profile and an SDK may report different places for the same process. Therefore the
- * hash of a thread does not contain a place. Replicas with the same process and thread ids share
- * a chain. */
+/* An eBPF profile and an SDK may report different places (host, container and so on) for the same
+ * process. Therefore the hash of a thread does not depend on a place. Replicas with the same
+ * process and thread ids share a chain. */
 
 uint32_t join_table_levels(const struct join_table *table)
 {

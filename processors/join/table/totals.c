@@ -65,9 +65,9 @@ static void totals_add_amount(uint64_t *sum, uint64_t count)
 
 /* --- Functions -------------------------------------------------------------------------- */
 
-/* Returns true if values of the measure and type are to be added to the function counters.
- * Values of different measures, such as seconds and bytes, cannot be added to each other.
- * Therefore values of a better measure replace the values that were counted before. */
+/* Returns true if values of the measure and type are added to the function counters. Values of
+ * different measures, such as seconds and bytes, cannot be added up. Therefore values of a more
+ * preferred measure replace the values that were counted before. */
 static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
                                   uint16_t type)
 {
