@@ -22,7 +22,7 @@ struct bench {
     uint32_t n_events;
 };
 
-/* Events that are samples. */
+/* Returns the number of events that are samples. */
 static uint32_t count_events(const struct bench *b)
 {
     struct br_jfr_chunk c = {0};

@@ -40,7 +40,7 @@ struct bench {
 /* Returns nanoseconds per span; the time for making ids is not included. */
 static double enter(struct bench *b)
 {
-    /* including the fields behind the name */
+    /* the span name is followed by other bytes, as in a span message */
     static const uint8_t body[64] = "GET /api/v1/orders/{id}";
     static struct br_span spans[CHUNK];
     static const struct join_origin origin = {
@@ -61,7 +61,8 @@ static double enter(struct bench *b)
     return took / SPANS;
 }
 
-/* Returns nanoseconds for `n` samples of different spans, without the time for making ids. */
+/* Returns the nanoseconds that lookups for `n` samples of different spans take. The time for making
+ * ids is not included. */
 static double look_up(struct bench *b, unsigned n)
 {
     static struct br_span_head heads[LOOKUPS];
@@ -77,7 +78,8 @@ static double look_up(struct bench *b, unsigned n)
     return cpu_ns() - start;
 }
 
-/* Inserts spans until the oldest are evicted, with pages prepared in advance as the join does. */
+/* Inserts spans until the oldest spans are evicted. Pages are allocated in advance, as in the
+ * join. */
 static void fill(struct bench *b)
 {
     struct join_pages pages;

@@ -25,7 +25,7 @@ static void add_attribute(struct br_str *out, const char *key, const char *type,
                   out->data[out->len - 1] == '[' ? "" : ",", key, type, value);
 }
 
-/* In the order in which the JavaScript SDK writes them. */
+/* Adds a span whose fields are in the order in which the JavaScript SDK writes them. */
 static void add_span(struct br_str *out, uint64_t *random, const char *text)
 {
     char value[64];

@@ -22,7 +22,7 @@ struct bench {
     struct br_buf *file;
     struct br_build *build;
     struct br_pprof_writer *writer;
-    struct br_item *item; /* the file as OTLP, to be written */
+    struct br_item *item; /* the file, converted to OTLP; input of the conversion back to pprof */
     uint32_t n_types;
 };
 
@@ -39,7 +39,7 @@ static struct br_item *read_pprof(struct bench *b)
     return item;
 }
 
-/* Converts once. Returns the number of samples of the pprof. */
+/* Converts the file once. Returns the number of samples of the pprof. */
 static uint32_t parse_pprof(struct bench *b)
 {
     struct br_item *item = read_pprof(b);

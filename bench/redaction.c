@@ -19,7 +19,7 @@ struct text {
     char data[60];
 };
 
-/* Returns nanoseconds per text, for the first `n` texts repeatedly. */
+/* Returns the nanoseconds per text for applying the rules to the first `n` texts repeatedly. */
 static double round_of(struct redact_rules *r, const struct text *texts, uint32_t n)
 {
     double start = cpu_ns();
@@ -38,7 +38,8 @@ int main(int argc, char **argv)
     const struct redact_config config = {.allow_all_keys = true,
                                          .blocked_values = {patterns, BR_COUNT(patterns)},
                                          .blocked_value_words = {words, BR_COUNT(words)}};
-    /* so large that matching never takes too long for an item of this size */
+    /* the size is so large that the time limit of matching, which depends on it, is never
+     * reached */
     const struct br_item item = {.size = SIZE_MAX >> 16};
     struct redact_rules r = {0};
     struct br_err err;

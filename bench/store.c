@@ -55,14 +55,14 @@ static void bench_fail(const char *what)
     exit(1);
 }
 
-/* The share of service number n is proportional to 1 / n. */
+/* Returns the number of a random service. Services with lower numbers are more frequent. */
 static unsigned bench_service(struct bench *bench)
 {
     unsigned range = 1u << bench_random(bench) % 7;
     return (unsigned)(bench_random(bench) % range) % SERVICES;
 }
 
-/* Ids can be computed again from their number. */
+/* Returns the id for a number. The same number always has the same id. */
 static uint64_t bench_id(uint64_t number)
 {
     uint64_t id = (number + 1) * UINT64_C(0x9E3779B97F4A7C15);
@@ -180,7 +180,8 @@ static void bench_put_dictionary(struct bench *bench, struct wire *w, unsigned s
         wire_close(w, line);
         wire_close(w, at);
     }
-    bench->random = 88172645463325252 + service; /* the stacks of a service are always the same */
+    /* the random sequence is restarted, so that the stacks of a service are always the same */
+    bench->random = 88172645463325252 + service;
     for (unsigned s = 0; s < STACKS; s++) {
         size_t at = wire_open(w, 7), list = wire_open(w, 1);
         unsigned depth = 8 + (unsigned)(bench_random(bench) % 20);

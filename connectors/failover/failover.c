@@ -8,9 +8,9 @@
  * | the current level refuses a request for now  | the next level, if there is one               |
  * | a higher level accepts a probe               | that level                                    |
  *
- * A request that a level does not accept is offered to the next level. A probe is a request that is
- * offered to all levels from the first one. Probes are made at intervals while the current level is
- * not the first one.
+ * A level is an entry of `priority_levels`. If a level does not accept a request, the request is
+ * offered to the next level. While the current level is not the first one, one request per interval
+ * is a probe: it is offered to the levels in order, beginning with the first level.
  */
 #include <string.h>
 
@@ -25,7 +25,7 @@
 struct config {
     const struct br_yaml *priority_levels;
     uint64_t retry_interval; /* nanoseconds between two probes */
-    struct br_routes levels; /* set when the settings are checked */
+    struct br_routes levels; /* the configured priority levels; set when the settings are checked */
 };
 
 /* The current level of a signal. */
@@ -125,7 +125,8 @@ static const struct br_routes *failover_routes(const void *config)
 
 /* --- Levels ----------------------------------------------------------------------------------- */
 
-/* Returns the first level from `from` on that has a pipeline of the signal, or NO_LEVEL. */
+/* Returns the first level, beginning at `from`, that has a pipeline for the signal; NO_LEVEL: there
+ * is no such level. */
 static size_t failover_level_from(const struct br_node *node, enum br_signal signal, size_t from)
 {
     const struct config *config = node->config;
@@ -141,7 +142,8 @@ static const char *failover_name(const struct br_node *node, size_t level)
     return config->levels.items[level].key;
 }
 
-/* Makes the level after the current one the current level, if there is one. */
+/* Makes the next level the current level. If there is no next level, only ensures that the next
+ * probe is made within ALL_DOWN_PROBE_MS. */
 static void failover_go_down(struct br_node *node, enum br_signal signal,
                              const struct br_outcome *why)
 {
@@ -289,7 +291,7 @@ static void failover_drain(struct br_node *node)
         br_node_drained(node);
 }
 
-/* The deliveries end with their current attempts. */
+/* A delivery in progress is not offered to further levels; it ends with its current attempt. */
 static void failover_destroy(struct br_node *node)
 {
     struct state *state = node->state;

@@ -5,16 +5,17 @@
  *
  * | result of the parts                              | result of the item                         |
  * |--------------------------------------------------|--------------------------------------------|
- * | none was accepted, and one can be sent again     | BR_RETRY: the sender sends the item again  |
- * | one was accepted, and others are refused for now | the others are offered again, for 10 s;    |
+ * | no part was accepted, one can be sent again      | BR_RETRY: the sender sends the item again  |
+ * | a part was accepted, others are refused for now  | refused parts are offered again, for 10 s; |
  * |                                                  | then the item ends as a partial success    |
- * | one was rejected                                 | as if that part had been accepted          |
+ * | a part was rejected                              | as if that part had been accepted          |
  *
- * The sender would send an item again as a whole, and accepted parts would be delivered twice.
- * Therefore a division offers refused parts again itself.
+ * A sender always sends the whole item again, so accepted parts would be delivered twice. Therefore
+ * the division itself offers refused parts again.
  *
- * The parts of copying rows contain records that are also in other parts. The ledger counts each
- * record once, so every such part has a copy of the pending records (core/pending.h).
+ * A copying row of the table copies records to a part although another part contains them too. The
+ * ledger counts each record once, so the part of such a row has a copy of the pending records
+ * (core/pending.h).
  */
 #include "base/mem.h"
 #include "connectors/routing/routing.h"
@@ -26,9 +27,9 @@
 #define RETRY_AGE_MS 10000
 
 struct part {
-    struct br_item *item; /* NULL: the part has ended */
+    struct br_item *item; /* the records of the part; NULL: the part has ended */
     size_t route;
-    bool copy; /* the item has a copy of pending records */
+    bool copy; /* true if the item of the part has its own copy of the pending records */
 };
 
 struct division {
@@ -38,7 +39,8 @@ struct division {
     struct br_item *whole;
     struct br_hold hold;
     bool stopped;
-    uint32_t n_unrouted; /* number of records that match no row, without a default route */
+    /* number of records that match no row and are dropped, because there is no default route */
+    uint32_t n_unrouted;
     size_t count;
     struct part parts[];
 };
@@ -49,7 +51,8 @@ static void division_end(struct division *division)
 {
     struct br_node *node = division->node;
     bool stopped = division->stopped;
-    /* If no part was accepted or rejected, the sender sends the records again. */
+    /* If no part was accepted or rejected, the sender sends all records again, so the unrouted
+     * records are not reported now. */
     if (division->hold.progress)
         br_item_report(division->whole, BR_RESULT_DROPPED, "unrouted", division->n_unrouted);
     br_hold_release(&division->hold);
@@ -91,7 +94,7 @@ static void division_check(void *arg)
 
 /* --- Parts ------------------------------------------------------------------------------------ */
 
-/* Sends an attempt to deliver a part to the route of the part. */
+/* Sends an item, which is one attempt to deliver a part, to the route of the part. */
 static void division_output(struct br_consumer *self, struct br_item *attempt)
 {
     struct division *division = br_container_of(self, struct division, output);
@@ -142,8 +145,8 @@ static size_t division_count_copies(const struct division *division)
     return n;
 }
 
-/* Gives each part with `copy` a copy of the pending records. The records that the part does not
- * contain are dropped from the copy. */
+/* Gives each part whose `copy` is true a copy of the pending records. Drops the records that the
+ * part does not contain from that copy. */
 static bool division_copy_pending(struct division *division)
 {
     struct br_item *whole = division->whole;
@@ -164,7 +167,8 @@ static bool division_copy_pending(struct division *division)
     return ok;
 }
 
-/* Makes a part a child of the whole item. A part with a copy of pending records keeps these. */
+/* Makes a part a child of the whole item. If the part has a copy of the pending records, it keeps
+ * that copy. */
 static void division_take_in(struct br_item *whole, struct part *part)
 {
     struct br_pending own = part->item->pending, rest = whole->pending;
@@ -193,7 +197,7 @@ static bool division_init_hold(struct division *division)
     return br_hold_init(&division->hold, &config);
 }
 
-/* Sends the parts. If memory is short, parts that were not sent are refused. */
+/* Sends the parts. If memory is short, the parts that could not be sent count as refused. */
 static void division_send(struct division *division)
 {
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");

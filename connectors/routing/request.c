@@ -9,7 +9,8 @@ static const char *request_skip_blanks(const char *text)
     return text + strspn(text, " \t\r\n");
 }
 
-/* Reads a quoted text without escapes. Returns the position after the text, or NULL. */
+/* Reads a quoted text without escapes. Returns the position after the text, or NULL if `text` does
+ * not begin with such a text. */
 static const char *request_read_quoted(const char *text, struct br_arena *arena, const char **ret)
 {
     const char *end = *text == '"' ? strchr(text + 1, '"') : NULL;
@@ -19,7 +20,8 @@ static const char *request_read_quoted(const char *text, struct br_arena *arena,
     return end + 1;
 }
 
-/* Parses the condition. Returns false if its form is wrong. */
+/* Parses the condition of a row. Returns false if the condition does not have the supported
+ * form. */
 static bool request_parse(struct routing_row *row, struct br_arena *arena)
 {
     const char *at = request_skip_blanks(row->text);

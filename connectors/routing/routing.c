@@ -269,7 +269,8 @@ void routing_fail(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "routing: out of memory");
 }
 
-/* Sends an item without records to the default route, if there is one. */
+/* Sends an item without records to the default route. If there is no default route, finishes the
+ * item. */
 static void routing_forward_empty(struct br_node *node, struct br_item *item)
 {
     const struct routing_config *config = node->config;

@@ -8,7 +8,7 @@ struct selecting {
     struct br_node *node;
     struct br_item *item;
     struct routing_selection *selection;
-    const bool *requests; /* for each row: its condition on the client metadata is true */
+    const bool *requests; /* for each row: true if its condition on the client metadata holds */
 };
 
 /* Returns true if records of the item's signal can match the row. */
@@ -77,8 +77,8 @@ static int select_begin(struct br_node *node, struct br_item *item, size_t n_row
     return rc;
 }
 
-/* Ends the evaluation. Returns the error code of the conditions: if an arena was too small for the
- * item, BR_EFULL, because the process does not lack memory. */
+/* Ends the evaluation, and returns the error code of the conditions. If an arena was too small for
+ * the item, returns BR_EFULL, because the process does not lack memory. */
 static int select_end(struct br_node *node, const struct br_item *item, size_t n_rows, int rc)
 {
     struct routing_state *state = node->state;
@@ -100,8 +100,8 @@ static int select_end(struct br_node *node, const struct br_item *item, size_t n
     return rc;
 }
 
-/* Allocates the arrays of a selection. Returns the results of the rows with conditions on client
- * metadata, or NULL. */
+/* Allocates the arrays of a selection. Returns for each row whether its condition on the client
+ * metadata holds. Returns NULL if memory is short. */
 static const bool *select_prepare(const struct routing_config *config, struct br_item *item,
                                   struct routing_selection *ret)
 {

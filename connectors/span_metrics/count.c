@@ -24,10 +24,13 @@ struct counting {
     const struct span_metrics_config *config;
     struct span_metrics_table *table;
     const struct br_item *item;
-    uint32_t part;       /* index of the part whose resource was read; UINT32_MAX: none */
+    /* number of the part (ResourceSpans) whose resource was read; UINT32_MAX: no resource was
+     * read */
+    uint32_t part;
     struct text service; /* service.name of the resource; `data` is NULL if it is absent */
     uint32_t n_uncounted;
-    struct text last_state; /* trace state of the previous span, and its weight */
+    /* trace state of the previous span, and the number of spans that it stands for */
+    struct text last_state;
     double last_weight;
 };
 
@@ -80,8 +83,9 @@ static void count_read(const uint8_t *p, size_t len, struct span *ret)
     }
 }
 
-/* Returns how many spans a sampled span stands for: the reciprocal of the probability in its trace
- * state (th), or 1. */
+/* Returns the number of original spans that a sampled span represents: the reciprocal of the
+ * sampling probability in its trace state (th). Returns 1 if the trace state contains no
+ * probability. */
 static double count_weight(struct counting *counting, struct text state)
 {
     struct br_tracestate parsed;
@@ -160,7 +164,8 @@ static struct text count_value(const struct counting *counting, const struct spa
     return count_attribute(counting->reader, label);
 }
 
-/* Writes the key of a series from the labels of a family. Returns its length. */
+/* Writes the key of a series: the values of all labels of a metric family. Returns the length of
+ * the key. */
 static size_t count_make_key(struct counting *counting, const struct span *span, int family)
 {
     const struct span_metrics_labels *labels = &counting->config->labels[family];
@@ -179,7 +184,7 @@ static size_t count_make_key(struct counting *counting, const struct span *span,
 
 /* --- Counting --------------------------------------------------------------------------------- */
 
-/* Reads the resource of a part. Returns false if memory is short. */
+/* Reads the resource of a part (ResourceSpans). Returns false if memory is short. */
 static bool count_enter_part(struct counting *counting, uint32_t part)
 {
     size_t len = 0;

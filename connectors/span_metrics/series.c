@@ -8,10 +8,11 @@
 #include "connectors/span_metrics/span_metrics.h"
 #include "core/shared.h"
 
-/* number of metrics of the worker that are left for other components */
+/* number of metrics of the worker that the connector does not use, so that other components can use
+ * them */
 #define METRICS_RESERVE 4096u
 
-/* The keys of the series of all workers and pipelines of a connector. */
+/* Keys of the existing series, shared by all workers and pipelines of a connector. */
 struct span_metrics_registry {
     pthread_mutex_t lock;
     struct br_map *keys[SPAN_METRICS_FAMILIES];
@@ -47,7 +48,8 @@ static void *series_make_registry(const void *config)
     return NULL;
 }
 
-/* Returns true if a series with this key exists, or one more may be made. */
+/* Returns true if a series with this key exists or may be created. A new series may be created if
+ * the limit of series is not reached. */
 static bool series_admit(struct span_metrics_registry *registry, int family, const uint8_t *key,
                          size_t len)
 {
@@ -79,8 +81,8 @@ static void series_put_labels(const struct span_metrics_labels *labels, const ui
     }
 }
 
-/* Makes the metric of a series. `key` is NULL for the series of other spans. Returns false if
- * memory is short. */
+/* Creates the metric of a series. `key` is NULL for the series that counts all spans above the
+ * limit of series. Returns false if memory is short. */
 static bool series_make(const struct span_metrics_table *table, int family, const uint8_t *key,
                         struct span_metrics_series *ret)
 {

@@ -80,8 +80,8 @@ static bool settings_is_word(char letter)
     return strchr(words, letter) != NULL;
 }
 
-/* Returns `prefix` and the text, with an underscore in place of each character that Prometheus does
- * not allow in names. Returns NULL without memory. */
+/* Returns `prefix` and the text, in which each character that Prometheus does not allow in names is
+ * replaced by an underscore. Returns NULL if memory runs out. */
 static const char *settings_name(const char *prefix, const char *text, struct br_arena *arena)
 {
     bool digit = !*prefix && *text >= '0' && *text <= '9';
@@ -147,7 +147,7 @@ static int settings_add_label(struct span_metrics_labels *labels,
     return 0;
 }
 
-/* The place of a list of dimensions in the file. */
+/* Position of a list of dimensions in the config, for error messages. */
 struct place {
     const struct br_yaml *node; /* the list */
     const char *path;

@@ -10,14 +10,15 @@
 struct state {
     struct span_metrics_table table;
     struct span_metrics_reader reader;
-    struct br_list deliveries; /* items that were sent and have not ended */
+    /* requests that were sent to the exporters and whose results are not known yet */
+    struct br_list deliveries;
     double *n_uncounted;
     struct br_log_limit limit;
 };
 
 struct delivery {
     struct br_list link;
-    struct br_node *node; /* NULL: the node has been destroyed */
+    struct br_node *node; /* NULL: the node was destroyed before the request ended */
     struct br_item *item;
 };
 
@@ -104,7 +105,7 @@ static void span_metrics_drain(struct br_node *node)
         br_node_drained(node);
 }
 
-/* Items that were sent end later with the result of their exporters. */
+/* Requests in progress end after the node was destroyed, with the results of their exporters. */
 static void span_metrics_destroy(struct br_node *node)
 {
     struct state *state = node->state;

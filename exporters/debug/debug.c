@@ -21,7 +21,8 @@
 
 #define TEXT_MAX (1u << 20)    /* largest text for one item, in bytes; longer texts are truncated */
 #define WAITING_MAX (4u << 20) /* largest size of the text queued in a worker, in bytes */
-#define STUCK_MS 1000          /* milliseconds that a thread waits for the reader of an output */
+/* milliseconds that a thread waits until an output can be written to */
+#define STUCK_MS 1000
 
 /* --- Outputs ---------------------------------------------------------------------------------- */
 

@@ -60,8 +60,9 @@ struct config {
 enum format { JSON, PROTO };
 enum { NONE, ZSTD };
 
-/* The part of an item that is written to one file. Without group_by this is the whole item; with
- * group_by, it is the spans or samples that share one attribute value. */
+/* The records (spans or samples) of an item that are written to one file. Without group_by, these
+ * are all records of the item. With group_by, these are the records with one value of the group_by
+ * attribute. */
 struct record {
     struct br_item *item;
     /* the data as protobuf; the writing thread reads the bytes but does not change the rope */
@@ -75,7 +76,7 @@ struct record {
     uint32_t n_no_group;
     int rc;
     int error;     /* errno of the write, if `rc` is BR_EIO */
-    bool nameless; /* `value` is not a valid file name */
+    bool nameless; /* true if `value` is not a valid file name; the record is then dropped */
 };
 
 /* A write of several records, which runs in a thread. The task's `done` callback frees the
@@ -87,10 +88,12 @@ struct writing {
     uint32_t n_records, cap_records;
     uint32_t at;      /* index of the record to write next */
     uint64_t unix_ns; /* Unix time at which the write started */
-    bool runs;        /* the task was started, and its `done` callback has not been called yet */
-    /* a FIFO has accepted only a part of the record at `at`; the write continues later */
+    bool runs;        /* true until the `done` callback of the started task was called */
+    /* true if a FIFO has accepted only the first bytes of the record at `at`; the write continues
+     * later */
     bool unfinished;
-    /* a file had been deleted or replaced while Braid wrote to it, and was opened again */
+    /* true if a file was opened again, because it had been deleted or replaced while Braid wrote to
+     * it */
     bool reopened;
     /* this field and the following fields are used only by the thread that writes */
     struct br_codec *codec;
@@ -288,7 +291,8 @@ static int file_exporter_start(struct br_node *node, struct br_err *err)
 
 /* --- In a thread ----------------------------------------------------------------------------- */
 
-/* Sets `*ret` to the contiguous payload in the format of the file, protobuf or JSON. */
+/* Sets `*ret` to the record's payload as contiguous bytes, in the format of the file: protobuf or
+ * JSON. */
 static int file_exporter_encode(struct writing *writing, const struct record *record,
                                 struct br_slice *ret)
 {
@@ -383,8 +387,8 @@ static bool file_exporter_write_record(struct writing *writing)
     return true;
 }
 
-/* Returns true if the previous record belongs to the same item and failed. If so, copies the
- * error code of that failure to `record`. */
+/* Returns true if the previous record belongs to the same item and failed. The record is then not
+ * written, and gets the error code of that failure. */
 static bool file_exporter_follows_failure(struct record *record, const struct record *first)
 {
     if (record == first || record[-1].item != record->item || !record[-1].rc)
@@ -441,8 +445,8 @@ static int file_exporter_by_value(const void *first, const void *second)
     return one->part < other->part ? -1 : 1;
 }
 
-/* Finds the attribute `name` in a part's Resource. Returns false if the Resource does not have
- * the attribute with a text value. */
+/* Finds the attribute `name` in the Resource of a part (ResourceSpans or ResourceProfiles). Returns
+ * false if the Resource does not have the attribute with a text value. */
 static bool file_exporter_value_of(const struct br_part *part, const char *name,
                                    struct grouped *ret)
 {
@@ -703,8 +707,8 @@ static void file_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* Finishes the items whose records a thread has written. All other items fail and return to
- * their senders. */
+/* Finishes the items whose records a thread has written. All other items fail, so that their
+ * senders can send them again. */
 static void file_exporter_stop(struct state *state)
 {
     struct writing *writing = state->writing;

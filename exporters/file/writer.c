@@ -17,8 +17,8 @@
 #include "core/shared.h"
 
 #define MODE_BITS 0777
-/* If the name for a rotated file is taken, the time in the name is moved by up to this many
- * milliseconds. */
+/* If the name for a rotated file is taken, later times are tried, up to this many milliseconds
+ * later. */
 #define NAME_TRIES 1000
 #define WAIT_S 1      /* seconds that a thread waits for the write of another thread */
 #define READER_MS 200 /* milliseconds that a write waits for the reader of a FIFO */
@@ -33,10 +33,12 @@ struct file_writer {
     /* a thread has used the fields from `fd` on for WAIT_S or longer, so other threads do not
      * wait */
     bool stuck;
-    int fd;       /* descriptor of the file; -1: not open */
-    bool opened;  /* the file was opened before, so its existing content is kept */
-    bool regular; /* the file is a regular one, which can be truncated and renamed */
-    bool torn;    /* an incomplete record after `torn_at` could not be truncated yet */
+    int fd;      /* descriptor of the file; -1: not open */
+    bool opened; /* the file was opened before, so its existing content is kept */
+    /* true if the file is a regular file, which can be truncated and renamed; false: a FIFO or a
+     * device */
+    bool regular;
+    bool torn; /* an incomplete record after `torn_at` could not be truncated yet */
     off_t torn_at;
     /* the record of which a FIFO has accepted only the beginning; NULL: no record is unfinished */
     const struct file_record *unfinished;
@@ -319,7 +321,7 @@ static int file_writer_put_stream(struct file_writer *writer, struct file_record
     return error;
 }
 
-/* Closes the file if its path leads to another file or does not exist. */
+/* Closes the file if its path no longer refers to it: the file was deleted or replaced. */
 static void file_writer_close_replaced(struct file_writer *writer, struct file_record *record)
 {
     struct stat open, named;

@@ -26,7 +26,7 @@ struct division {
     struct br_map *numbers; /* maps a routing key to the number of its bucket plus one */
     struct key *keys;       /* message key of each bucket, by the bucket's number */
     uint32_t n_keys, cap_keys;
-    bool full; /* the item has more than KEYS_MAX keys */
+    bool full; /* true if the item has more than KEYS_MAX different keys */
     struct br_list pieces;
 };
 
@@ -71,7 +71,7 @@ static uint32_t division_of_key(void *arg, const uint8_t *key, size_t len)
 {
     static const uint8_t secret[16];
     struct division *division = arg;
-    /* 9 bytes, so that the hash cannot equal a trace id, which has 16 bytes */
+    /* 9 bytes, so that the bucket's key cannot equal a trace id, which has 16 bytes */
     uint8_t hashed[9] = {'k'};
     uint64_t hash = br_siphash(secret, key, len);
     memcpy(hashed + 1, &hash, sizeof hash);

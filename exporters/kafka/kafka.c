@@ -205,8 +205,8 @@ static void kafka_exporter_consume(struct br_node *node, struct br_item *item)
         br_consume(br_retry_input(state->retry), item);
 }
 
-/* Frees the producer first and the retries second. The loop iteration after each step runs the
- * callbacks of the items that the step has finished. */
+/* Frees the producer, and then the retries. After each of these two steps, one loop iteration runs
+ * the callbacks of the items that the step has finished. */
 static void kafka_exporter_destroy(struct br_node *node)
 {
     struct state *state = node->state;

@@ -8,16 +8,18 @@
 #include "egress/call.h"
 #include "exporters/kafka/division.h"
 
-/* estimated memory in bytes that librdkafka allocates for a message in addition to the payload */
+/* estimated memory in bytes that librdkafka allocates for each message in addition to the
+ * payload */
 #define MESSAGE_OVERHEAD 256
 #define BUFFER_LEAST (4u << 20)
 #define BUFFER_MOST (64u << 20)
-/* the producers of an exporter may together use 1/8 of the soft memory limit */
+/* The producers of all workers may together buffer 1/8 of the soft memory limit. One producer may
+ * buffer at least BUFFER_LEAST and at most BUFFER_MOST bytes. */
 #define BUFFER_DIVISOR 8
-/* pause before the retry of a request that failed because memory was short */
+/* pause in milliseconds before the retry of a request that failed because memory was short */
 #define DELAY_MS 200
-/* first and longest pause, in milliseconds, before the librdkafka handle is replaced after a fatal
- * error */
+/* first (REOPEN_MS) and longest (REOPEN_MOST_MS) pause, in milliseconds, before the librdkafka
+ * handle is replaced after a fatal error */
 #define REOPEN_MS 1000
 #define REOPEN_MOST_MS 30000
 

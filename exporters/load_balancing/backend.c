@@ -44,7 +44,8 @@ static void backend_consume(struct br_consumer *self, struct br_item *item)
 
 /* --- Parcels --------------------------------------------------------------------------------- */
 
-/* Removes a parcel from the backend and frees it, but not its item. */
+/* Removes a parcel (a piece of an item for this backend) and frees it, but does not free its
+ * item. */
 static void backend_remove_parcel(struct load_balancing_parcel *parcel)
 {
     struct load_balancing_backend *backend = parcel->backend;
@@ -101,7 +102,7 @@ void load_balancing_backend_add(struct load_balancing_backend *backend,
         br_free(parcel);
         return;
     }
-    /* read here and not earlier, because the durable queue sets the age only when it is started */
+    /* read at this time, because the durable queue sets max_age_ms only when it is started */
     uint64_t max_age_ms = balancer->node->max_age_ms;
     if (max_age_ms)
         br_retry_keep(backend->retry, max_age_ms == UINT64_MAX ? 0 : max_age_ms);
@@ -192,8 +193,8 @@ struct load_balancing_backend *load_balancing_backend_new(struct load_balancing 
     return backend;
 }
 
-/* Frees the requests first and the retries second. The loop iteration after each step runs the
- * callbacks of the items that the step has finished. */
+/* Frees the requests, and then the retries. After each of these two steps, one loop iteration runs
+ * the callbacks of the items that the step has finished. */
 void load_balancing_backend_free(struct load_balancing_backend *backend)
 {
     struct br_list *link;

@@ -45,8 +45,8 @@ static int balancer_take_group(struct br_item *group, uint32_t backend, void *ar
     return 0;
 }
 
-/* Divides an item into parcels. If there is only one backend, the item becomes one parcel, which
- * shares the item's data. */
+/* Divides an item into parcels: one piece of the item for each backend. If there is only one
+ * backend, the item becomes one parcel, which shares the item's data. */
 static int balancer_divide(struct division *division)
 {
     struct load_balancing *balancer = division->balancer;
@@ -90,7 +90,7 @@ static void balancer_postpone(struct load_balancing *balancer, struct br_item *i
         load_balancing_again(balancer);
 }
 
-/* Makes a divided item finish when its parts are finished. */
+/* Arranges that a divided item finishes when all of its pieces have finished. */
 static void balancer_release(const struct load_balancing *balancer, struct br_item *item)
 {
     if (balancer->durable)
@@ -106,8 +106,8 @@ static int balancer_take_half(struct br_item *half, void *arg)
     return 0;
 }
 
-/* Splits an item in half; the halves are divided into parcels later. Used if the parcels of the
- * whole item would repeat so much data that they exceed the memory limit. Returns 0, BR_ENOMEM, or
+/* Splits an item in half. Each half is divided among the backends later. Used if the pieces for the
+ * backends would repeat so much data that they exceed the memory limit. Returns 0, BR_ENOMEM, or
  * BR_EFULL if the item has only one record. */
 static int balancer_halve(struct load_balancing *balancer, struct br_item *item)
 {
@@ -136,7 +136,8 @@ static int balancer_halve(struct load_balancing *balancer, struct br_item *item)
     return rc;
 }
 
-/* Splits, keeps or rejects an item that could not be divided, depending on the error code. */
+/* Handles an item that could not be divided: depending on the error code, splits it, keeps it for a
+ * later attempt, or rejects it. */
 static void balancer_fail(struct load_balancing *balancer, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
@@ -246,7 +247,7 @@ void load_balancing_clean(struct load_balancing *balancer)
         br_host_defer(balancer->node->host, &balancer->clean, balancer_on_clean);
 }
 
-/* Returns the backend that has this endpoint, or NULL if none of the `count` backends has it. */
+/* Returns the backend that has this endpoint, or NULL if no backend in `backends` has it. */
 static struct load_balancing_backend *balancer_find(struct load_balancing_backend *const *backends,
                                                     uint32_t count, const char *endpoint)
 {
@@ -361,7 +362,7 @@ bool load_balancing_init(struct load_balancing *balancer, struct br_node *node,
     balancer->config = *config;
     balancer->consumers = consumers ? (unsigned)consumers : 1;
     balancer->durable = queue->enabled && queue->storage;
-    /* one failing backend may fill at most half of the queue */
+    /* data for one failing backend may fill at most half of the queue */
     balancer->backend_max = queue->enabled && !queue->storage ? size / 2 : SIZE_MAX / 2;
     br_list_init(&balancer->leaving);
     br_list_init(&balancer->unrouted);

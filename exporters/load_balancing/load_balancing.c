@@ -13,7 +13,8 @@ struct config {
     int routing_key; /* enum br_route */
     struct protocol protocol;
     struct load_balancing_resolver_config resolver;
-    /* options at the top level, which override the same options in protocol.otlp; NULL: absent */
+    /* options at the top level of the config, which override the same options in protocol.otlp;
+     * NULL: the option is absent */
     struct br_queue_config *queue;
     struct br_retry_config *retry;
     /* number of concurrent requests to each backend, taken from the queue's num_consumers. The

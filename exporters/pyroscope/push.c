@@ -207,8 +207,8 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
     return br_retry_input(push->retry);
 }
 
-/* Frees the calls, then the retries, then the client. After the calls are freed, and again after
- * the retries are freed, one loop iteration lets the owners of requests process the results. */
+/* Frees the calls, then the retries, then the client. One loop iteration runs after each of the
+ * first two steps, so that the owners of the requests can process the results. */
 void pyroscope_push_free(struct pyroscope_push *push)
 {
     if (!push)

@@ -508,7 +508,7 @@ static void pyroscope_exporter_on_endpoint_end(void *arg)
         br_node_drained(node);
 }
 
-/* Called when the queue is empty. Requests may still be pending for an endpoint that is slower
+/* Called when the queue is empty. Requests may still be in progress for an endpoint that is slower
  * than the other endpoints. */
 static void pyroscope_exporter_drain(struct br_node *node)
 {

@@ -48,8 +48,8 @@ static void writing_free(struct writing *writing)
     br_free(writing);
 }
 
-/* Returns a copy of a pprof's name. Most pprofs have the same name as the previous pprof, and
- * share its copy. */
+/* Returns a copy of a pprof's name. If the previous pprof has the same name, as most do, returns
+ * the previous copy. */
 static const char *writing_name(struct writing *writing, const char *name)
 {
     if (writing->count && strcmp(writing->pprofs[writing->count - 1].name, name) == 0)
@@ -122,7 +122,7 @@ static bool writing_hand_on(struct writing *writing)
 }
 
 /* Writes the pprofs of a small item in the worker itself, not in a thread. Returns false if the
- * writing exceeds the limit of processing steps or memory. */
+ * limit of processing steps or of memory is exceeded. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     if (writing->item->size > PYROSCOPE_WRITING_NOW)

@@ -3,8 +3,8 @@
  * The adaptive extension: sheds load according to the CPU usage of the process (core/shed.h). Each
  * check that finds a CPU usage of at least cpu_percentage raises the step of load shedding by one.
  * When the usage has been below resume_percentage for the time `recovery`, the step is lowered by
- * one. Between the two percentages the step does not change, so that the CPU saved by a step does
- * not undo the step.
+ * one. Between the two percentages the step does not change. Otherwise the CPU time that a step
+ * saves would lower the step again at once.
  */
 #include <stdio.h>
 

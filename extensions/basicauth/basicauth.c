@@ -3,9 +3,9 @@
  * The extension basicauth: HTTP Basic authentication (RFC 7617). With `htpasswd`, servers check
  * user names and passwords. With `client_auth`, clients send a user name and a password.
  *
- * A password hash takes milliseconds, during which the worker does nothing else. Therefore a keyed
- * digest of valid credentials is kept. The server's gate limits failures by address; in addition,
- * failed checks of hashes are limited.
+ * The check of a password hash takes milliseconds, during which the worker does nothing else.
+ * Therefore a keyed digest of valid credentials is cached, and failed checks of hashes are limited.
+ * The limit applies in addition to the server's limit of failed requests per client address.
  */
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

@@ -9,7 +9,7 @@
 
 #define ROW_MAX 8192
 
-/* A request that is broadcast to the workers. Only one worker at a time accesses the call, so
+/* A request that is broadcast to the workers. The workers handle the call one after the other, so
  * the call needs no lock. */
 struct call {
     struct br_list link; /* link in control->calls */
@@ -17,16 +17,16 @@ struct call {
     struct control *control;
     /* the client's request; NULL: the client has disconnected or has received its response */
     struct br_request *request;
-    /* The next fields are for adding an override. */
+    /* The next fields are used only for adding an override. */
     struct control_override *override;
     /* sum of the results of br_override_apply on the workers, or the error code that `err`
      * explains */
     int applies;
     struct br_err err;
-    /* The next fields are for ending overrides. */
+    /* The next fields are used only for ending overrides. */
     uint64_t ids[BR_OVERRIDES_MAX];
     size_t n_ids;
-    /* The next fields are for listing the active profiling. */
+    /* The next fields are used only for listing the active profiling. */
     struct br_map *rows; /* set of JSON rows; several workers may report the same row */
     bool cut;
     unsigned step;
@@ -89,8 +89,8 @@ void control_call_gone(struct br_request *request)
     request->user = NULL;
 }
 
-/* Calls can be in progress here only if the host runs without loops: otherwise all broadcasts
- * end before nodes are destroyed. */
+/* Calls can be in progress here only if the host runs without event loops. With event loops, all
+ * broadcasts end before nodes are destroyed. */
 void control_calls_release(struct control *control)
 {
     if (!control->node)
@@ -145,7 +145,7 @@ void control_call_end(struct control *control, struct br_request *request, uint6
     control_reply_error(request, 404, NULL, NULL, "no override has this id; it may have ended");
 }
 
-/* Ends an override on the workers that accepted it, after other workers could not accept it. */
+/* Ends an override on the workers that accepted it, because another worker could not accept it. */
 static void control_call_withdraw(struct control *control, uint64_t id)
 {
     struct call *call = call_new(control, NULL);

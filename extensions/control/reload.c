@@ -5,7 +5,7 @@
 #include "core/reload.h"
 #include "extensions/control/control.h"
 
-/* A request that waits for the end of a reload. */
+/* A client's request whose response waits for the end of a reload. */
 struct reload {
     struct br_list link; /* in control->reloads */
     struct br_reload_waiter waiter;

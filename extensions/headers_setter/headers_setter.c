@@ -28,7 +28,7 @@ struct rule {
 
 struct config {
     struct br_structs headers; /* list of struct rule */
-    /* metadata keys that rules read; set when the configuration is checked */
+    /* metadata keys whose values the rules read; set when the configuration is checked */
     struct br_strings metadata_keys;
 };
 

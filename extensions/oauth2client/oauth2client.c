@@ -68,7 +68,7 @@ struct state {
     uint64_t expires_ms;
     /* time before which a failed fetch is not repeated, in milliseconds of the monotonic clock */
     uint64_t again_ms;
-    /* milliseconds between the last failed fetch and the next one; 0: the last fetch succeeded */
+    /* milliseconds between the last failed fetch and the next fetch; 0: the last fetch succeeded */
     uint64_t delay_ms;
     char why[160]; /* reason why the last fetch failed */
     struct br_log_limit log_limit;
@@ -246,8 +246,8 @@ static void oauth2client_make_authorization(struct state *state)
     oauth2client_wipe(&both);
 }
 
-/* Writes the form of the token request into the body of the exchange. Returns false if memory
- * runs out. */
+/* Writes the form of the token request to the body of the exchange. Returns false if memory runs
+ * out. */
 static bool oauth2client_make_body(struct state *state)
 {
     struct br_str form = {.max = 2 * TOKEN_MAX};
@@ -313,7 +313,7 @@ static void oauth2client_keep_token(struct state *state, const char *type, const
     br_authenticator_ready(&state->base);
 }
 
-/* Returns true if a text can be part of a header (RFC 9110 section 5.5). */
+/* Returns true if the characters of a text are all allowed in a header (RFC 9110 section 5.5). */
 static bool oauth2client_is_visible(const char *text)
 {
     for (; text && *text; text++)
@@ -400,8 +400,8 @@ static void oauth2client_fetch(struct state *state)
         br_client_send(state->client, &state->exchange);
 }
 
-/* Ends a fetch that takes too long, or renews the token if a request has used it. A token that
- * no request has used is fetched again when a request needs it. */
+/* Ends a fetch that takes too long, or renews the token if a request has used it. A token that was
+ * not used is not renewed; the next request fetches a new one. */
 static void oauth2client_on_timer(struct br_timer *timer)
 {
     struct state *state = br_container_of(timer, struct state, timer);
@@ -431,7 +431,7 @@ static int oauth2client_sign(struct br_authenticator *self, struct br_signing *s
         return br_err_set(err, BR_EIO, "%s", state->why);
     if (!state->fetching)
         oauth2client_fetch(state);
-    /* the fetch may have failed at once */
+    /* the fetch may have failed before this function returned */
     return state->fetching ? BR_EAGAIN : br_err_set(err, BR_EIO, "%s", state->why);
 }
 

@@ -64,7 +64,7 @@ static int average_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Returns a sorted list of the distinct numbers of profiles that the sources have. */
+/* Returns a sorted list of the numbers of profiles that the sources have, each number once. */
 static uint64_t *average_divisors(struct averaging *averaging, size_t *ret_count)
 {
     size_t n_sources = br_map_count(averaging->sources), count = 0, len;

@@ -338,7 +338,7 @@ static void join_put(struct join_report *report)
     for (size_t i = 0; i < report->n_services; i++) {
         const struct join_service *service = report->services[i];
         if (!service->n_spans && !service->types.count)
-            continue; /* the spans of the service are outside the range */
+            continue; /* the spans and samples of the service are outside the time range */
         if (more)
             br_str_putc(&job->out, ',');
         join_put_service(job, service);

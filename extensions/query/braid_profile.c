@@ -15,7 +15,8 @@
 
 #define LIMIT_DEFAULT 20
 #define LIMIT_MAX 10000
-/* nanoseconds before and after a span in which samples of its service are searched */
+/* samples of the service are searched from this number of nanoseconds before a span until this
+ * number of nanoseconds after it */
 #define AROUND_NS (60 * BRAID_SECOND_NS)
 #define NESTED_MAX                                                                                 \
     8192 /* maximum number of bytes of a selection that is passed as one parameter                 \
@@ -237,7 +238,8 @@ static void profile_put_type(struct query_job *job, char before,
 
 /* --- Reasons for an empty result ------------------------------------------------------------- */
 
-/* Counts of the samples of a service near the time of a span. */
+/* Numbers of samples of a service near the time of a span: all, those that name a span, and those
+ * that name the topmost span. */
 struct profile_near {
     struct query_job *job;
     uint64_t samples, with_span, of_root;
@@ -585,7 +587,8 @@ static int profile_diff_sides(struct query_job *job,
         rc = profile_choose(job, &requests[1], err);
     if (rc)
         return rc;
-    /* A side without samples, or one requested without a type, uses the type of the other side. */
+    /* In a difference of two profiles, a profile without samples, or one requested without a type,
+     * is shown with the type of the other profile. */
     unsigned main_side = requests[0].chosen == BRAID_TYPES_MAX || requests[1].type;
     const struct br_profile_type *type = &requests[main_side].selection.type;
     for (unsigned side = 0; side < BR_FLAME_SIDES && !rc && type->id; side++) {

@@ -51,7 +51,8 @@ static int slice_begin(struct query_job *job, struct br_err *err)
     return 0;
 }
 
-/* Appends the next piece of the file to the response. Called once for each piece. */
+/* Appends the next bytes of the file to the response. Called repeatedly until the file is
+ * complete. */
 void query_braid_slice(struct query_job *job)
 {
     struct br_err err = {0};

@@ -14,8 +14,8 @@
 
 #define SPANS_MAX                                                                                  \
     (4u << 20) /* maximum number of spans of the operation whose durations are sorted */
-/* maximum number of spans on a side (slow or typical) whose subtrees are read; these spans are
- * chosen at equal distances */
+/* maximum number of slow spans, and of typical spans, whose subtrees are read; these spans are
+ * chosen at equal distances in the order of duration */
 #define SIDE_MAX 50
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
@@ -35,7 +35,7 @@ struct slow_side {
     /* the side's part of report->durations_ns: index of the first span, and number of spans */
     size_t first, count;
     struct slow_list read, examples;
-    size_t n_read; /* number of spans whose samples are in the flame graph */
+    size_t n_read; /* number of spans of this side whose samples are in the flame graph */
     int64_t cpu_ns;
     struct query_selection selection;
 };

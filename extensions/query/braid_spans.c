@@ -14,7 +14,8 @@
 #define TAIL_SPANS_MAX 500 /* maximum number of spans in one event of the live tail */
 /* maximum number of new spans that one call of the live tail matches with a query */
 #define TAIL_CANDIDATES_MAX 10000
-/* number of newest spans that each call of the live tail searches for new ones */
+/* number of the newest spans that each call of the live tail reads to find spans that arrived after
+ * the last call */
 #define TAIL_LOOK_MAX 20000
 #define TAIL_BACK_NS (15 * 60 * BRAID_SECOND_NS)
 #define TAIL_AGAIN_MS 500
@@ -180,7 +181,7 @@ static bool spans_on_span(const struct br_stored_span *span, void *arg)
     if (request->has_status && span->status != request->status)
         return query_job_may_continue(request->rows->job);
     if (request->rows->count == request->rows->max)
-        /* this does not truncate the result: the request itself limits the number of rows */
+        /* the limit of the request itself was reached, so the result does not count as truncated */
         return false;
     return query_braid_rows_add(span, request->rows);
 }
@@ -385,8 +386,8 @@ static int spans_scan(struct spans_request *request, struct br_err *err)
     return scan.rc;
 }
 
-/* Searches all spans for the best ones in the request's order: of all spans by CPU time, or of
- * the spans that match the query. */
+/* Searches all spans for the best ones in the order that the request sorts by: the spans that match
+ * the query, or all spans if they are sorted by CPU time. */
 static int spans_search(struct spans_request *request, struct br_err *err)
 {
     struct query_braid_rows *rows = request->rows;

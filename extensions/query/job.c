@@ -331,7 +331,8 @@ static void job_start_call(struct query_job *job)
     struct query *query = job->query;
     uint64_t generation = job->route->stream ? br_store_generation(query->store) : 0;
     uint64_t now_ms = br_host_mono_ms(query->node->host);
-    if (job->packed) { /* send the previous piece, which the client had no room for */
+    /* the client had no room for the previous piece of the response, so that piece is sent first */
+    if (job->packed) {
         query_job_reply(job);
         job_schedule_next(job);
         return;
@@ -455,8 +456,8 @@ size_t query_jobs_on(const struct query *query, const struct br_conn *conn)
     return n;
 }
 
-/* Ends the first stream for which `fn` returns true and that no thread is running. Returns true
- * if a stream was ended. */
+/* Ends the first stream for which `fn` returns true. Skips streams that a thread is running.
+ * Returns true if a stream was ended. */
 static bool jobs_end_first(struct query *query, bool (*fn)(const struct query_job *job))
 {
     for (struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {

@@ -44,8 +44,8 @@ bool query_names_label(const struct br_stored_series *series, size_t index,
     return index == series->n_labels;
 }
 
-/* Returns the part of a profile type that Pyroscope stores as the value of `label`. Returns NULL
- * if Pyroscope does not store a part under the label. */
+/* Returns that component of a profile type that Pyroscope stores as the value of `label`. Returns
+ * NULL if Pyroscope has no such label. */
 static const char *names_type_part(struct query_job *job, const char *type, const char *label)
 {
     struct br_profile_type parsed;

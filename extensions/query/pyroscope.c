@@ -218,8 +218,9 @@ static bool pyroscope_max_nodes(struct query_job *job, int64_t nodes_param, uint
     return true;
 }
 
-/* Adds the selected stacks to an empty flame for a pprof file. Functions with equal names and
- * different files remain separate. Profiles for Go's PGO contain only the innermost frames. */
+/* Adds the selected stacks to an empty flame, which is then encoded as a pprof file. Functions with
+ * equal names and different files remain separate. Profiles for Go's PGO (profile-guided
+ * optimization) contain only the innermost frames. */
 static int pyroscope_add_pprof(struct query_job *job, const struct query_selection *selection,
                                const MESSAGE(StackTraceSelector) * stacks, struct br_flame *flame,
                                struct br_err *err)

@@ -26,34 +26,37 @@
 
 /* --- Label sets ------------------------------------------------------------------------------ */
 
-/* Distinct label sets, in the order in which they were found. */
+/* Distinct label sets, in the order in which they were found. Each set becomes one series of the
+ * response. */
 struct pyroscope_sets {
     struct query_job *job;
     struct br_map *map; /* map to struct pyroscope_set, by label names and values */
-    /* names of the labels that the sets include; if the list is empty, `grouping` decides */
+    /* names of the labels by which series are grouped; if the list is empty, `grouping` decides */
     char *const *only;
     size_t n_only;
     bool plain; /* true: label names that need quotes in a selector are omitted */
-    /* true: sets have no labels; false: sets have all labels; used only if `only` is empty */
+    /* used only if `only` is empty. true: all series are merged into one without labels; false:
+     * series keep all their labels */
     bool grouping;
     uint64_t from_ns, step_ns;
     size_t n_steps;
     bool averages; /* true: values are averages; false: values are sums */
-    bool heatmap;  /* true: the sets have slots instead of sums */
+    bool heatmap;  /* true: the sets contain heatmap slots; false: the sets contain sums */
     bool profiles; /* true: exemplars are profiles; false: exemplars are spans */
-    /* sets that include all labels, from which exemplars take their labels; NULL: no exemplars */
+    /* sets with all labels, which provide the labels of exemplars; NULL: the response has no
+     * exemplars */
     struct pyroscope_sets *every;
     struct br_map
-        /* map to struct pyroscope_profile, by set, source and time; NULL: samples are not added
-         * up by profile */
+        /* map to struct pyroscope_profile, by set, source and time; NULL: samples are not summed
+         * per profile */
         *map_profiles;
     int rc;
 };
 
 /* An exemplar: a span with the sum of its samples in one step, or a profile. */
 struct pyroscope_exemplar {
-    /* labels of the exemplar's series, or the labels that its several series share; NULL: no
-     * exemplar */
+    /* labels of the exemplar's series; for a profile with several series, the labels that these
+     * series share; NULL: no exemplar */
     Push__V1__LabelPair **pairs;
     size_t n_pairs;
     uint64_t source, time_ns, span_id;
@@ -61,13 +64,13 @@ struct pyroscope_exemplar {
     int64_t value;
 };
 
-/* The part of a profile that belongs to one set. A profile may have several series, because its
+/* The samples of one profile that belong to one set. A profile may have several series, because its
  * samples have labels. */
 struct pyroscope_profile {
     struct pyroscope_set *set;
     /* set in sets->every with the labels of the profile's first series */
     const struct pyroscope_set *labels;
-    /* true: exemplar.pairs is an array of this profile, which may be changed */
+    /* true: exemplar.pairs is an array of this profile, so its elements may be changed */
     bool shared;
     struct pyroscope_exemplar exemplar;
 };
@@ -79,7 +82,7 @@ struct pyroscope_set {
     double *sums;
     /* number of profiles in each step; NULL: profiles are not counted */
     uint64_t *counts;
-    /* largest exemplar of each step; NULL: there are no exemplars */
+    /* exemplar with the largest value in each step; NULL: the response has no exemplars */
     struct pyroscope_exemplar *exemplars;
     /* slots of a heatmap, by step; an entry is NULL if its step has no values */
     struct pyroscope_slot **slots;
@@ -474,8 +477,8 @@ static int pyroscope_set_points(struct pyroscope_sets *sets, const struct pyrosc
     return rc;
 }
 
-/* Lists the sets in the order of `compare`, at most `limit` of them (0: all). Returns NULL if
- * memory runs out. */
+/* Lists at most `limit` sets (0: all sets) in the order of `compare`. Returns NULL if memory runs
+ * out. */
 static struct pyroscope_set **pyroscope_sets_list(const struct pyroscope_sets *sets,
                                                   int (*compare)(const void *, const void *),
                                                   int64_t limit, size_t *ret_count)
@@ -530,7 +533,8 @@ static bool pyroscope_sets_steps(struct pyroscope_sets *sets, double step, int64
         sets->from_ns = selection->from_ns + 1 -
                         (sets->step_ns < selection->from_ns ? sets->step_ns : selection->from_ns);
         selection->from_ns = sets->from_ns;
-        /* include the end of the range itself, but not the rest of its millisecond */
+        /* the range includes the end itself, but not the rest of the millisecond that begins at the
+         * end */
         selection->until_ns -= MS - 1;
         return true;
     }

@@ -80,8 +80,8 @@ static void query_reject_method(struct query *query, struct br_request *request,
     br_http_reply(&config->http, request, &answer);
 }
 
-/* Returns why a query is rejected, or NULL if the query may begin. May end another query to make
- * room. */
+/* Returns the reason why a query is rejected; NULL: the query may begin. May end another query so
+ * that this one can begin. */
 static const char *query_admit(struct query *query, const struct br_request *request,
                                const struct query_route *route)
 {
@@ -134,7 +134,7 @@ static void query_begin(struct br_handler *self, struct br_request *request)
 {
     struct query *query = br_container_of(self, struct query, service.handler);
     const struct query_config *config = query->node->config;
-    /* this value is not used, because the encoding is parsed again when the body is complete */
+    /* the parsed encoding is not used: it is parsed again when the body is complete */
     enum br_encoding encoding;
     request->user = NULL;
     request->max_body = 0;

@@ -27,8 +27,8 @@
 
 /* --- The request ----------------------------------------------------------------------------- */
 
-/* Names of the parameters that contain a query and its time range. The parameters of the two
- * sides of a difference have different names. */
+/* Names of the parameters that contain a query and its time range. The two profiles of a difference
+ * have parameters with different names. */
 struct render_names {
     const char *query, *from, *until;
 };
@@ -95,7 +95,7 @@ struct render_lines {
     struct query_job *job;
     uint64_t from_ns, step_ns;
     size_t n_values;
-    /* label that groups the series: each of its values is a group; NULL: there is one group */
+    /* name of the label by which series are grouped; NULL: all series are in one group */
     const char *group_by;
     bool averages;
     struct br_map *map; /* map from group name to struct render_line */
@@ -392,7 +392,7 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
 }
 
 /* Returns true if a query is a function call such as `sum(shop.cpu)`, which is not supported.
- * Otherwise the call would be taken for the name of an application, and the result would be
+ * Without this check, the call would be read as the name of an application, and the result would be
  * empty. */
 static bool render_is_call(const char *text)
 {

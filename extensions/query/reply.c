@@ -101,8 +101,8 @@ void query_respond_error(struct query *query, struct br_request *request, unsign
     br_str_release(&out);
 }
 
-/* Sets the error response. If the result of the query is incomplete, a 404 becomes a 503,
- * because the missing data may exist. */
+/* Sets the error response. If the result of the query is incomplete, the status is 503 instead of
+ * 404, because the missing data may exist. */
 static void reply_set_error(struct query_job *job, unsigned status, const char *text)
 {
     bool unknown = status == 404 && br_store_query_remark(&job->store_query);

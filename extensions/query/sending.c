@@ -10,7 +10,8 @@
 
 /* the responses together may hold at most the memory limit divided by SENDING_SHARE */
 #define SENDING_SHARE 4
-/* milliseconds after which the client of a response that is still being sent may be disconnected */
+/* shortest time in milliseconds for which a response is sent before its client may be
+ * disconnected */
 #define SENDING_MIN_MS 1000
 
 struct query_sending {
@@ -79,8 +80,8 @@ bool query_sending_make_room(struct query *query)
     return false;
 }
 
-/* Returns how many bytes the responses of a worker may hold; SIZE_MAX if the memory is
- * unlimited. */
+/* Returns the number of bytes that the responses of one worker may hold in total; SIZE_MAX if the
+ * memory is unlimited. */
 static size_t sending_max(const struct br_host *host)
 {
     size_t hard = host->memory ? br_memory_hard(host->memory) : SIZE_MAX;

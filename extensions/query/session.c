@@ -112,7 +112,7 @@ bool query_sessions_is_public(const struct br_request *request)
 /* --- Answers -----------------------------------------------------------------------------------
  */
 
-/* Sends a JSON text, which may describe an error. Sets a cookie unless the cookie is NULL. */
+/* Sends a JSON response or JSON error. Sets a cookie if `cookie` is not NULL. */
 static void session_reply(const struct query_sessions *sessions, struct br_request *request,
                           unsigned status, const char *cookie, const struct br_str *json)
 {
@@ -159,7 +159,8 @@ static void session_write_cookie(const struct query_sessions *sessions, const ch
                    sessions->http->tls ? "; Secure" : "", *id ? "" : "; Max-Age=0");
 }
 
-/* Returns an unused entry. If all are used, ends the session that was used least recently. */
+/* Returns an entry for a new session. If no entry is free, ends the session that was used least
+ * recently. */
 static struct query_session *session_take(struct query_sessions *sessions)
 {
     struct query_session *oldest = &sessions->entries[0];

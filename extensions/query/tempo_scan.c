@@ -145,8 +145,7 @@ static bool tempo_scan_may_continue(struct query_tempo_scan *scan)
 struct direct {
     struct query_tempo_scan *scan;
     struct br_arena scratch;
-    /* replaces the store's query as the owner of the arena in which attribute values are
-     * allocated */
+    /* query object that owns the arena for attribute values, instead of the store's query */
     struct br_store_query values;
 };
 

@@ -38,7 +38,8 @@ struct run {
     struct br_arena arena;
     struct br_additions additions;
     struct br_map *known; /* maps a list of attributes to its struct outcome */
-    /* maps the key and value of an attribute, if the value is long, to the index of its entry */
+    /* maps the key and value of an attribute to the index of its dictionary entry; contains only
+     * attributes with long values */
     struct br_map *entries;
     struct br_value_memo memo;
 };

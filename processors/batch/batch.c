@@ -19,8 +19,9 @@ struct state {
     struct br_node *node;
     /* receives the batches of the batchers, and forwards them to the next component */
     struct br_consumer output;
-    struct br_partitions *batchers; /* batchers by partition; NULL: requests pass unchanged */
-    double *cardinality;            /* metric of the number of batchers; NULL for queue_batch */
+    /* batchers by partition; NULL: requests are forwarded unchanged */
+    struct br_partitions *batchers;
+    double *cardinality; /* metric of the number of batchers; NULL for queue_batch */
 };
 
 static const char *const acknowledge[] = {"early", "late", NULL};
@@ -225,7 +226,7 @@ static uint64_t batch_processor_queue_items(const void *config)
 {
     const struct br_queue_batch_config *batch = ((const struct br_queue_config *)config)->batch;
     if (!batch || batch->sizer)
-        /* no records are gathered, or their number is unknown because the unit is bytes */
+        /* 0 if no records are gathered, or if the batch size is configured in bytes */
         return 0;
     return (uint64_t)(batch->max_size ? batch->max_size : batch->min_size);
 }

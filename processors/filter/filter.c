@@ -14,7 +14,8 @@
 
 struct side {
     const struct br_match_config *include, *exclude;
-    struct br_strings resource, profile; /* OTTL conditions on resources, and on profiles */
+    /* OTTL conditions on resources (`resource`) and on profiles (`profile`) */
+    struct br_strings resource, profile;
 };
 
 struct traces {
@@ -22,8 +23,8 @@ struct traces {
     const struct br_yaml *spanevent;
 };
 
-/* Conditions whose paths begin with the name of their context, as in `span.name`. For each
- * condition in `texts`, `nodes` and `paths` contain its place in the config. */
+/* Conditions whose paths begin with the name of their context, as in `span.name`. `nodes` and
+ * `paths` contain the position of each condition of `texts` in the config. */
 struct named {
     struct br_strings texts;
     const struct br_yaml **nodes;
@@ -158,8 +159,8 @@ static void filter_lists(const struct config *config, struct list ret[LISTS])
     memcpy(ret, lists, sizeof lists);
 }
 
-/* Compiles each condition of a list. A condition that cannot be compiled is reported with its
- * place in the config. */
+/* Compiles each condition of a list. If a condition cannot be compiled, reports an error with the
+ * position of the condition in the config. */
 static int filter_check_list(const struct list *list, const struct br_yaml *node, const char *path,
                              struct br_arena *arena, struct br_errs *errs)
 {
@@ -368,7 +369,8 @@ struct filtering {
     struct br_matcher *matcher;
     /* OTTL conditions; NULL if the config contains no OTTL conditions */
     struct br_conditions *conditions;
-    bool propagate; /* a condition that fails ends the item */
+    /* true if a condition that fails ends the processing of the item (error_mode: propagate) */
+    bool propagate;
 };
 
 static int filter_on_item(void *arg, struct br_visit *visit)
@@ -414,7 +416,8 @@ static void filter_report_gave_up(struct br_node *node, unsigned n_gave_up)
                      "matching a pattern took too long; it counts as not matching");
 }
 
-/* Counts conditions that have failed and, unless the mode is `silent`, logs the last one. */
+/* Counts evaluations of conditions that have failed and, unless the mode is `silent`, logs the last
+ * error. */
 static void filter_report_failed(struct br_node *node, struct br_conditions *conditions)
 {
     struct state *state = node->state;

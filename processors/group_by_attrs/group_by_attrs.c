@@ -15,7 +15,7 @@ struct config {
 
 struct state {
     struct br_arena arena;  /* memory of `keys` */
-    struct br_strings keys; /* the configured keys, without empty and repeated ones */
+    struct br_strings keys; /* the configured keys, without empty keys and duplicates */
     uint64_t secret[4];     /* secret of the hashes */
     struct br_attributes list;
     double *grouped[BR_SIGNALS], *others[BR_SIGNALS]; /* counters of records */

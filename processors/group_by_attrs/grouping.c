@@ -15,7 +15,8 @@
 
 /* --- Sums of hashes --------------------------------------------------------------------------- */
 
-/* The kind of a hashed field. Fields of different kinds have different hashes. */
+/* The kind of a hashed field. The kind is part of the hash, so that equal fields of different kinds
+ * have different hashes. */
 enum kind { OF_ATTRIBUTE = 1, OF_RESOURCE, OF_PART, OF_SCOPE_ATTRIBUTE, OF_SCOPE, OF_SCOPES };
 
 static struct group_sum group_hash(const struct grouping *grouping, enum kind kind, const void *key,
@@ -58,8 +59,8 @@ static struct group_sum group_hash_field(const struct grouping *grouping, enum k
     return group_hash(grouping, kind, field->at, (size_t)(next - field->at), NULL, 0);
 }
 
-/* Adds the hashes of the fields of a Resource or InstrumentationScope, whose attributes are field
- * number `attributes`. */
+/* Adds the hashes of the fields of a Resource or InstrumentationScope to `sum`. `attributes` is the
+ * number of the message's attributes field. */
 static void group_sum_message(const struct grouping *grouping, struct group_sum *sum,
                               const uint8_t *p, size_t len, uint32_t attributes, enum kind kind,
                               enum kind of_attribute)
@@ -75,8 +76,8 @@ static void group_sum_message(const struct grouping *grouping, struct group_sum 
 
 /* --- Nodes ------------------------------------------------------------------------------------ */
 
-/* Finds the node with this parent, level and sum. If there is none, adds one; the caller then sets
- * its source. Sets `*ret_new`. */
+/* Finds the node with this parent, level and sum, or adds the node. Sets `*ret_new` to true if the
+ * node was added; the caller then sets its source. */
 static int group_node_find(struct grouping *grouping, uint32_t parent, enum group_level level,
                            struct group_sum sum, uint32_t *ret, bool *ret_new)
 {
@@ -114,7 +115,8 @@ static int group_node_find(struct grouping *grouping, uint32_t parent, enum grou
     return 0;
 }
 
-/* Writes the part's Resource with the values of the current record. */
+/* Writes the Resource of the current part (ResourceSpans or ResourceProfiles) with the values of
+ * the current record. */
 static int group_node_merge_resource(struct grouping *grouping, struct group_node *node)
 {
     struct br_attributes *list = grouping->list;
@@ -183,7 +185,8 @@ static int group_node_scope(struct grouping *grouping, uint32_t resource, uint32
     return 0;
 }
 
-/* Finds the PROFILE node of the current Profile. Profiles are never merged. */
+/* Returns the PROFILE node of the current Profile, which is always a new node, because Profiles are
+ * never merged. */
 static int group_node_profile(struct grouping *grouping, uint32_t scope, uint32_t *ret)
 {
     bool is_new;
@@ -239,8 +242,8 @@ static int group_record_add(struct grouping *grouping, const struct br_field *fi
 
 /* --- Fields of the sources -------------------------------------------------------------------- */
 
-/* Copies the fields of a message whose numbers are in `numbers`, a set of bits, or, unless `of`,
- * all other fields. Fields above 31 are never in the set. */
+/* If `of` is true, copies the fields of a message whose numbers are in the bit set `numbers`. If
+ * `of` is false, copies all other fields. Fields with numbers above 31 count as not in the set. */
 static int group_copy_fields(struct grouping *grouping, struct group_bytes message,
                              uint64_t numbers, bool of, struct group_bytes *ret)
 {
@@ -269,8 +272,8 @@ static int group_copy_fields(struct grouping *grouping, struct group_bytes messa
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-/* Returns the value of an attribute with key number `key`. An attribute without a value gets an
- * empty one. */
+/* Returns the value of an attribute with key number `key`. If the attribute has no value, returns
+ * an empty AnyValue. */
 static struct group_value group_value_of(const struct grouping *grouping, uint32_t key,
                                          struct br_value value)
 {
@@ -322,7 +325,7 @@ static int group_span(struct grouping *grouping, const struct br_field *span)
 
 /* --- Samples and profiles --------------------------------------------------------------------- */
 
-/* Returns the index in `keys` of a string, plus 1; 0: the string is not in `keys`. */
+/* Returns 1 plus the index of a string in `keys`; 0: the string is not in `keys`. */
 static uint32_t group_find_key(const struct grouping *grouping, const struct br_entry *string)
 {
     for (uint32_t i = 0; i < grouping->keys->count; i++)
@@ -332,7 +335,8 @@ static uint32_t group_find_key(const struct grouping *grouping, const struct br_
     return 0;
 }
 
-/* Finds the attributes of the dictionary that are moved to resources. */
+/* Finds the attributes of the dictionary whose key is configured, so that they are moved to
+ * resources. */
 static int group_index_dictionary(struct grouping *grouping)
 {
     const unsigned tables = 1u << BR_TABLE_STRING | 1u << BR_TABLE_ATTRIBUTE;
@@ -358,7 +362,8 @@ static int group_index_dictionary(struct grouping *grouping)
     return 0;
 }
 
-/* Returns the value of attribute `index` of the dictionary, or NULL if the attribute stays. */
+/* Returns the value of attribute `index` of the dictionary, or NULL if the attribute is not
+ * moved. */
 static const struct group_value *group_moved(const struct grouping *grouping, uint64_t index)
 {
     return index < grouping->n_table && grouping->table[index].key ? &grouping->table[index] : NULL;
@@ -375,8 +380,8 @@ static bool group_take_value(const struct grouping *grouping, uint64_t index,
     return moved != NULL;
 }
 
-/* Stores the values of the attributes in field `number` of a Sample or Profile that are moved.
- * Returns true if there are any. */
+/* Stores the values of those attributes in field `number` of a Sample or Profile that are moved.
+ * Returns true if at least one attribute is moved. */
 static bool group_take_values(const struct grouping *grouping, uint32_t number,
                               struct group_bytes message, struct group_value *values)
 {
@@ -479,7 +484,7 @@ static int group_profile_head(struct grouping *grouping, struct group_bytes prof
     return 0;
 }
 
-/* Adds the samples of a Profile. A Profile without samples is kept, because it can have a
+/* Adds the samples of a Profile. A Profile without samples is kept, because it can have an original
  * payload. */
 static int group_profile(struct grouping *grouping, const struct br_field *profile)
 {
@@ -537,8 +542,8 @@ static int group_scope(struct grouping *grouping, const struct br_field *scope)
     return rc;
 }
 
-/* Computes the sum of a part, without its scopes, and the hashes of the attributes of its Resource
- * that records can replace. */
+/* Computes the sum of a part (ResourceSpans or ResourceProfiles) without its scopes. Also computes
+ * the hashes of the Resource's attributes that the values of records can replace. */
 static int group_sum_part(struct grouping *grouping, const struct br_part *part)
 {
     size_t len, n_keys = grouping->keys->count;

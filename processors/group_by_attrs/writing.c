@@ -12,8 +12,9 @@ static bool writing_is_lowest(const struct grouping *grouping, const struct grou
     return node->level == (grouping->item->signal == BR_TRACES ? GROUP_SCOPE : GROUP_PROFILE);
 }
 
-/* Computes the lengths of all nodes. A node has a larger index than its parent. Returns the length
- * of all parts, or SIZE_MAX if they do not fit into a buffer. */
+/* Computes the lengths of all nodes. A node has a larger index than its parent, so children are
+ * measured first. Returns the total length of the parts, or SIZE_MAX if they do not fit into one
+ * buffer. */
 static size_t writing_measure(struct grouping *grouping)
 {
     size_t total = 0;
@@ -77,8 +78,7 @@ static uint8_t *writing_put_record(uint8_t *out, struct grouping *grouping,
                                                : writing_put_sample(out, grouping, record);
 }
 
-/* Writes a node with everything below it. Returns the end of the output, or NULL if memory runs
- * out. */
+/* Writes a node and its descendants. Returns the end of the output, or NULL if memory runs out. */
 static uint8_t *writing_put_node(uint8_t *out, struct grouping *grouping, uint32_t index)
 {
     const struct group_node *node = &grouping->nodes[index];
@@ -99,7 +99,7 @@ static uint8_t *writing_put_node(uint8_t *out, struct grouping *grouping, uint32
     return out;
 }
 
-/* Adds the part from `start` to the output's end to `item`. */
+/* Adds the bytes from `start` to the end of the output to `item` as a part. */
 static int writing_add_part(struct br_item *item, const struct group_node *node, struct br_buf *buf,
                             const uint8_t *start, const uint8_t *end)
 {

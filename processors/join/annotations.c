@@ -20,7 +20,8 @@
 /* --- Onto samples ----------------------------------------------------------------------- */
 
 #define OTHER_VALUE "_other"
-/* largest number of distinct values that are stored; further values are checked each time */
+/* largest number of distinct values of which the check result is stored; further values are checked
+ * each time */
 #define SEEN_MAX (1u << 20)
 
 void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view)
@@ -213,25 +214,30 @@ static unsigned annotations_mark_keys_of(const struct br_span *span)
 struct marking {
     struct join *join;
     struct br_arena arena;
-    struct join_service service; /* service to which the spans of the current part belong */
+    /* service of the spans in the current part (a ResourceSpans message) */
+    struct join_service service;
     struct join_locals locals;
     struct join_infer infer; /* finds spans by thread; used only if the option `infer` is set */
-    /* process in which the resource of the current part ran; used only if the option `infer` is
-     * set */
+    /* process that produced the spans of the current part; used only if the option `infer` is set
+     */
     struct join_identity where;
-    /* number of spans whose marks do not include their descendants, because too few steps were
-     * left */
+    /* number of spans whose marks do not include their descendants, because the step limit was
+     * reached */
     uint64_t n_cut;
-    unsigned has;  /* bit set of the keys that the current span already has */
-    bool exact;    /* true if marks (pyroscope.profile.id) are removed from spans without samples */
-    bool dangling; /* true if the current span has a mark (pyroscope.profile.id) but no samples */
+    unsigned has; /* bit set of the keys that the current span already has */
+    /* true if the attribute pyroscope.profile.id is removed from spans without samples */
+    bool exact;
+    /* true if no samples belong to the current span, so that its attribute pyroscope.profile.id
+     * must be removed */
+    bool dangling;
     int rc;
 };
 
-/* Samples of a span that are exported with the span id that they originally named. That span id
- * is the id of the span itself or of its root. */
+/* Counts the samples of a span that keep the span id that they originally named: the id of the span
+ * itself or of its root. */
 struct named {
-    /* true if the span has such samples, even if all of them were taken in its descendants */
+    /* true if the span has samples of this kind, even if all of them were taken in its
+     * descendants */
     bool any;
     uint32_t count[JOIN_MEASURES];
 };
@@ -241,9 +247,10 @@ struct named {
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
-    /* the samples in `own` whose exported links name the span itself or its root */
+    /* samples in `own` that are exported with a link to the span itself or to its root */
     struct named named;
-    /* true if some samples of these spans were lost or are linked to other spans */
+    /* true if samples of these spans were lost or are linked to other spans, so that the sums are
+     * incomplete */
     bool partial;
     struct join_top top[JOIN_TOP_MAX]; /* function counters of `all` */
 };
@@ -273,7 +280,7 @@ static void annotations_mark_add_hex(struct marking *marking, struct br_addition
     annotations_mark_add_text(marking, addition, mark, hex, text.len);
 }
 
-/* Adds the attribute of a mark with the boolean value true. */
+/* Adds a boolean attribute with the value true. */
 static void annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
                                       enum mark mark)
 {
@@ -316,8 +323,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Determines the process and thread in which a span of the current part ran. Returns false if
- * the span's thread or process is unknown, or if the option `infer` is not set. */
+/* Determines the process and thread in which a span of the current part (a ResourceSpans message)
+ * ran. Returns false if the process or thread is unknown, or if the option `infer` is not set. */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -330,7 +337,8 @@ static bool annotations_mark_where(const struct marking *marking, const struct t
            (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
-/* Returns the totals of samples that were inferred for this span, or NULL if there are none. */
+/* Returns the totals of samples that were inferred for this span. Returns NULL if no samples were
+ * inferred for it. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id,
@@ -342,8 +350,8 @@ static const struct join_totals *annotations_mark_inferred(struct marking *marki
                : NULL;
 }
 
-/* Returns true if samples of the span were lost, or if samples of its thread were lost before
- * the span arrived. */
+/* Returns true if samples of the span were lost, or if samples of its thread were lost before the
+ * span arrived. Its totals are then incomplete. */
 static bool annotations_mark_lost(const struct marking *marking, const uint8_t *span_id,
                                   const struct thread *thread, uint64_t start_ns)
 {
@@ -377,9 +385,9 @@ static bool annotations_mark_is_partial(const struct marking *marking,
                                     relative->start_ns);
 }
 
-/* Returns true if a profile store has other samples under the span's id than the span's totals
- * contain. The difference exists if samples were exported before the span in which they were
- * taken arrived. */
+/* Returns true if the samples that were exported with the span's id differ from the samples in the
+ * span's totals. They differ if samples were exported before the span in which they were taken
+ * arrived. */
 static bool annotations_mark_is_elsewhere(const struct sums *sums)
 {
     unsigned measure = 0;
@@ -668,7 +676,8 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     marking->rc = 0;
     if (sums.any)
         annotations_mark_add_totals(marking, span, &sums, &addition);
-    /* a profile store finds a sample by the span id that the sample contains */
+    /* the attribute must be the span id that the exported samples contain, because a profile store
+     * finds samples by that id */
     if (leads || likely)
         annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
                                  leads ? sums.own.under : annotations_mark_span_id_of(span), 8);
@@ -683,8 +692,8 @@ struct cleaning {
     struct br_arena arena;
 };
 
-/* Returns true if the field is a mark in the form that bridges write: an attribute whose value
- * is the span's own id. */
+/* Returns true if the field is a pyroscope.profile.id attribute whose value is the span's own id.
+ * Other values were not written by a bridge. */
 static bool cleaning_is_mark(const struct br_field *field, const char *id, size_t id_len)
 {
     struct br_keyvalue kv;
@@ -717,8 +726,8 @@ static int cleaning_on_span(void *arg, struct br_visit *visit)
     return visit->out.len == visit->len ? BR_KEEP : BR_REPLACE;
 }
 
-/* Removes the marks of the spans for which `dangling` is true. If there is not enough memory,
- * the marks stay. */
+/* Removes the attribute pyroscope.profile.id from the spans for which `dangling` is true. If there
+ * is not enough memory, the attributes are not removed. */
 static void annotations_mark_clean(struct br_item *item, const struct br_span *spans,
                                    const bool *dangling)
 {

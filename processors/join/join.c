@@ -198,8 +198,8 @@ static const char *join_reason(const struct join_progress *progress)
            "more than `window` earlier or later, or not be sampled";
 }
 
-/* Logs the most likely reason if both signals have arrived for one window and no sample was
- * joined. Logs at most once. */
+/* Logs the most likely reason if no sample was joined within one window after spans and samples had
+ * arrived. Logs at most once. */
 static void join_log_reason(struct join *join)
 {
     const struct join_progress *progress = join_table_progress(join->table);
@@ -249,8 +249,8 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
         br_hold_send(&join->sent[signal], item);
 }
 
-/* Releases the items that are due at `ms`. Profiles are released first: spans that are due at
- * the same time then include the totals of the profiles' samples. */
+/* Releases the items whose hold time ends at `ms` or earlier. Profiles are released first, so that
+ * spans with the same time include the totals of the profiles' samples. */
 static void join_release_until(struct join *join, uint64_t ms)
 {
     for (int s = BR_SIGNALS - 1; s >= 0; s--) {
@@ -289,9 +289,9 @@ static void join_on_release(struct br_timer *timer)
     join_rearm(join);
 }
 
-/* Returns true if the item may be held. The limit covers held items, and released items that
- * have not been delivered yet. Items above the limit are forwarded at once, and their senders
- * get the outcome. */
+/* Returns true if the item may be held. The limit covers held items, and released items that have
+ * not been delivered yet. An item that would exceed the limit is forwarded at once, and its sender
+ * gets the outcome of the delivery. */
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
     size_t ours = join->held_bytes,
@@ -407,8 +407,9 @@ static void join_on_hold_idle(void *arg)
         br_node_drained(join->node);
 }
 
-/* Returns the number of function counters per span. With the returned number of counters, the
- * values of the largest functions of one request are exact. */
+/* Returns the number of function counters per span if `shown` functions are reported. There are
+ * more counters than reported functions, so that the values of the largest functions of one request
+ * are exact. */
 static unsigned join_top_counters(unsigned shown)
 {
     return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;
@@ -475,8 +476,8 @@ static bool join_make_parts(struct join *join)
 {
     struct br_node *node = join->node;
     char name[600];
-    /* After a reload, the node with the new settings and the old one, which is being drained, have
-     * the same id. */
+    /* The number distinguishes the tables before and after a reload: the old node, which is being
+     * drained, has the same id as the new one. */
     (void)snprintf(name, sizeof name, "join table of %.500s (%u)", node->id,
                    node->host->generation);
     join->table = br_shared_get(node->host, name, join_make_table, join);
@@ -508,7 +509,8 @@ static int join_create(struct br_node *node, struct br_err *err)
                       (long long)join->config->max_bytes);
 }
 
-/* Warns if the join is only in pipelines of one signal, because then nothing can be joined. */
+/* Warns if the join is only in traces pipelines or only in profiles pipelines, because then nothing
+ * can be joined. */
 static void join_check_pipelines(struct join *join)
 {
     struct join_progress *progress = join_table_progress(join->table);

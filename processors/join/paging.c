@@ -5,7 +5,9 @@
 
 struct join_paging {
     struct br_task task;
-    struct join *join; /* the join that started the task; freed already if the task was cancelled */
+    /* the join that started the task; do not use it if the task was cancelled, because it may be
+     * freed */
+    struct join *join;
     struct join_pages pages;
 };
 

@@ -18,11 +18,12 @@
 
 /* --- Texts ------------------------------------------------------------------------------ */
 
-#define SHORT 64 /* longest text, in bytes, that is parsed again each time */
+/* longest text, in bytes, whose result is not stored; parsing it again is cheaper */
+#define SHORT 64
 
 enum { HASHED = 1, SERVICE = 2, READ_AS_SPAN = 4, READ_AS_TRACE = 8, IS_SPAN = 16, IS_TRACE = 32 };
 
-/* Results that are stored for a long text. */
+/* Parse results of a long text. */
 struct known {
     unsigned flags;
     uint32_t hash;
@@ -374,12 +375,12 @@ struct reader {
     const struct br_dictionary_view *view;
     const struct join_label *labels;
     struct join_sample_view *sample_view;
-    /* true if the labels that take precedence contain several ids */
+    /* true if several different ids were found in the labels that take precedence */
     bool several_spans, several_traces;
 };
 
-/* Stores the id of a label. Does nothing if the sample has an id under a name that is earlier in
- * the list of names. */
+/* Stores the id of a label, unless the sample has an id from a label name that comes earlier in the
+ * configured list. */
 static void sample_view_set_id(const struct join_label *label, size_t size, const uint8_t **id,
                                uint8_t *number, bool *several)
 {
@@ -436,7 +437,8 @@ static inline void sample_view_each(const struct br_field *field,
         fn(arg, value);
 }
 
-#define SHORT 64 /* longest link, in bytes, that is parsed again each time */
+/* longest link, in bytes, whose result is not stored; parsing it again is cheaper */
+#define SHORT 64
 
 /* The ids of a link. An id is NULL if it is absent, has a wrong length, or is all zeros. */
 struct link {
@@ -481,8 +483,8 @@ static struct link sample_view_link_read_long(struct join_links *links, uint32_t
     return link ? *link : (struct link){NULL, NULL};
 }
 
-/* Stores the ids of a link. The ids of a link take precedence over the ids of labels, which are
- * only used if the link does not contain the id. */
+/* Stores the ids of a link. They take precedence: the ids of labels are used only if the link does
+ * not contain them. */
 static void sample_view_apply_link(struct join_links *links, uint64_t index, struct reader *reader)
 {
     struct join_sample_view *view = reader->sample_view;
@@ -579,8 +581,8 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
 
 /* --- Splitting --- */
 
-/* Splitting a sample may make at most this many times the bytes of the sample, because each
- * piece repeats the data that all pieces have in common. */
+/* The pieces of a split sample may together have at most this many times the bytes of the sample.
+ * Each piece repeats the fields that all pieces have in common. */
 #define PIECES_GROW 8u
 
 static bool sample_view_split_is_common(const struct br_field *field)
@@ -734,8 +736,8 @@ static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *vi
     return 0;
 }
 
-/* Stores `number` + 1 in `*known`, so that 0 means "not computed yet". JOIN_FUNCTION_OTHER is
- * stored unchanged; other numbers are small. */
+/* Stores `number` + 1 in `*known`, because 0 means "not computed yet". JOIN_FUNCTION_OTHER is
+ * stored unchanged: no other number is that large. */
 static uint32_t sample_view_leaf_note(uint32_t *known, uint32_t number)
 {
     *known = number == JOIN_FUNCTION_OTHER ? number : number + 1;

@@ -19,7 +19,8 @@
 #define ARENA_MAX (64u << 20)
 #define ADDITIONS_BLOCK 4096u
 
-/* The dictionary of the item, and the data read from it. */
+/* The dictionary of the item (its string, attribute, link and stack tables), and data computed from
+ * it. */
 struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
@@ -39,11 +40,11 @@ struct run_scope {
      * span_metrics */
     enum join_measure best;
     struct join_value_type value_type; /* meaning of the values of the current profile */
-    /* true if the samples are from a Pyroscope client, so that their timestamps are removed */
+    /* true if the samples come from a Pyroscope client; the join then removes their timestamps */
     bool timeless;
 };
 
-/* Decisions about which samples lose their links or timestamps. */
+/* Per-sample decisions of the link policy: which samples lose their links or timestamps. */
 struct run_folding {
     /* verdict (enum br_fold) on each sample, by sample index; NULL: no sample loses its link
      * or timestamps */
@@ -63,7 +64,7 @@ struct run_counts {
     uint64_t n_other;
     uint64_t n_splits_cut;
     uint32_t n_unknown;
-    uint32_t n_named; /* number of samples that name a span */
+    uint32_t n_named; /* number of samples that name a span in a link or label */
 };
 
 /* One pass over the samples of an item. */
@@ -71,14 +72,14 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    /* element of the memo (results of an earlier pass) for the next sample; NULL with
+    /* result of the earlier pass for the next sample, in the memo of the item; NULL with
      * JOIN_PASS_ONLY */
     uint8_t *memo;
-    /* results of an earlier pass for all samples after splitting, owned by the run; NULL if no
-     * sample was split */
+    /* results of the earlier pass for all samples of the item after splitting, owned by the run;
+     * NULL if no sample was split */
     uint8_t *memos;
-    /* for each sample, true if it is a further piece of the same original sample as the previous
-     * sample; NULL: no sample was split */
+    /* for each sample after splitting, true if it and the previous sample are pieces of the same
+     * original sample; NULL: no sample was split */
     bool *continues;
     struct {
         bool any;
@@ -86,7 +87,7 @@ struct run {
         uint16_t type;
     } noted; /* best outcome so far of the current sample or of its pieces */
     uint64_t came_ms, now_ms;
-    uint64_t exact; /* hash of the service that was last noted as exact (join_table_note_exact) */
+    uint64_t exact; /* hash of the last service for which this run called join_table_note_exact */
     uint32_t index; /* index of the next sample in the item */
     struct br_arena arena;
     struct br_arena additions_arena; /* memory for additions to samples until they are written */
@@ -95,11 +96,11 @@ struct run {
     struct run_dictionary dictionary;
     struct run_scope scope;
     struct join_found found; /* copy of the span of the current sample */
-    /* span id for a new link of the sample; NULL if the sample is linked to the span that it
-     * names */
+    /* span id to which the sample's link will be changed; NULL: the sample is linked to the span
+     * that it names */
     const uint8_t *link;
-    /* for each sample, true if the sample's labels name another span than its link; NULL: no
-     * sample's labels name another span */
+    /* for each sample, true if its labels name a different span than its link; NULL: this is false
+     * for all samples */
     bool *relabelled;
     struct join_credit credit;
     struct join_infer infer;
@@ -169,10 +170,10 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
     return join_run_add(run, view, run_sample_of(run, view, held));
 }
 
-/* Returns true if the timestamps of a sample must be deferred, because the span that the sample
- * names has not arrived, or is the root of a local tree as far as is known. If the sample names
- * a span below a root, notes that the samples of the service name exactly the spans in which
- * they were taken. */
+/* Returns true if the timestamps of a sample must be deferred: the span that the sample names has
+ * not arrived, or appears to be the root of a local tree. If the sample names a span below a root,
+ * notes that the service labels samples with the exact span in which they were taken, not with the
+ * root. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {
@@ -189,7 +190,7 @@ static bool join_run_is_open(struct run *run, enum join_result result,
     return place == JOIN_TREE_ROOT;
 }
 
-/* Returns how long the samples of the item are held, in milliseconds. */
+/* Returns how long the item is held before it is released, in milliseconds. */
 static uint64_t join_run_waits_ms(const struct run *run)
 {
     return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
@@ -309,7 +310,7 @@ static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t
     return n;
 }
 
-/* Returns room for an addition of `size` bytes, directly after the previous addition. Returns
+/* Returns memory for an addition of `size` bytes, directly after the previous addition. Returns
  * NULL if `size` is 0 or there is not enough memory. */
 static uint8_t *join_run_addition_room(struct run *run, size_t size)
 {
@@ -333,8 +334,8 @@ static const uint8_t *join_run_trace_of(const struct run *run, const struct join
     return found && run->found.has_trace ? run->found.trace : NULL;
 }
 
-/* Returns the bytes to append to a sample: attribute indices, and a link if the sample has none.
- * The attributes include `profile.join` unless `how` is NULL. */
+/* Returns the bytes to append to a sample: attribute indices and, if the sample does not have a
+ * link, a link. The attributes include `profile.join` unless `how` is NULL. */
 static struct br_addition join_run_addition_for(struct run *run,
                                                 const struct join_sample_view *view, bool found,
                                                 const char *how)
@@ -386,7 +387,7 @@ static void join_run_note_service(struct run *run)
 
 /* --- Links that are removed ------------------------------------------------------------- */
 
-/* Returns true if the config restricts which links are kept. */
+/* Returns true if the link policy in the config can remove links from samples. */
 static bool join_run_decides(const struct run *run)
 {
     return run->folding.verdicts && run->join->policy.keep;
@@ -458,8 +459,8 @@ static void join_run_decide_rest(struct run *run)
     join_undecided_release(undecided);
 }
 
-/* Returns what each attribute names (enum br_fold_attribute), or NULL if there is not enough
- * memory. */
+/* Returns the kind (enum br_fold_attribute) of each attribute of the dictionary, or NULL if there
+ * is not enough memory. */
 static uint8_t *join_run_fold_attributes(struct run *run, uint32_t count)
 {
     uint8_t *attributes = br_arena_calloc(&run->arena, (size_t)count + 1, 1);
@@ -653,8 +654,9 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 
 /* --- Profiles --------------------------------------------------------------------------- */
 
-/* Stores the bytes that are appended to sample `index` of a part. The part's list of additions
- * is created when the first addition is stored, because most profiles get no additions. */
+/* Stores the bytes that are appended to sample `index` of a part (a ResourceProfiles message). The
+ * part's list of additions is created with the first addition, because most profiles get no
+ * additions. */
 static void join_run_keep_addition(struct run *run, const struct br_part *part, uint32_t index,
                                    const struct br_addition *addition, struct br_addition **list)
 {
@@ -715,8 +717,8 @@ static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* Determines whether the samples of a scope lose their timestamps. Receivers keep the timestamps
- * of Pyroscope clients for the join only. Pyroscope's own clients send no timestamps, and its
+/* Determines whether the samples of a scope lose their timestamps. Receivers add timestamps to
+ * profiles of Pyroscope clients for the join only. Pyroscope clients send no timestamps, and its
  * store keeps none. */
 static void run_scope_begin(struct run *run, const struct br_field *scopes)
 {
@@ -726,8 +728,8 @@ static void run_scope_begin(struct run *run, const struct br_field *scopes)
         run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_records, 1);
 }
 
-/* Processes the samples of a part of the item. `additions` is the part's list of additions;
- * NULL: nothing is added to samples. */
+/* Processes the samples of a part (a ResourceProfiles message) of the item. `additions` is the
+ * part's list of additions; NULL: nothing is added to samples. */
 static void join_run_part(struct run *run, const struct br_part *part,
                           struct br_addition **additions)
 {
@@ -766,7 +768,7 @@ static void join_run_part(struct run *run, const struct br_part *part,
     }
 }
 
-/* Returns the best measure among the profiles of a resource. */
+/* Returns the most preferred measure that any profile of a resource has (enum join_measure). */
 static enum join_measure join_run_best_measure(struct run *run, const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
@@ -811,7 +813,8 @@ static void join_run_write_parts(struct run *run, struct br_addition **additions
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
         join_additions_write(&run->additions, run->item))
-        return; /* the samples stay as they are, but their totals are in the table */
+        /* the samples are not changed, but their values were added to the totals in the table */
+        return;
     for (uint32_t i = 0; i < n_parts; i++) {
         if (additions[i])
             (void)br_part_append(run->item, &run->item->parts[i], additions[i]);
@@ -864,7 +867,7 @@ struct splitting {
     uint8_t *memos;  /* results of an earlier pass, for the samples after splitting */
     bool *continues; /* new value of run.continues, for the samples after splitting */
     uint32_t count, cap, cap_continues;
-    uint32_t part; /* index of the current part */
+    uint32_t part; /* number of the current part (ResourceProfiles message) of the item */
     uint64_t *spans;
     uint64_t cap_spans;
 };
@@ -942,9 +945,9 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
     return visit->n_out ? BR_SPLIT : BR_KEEP;
 }
 
-/* Splits each sample whose timestamps were taken in several spans into one sample per span.
- * Applies to samples that do not name a span and, with the option `link: span`, to samples that
- * name the root of a local tree. If there is not enough memory, samples are not split. */
+/* Splits each sample whose timestamps were taken in several spans into one sample per span. Only
+ * samples that do not name a span are split and, with the option `link: span`, samples that name
+ * the root of a local tree. If there is not enough memory, samples are not split. */
 static void join_run_split(struct run *run)
 {
     const struct join_config *config = run->join->config;

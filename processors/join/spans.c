@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Enters the spans of traces items into the table. */
+/* Adds the spans of traces items to the table. */
 #include <string.h>
 
 #include "attribute/value.h"
@@ -113,8 +113,8 @@ bool join_service_profiled(const struct join *join, const struct join_service *s
 
 #define ORIGINS 32u
 
-/* Spans that are collected in order to be entered together. The spans belong to the item's parts
- * from `first_part` to the current part. */
+/* Spans that are collected in order to be added to the table together. The spans belong to the
+ * item's parts (ResourceSpans) from `first_part` to the current part. */
 struct entering {
     struct join *join;
     const struct br_item *item;
@@ -124,7 +124,8 @@ struct entering {
     size_t count;
     uint32_t first_part;
     struct join_origin origins[ORIGINS];
-    /* process in which the spans of each origin ran; used only with the option `infer` */
+    /* process in which the spans of each element of `origins` ran; used only with the option
+     * `infer` */
     struct join_identity where[ORIGINS];
     /* Used only with the option sample_attributes: values of the current resource, values of the
      * current span, and the encoded attributes of up to CHUNK spans. */
@@ -169,7 +170,8 @@ static void spans_flush(struct entering *entering)
     entering->at = entering->chunk;
 }
 
-/* Collects the next `count` spans of the item, which belong to the current part. */
+/* Collects the next `count` spans of the item. All of them belong to the current part
+ * (ResourceSpans). */
 static void spans_enter(struct entering *entering, size_t count)
 {
     if (!entering->attributes) {

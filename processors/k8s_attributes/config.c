@@ -47,7 +47,7 @@ static const enum k8s_metadata preferred[] = {
     K8S_CONTAINER_IMAGE_TAG,
 };
 
-/* Attributes of the Collector that need objects other than pods. */
+/* Names of attributes that the Collector supports, but that need objects other than pods. */
 static const char *const lacking[] = {
     "k8s.cluster.uid", "k8s.node.uid",    "k8s.deployment.uid",  "k8s.cronjob.uid",
     "service.name",    "service.version", "service.instance.id", "container.image.repo_digests",

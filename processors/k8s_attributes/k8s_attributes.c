@@ -16,20 +16,23 @@
 #include "processors/k8s_attributes/watch.h"
 
 #define SCRATCH_MAX (256u << 20)
-/* delay that senders of refused items are told, in milliseconds */
+/* delay in milliseconds after which the senders of refused items are asked to retry */
 #define RETRY_MS 1000
 
 struct state {
-    struct k8s_table *table;   /* shared by the nodes of all workers; NULL: passthrough */
-    struct k8s_watch *watch;   /* the node that watches the API; NULL: another node does */
+    /* shared by the nodes of all workers; NULL: the option `passthrough` is set */
+    struct k8s_table *table;
+    struct k8s_watch *watch;   /* watches the Kubernetes API; NULL: another node watches the API */
     struct br_attributes list; /* attributes of the current Resource */
     struct br_arena scratch;   /* memory for the current item */
-    double *found, *missing;   /* metrics: resources with and without a pod */
+    /* metrics: number of resources whose pod was found, and of resources whose pod was not found */
+    double *found, *missing;
 };
 
 /* --- Finding the pod -------------------------------------------------------------------------- */
 
-/* Returns the text of an attribute of the resource; an empty one if it is not a text. */
+/* Returns the text of an attribute of the resource. Returns an empty text if the attribute is
+ * absent or is not a text. */
 static struct br_any k8s_attributes_text(const struct br_attributes *list, const char *key)
 {
     const struct br_attribute *found = br_attributes_find(list, key, strlen(key));
@@ -83,7 +86,8 @@ static void k8s_attributes_associate(const struct k8s_config *config,
         *ret_ip = NULL;
 }
 
-/* Makes the identifier if no associations are configured: by an address. */
+/* Makes the identifier if no associations are configured: from an address in the attributes or from
+ * the address of the client. */
 static void k8s_attributes_by_address(const struct br_attributes *list, const char *client,
                                       struct k8s_id *id, const char **ret_ip)
 {
@@ -107,7 +111,8 @@ static void k8s_attributes_by_address(const struct br_attributes *list, const ch
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
-/* Sets an attribute, unless the resource has it with a value that is not empty. */
+/* Sets an attribute, unless the resource already has the attribute with a value that is not
+ * empty. */
 static void k8s_attributes_set(struct br_attributes *list, const char *key, const char *text)
 {
     const struct br_attribute *found = br_attributes_find(list, key, strlen(key));
@@ -129,7 +134,8 @@ struct adding {
     struct br_attributes *list;
 };
 
-/* Returns the container of the resource: by its name, by its id, or the only one of the pod. */
+/* Returns the container that the resource names by name or by id. If the resource names no
+ * container and the pod has only one, returns that one. */
 static const struct k8s_container *k8s_attributes_container(const struct k8s_pod *pod,
                                                             const struct br_attributes *list)
 {
@@ -285,7 +291,8 @@ static int k8s_attributes_create(struct br_node *node, struct br_err *err)
         br_node_metric(node, BR_COUNTER, "braid_k8s_attributes_resources", "pod", "missing");
     if (config->passthrough)
         return 0;
-    /* a reload makes another table, because the watching node of this one is destroyed */
+    /* the generation makes a reload use a new table, because the node that watches the API for this
+     * one is destroyed */
     (void)snprintf(name, sizeof name, "k8s_attributes %u %s", node->host->generation, node->id);
     state->table = br_shared_get(node->host, name, k8s_attributes_make_table, config);
     return state->table ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");

@@ -76,7 +76,7 @@ void k8s_rules_release(struct k8s_rules *rules)
 
 /* --- Reading a pod ---------------------------------------------------------------------------- */
 
-/* A pod whose parts can still grow. */
+/* A pod that is being read. Its texts, attributes and containers can still be added to. */
 struct draft {
     const struct k8s_rules *rules;
     struct br_str texts;
@@ -91,7 +91,7 @@ static const char *pods_string(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-/* Stores a text. Returns its offset; 0 for an empty text. */
+/* Appends a text to the texts of the pod. Returns its offset there; 0 for an empty text. */
 static uint32_t pods_keep(struct draft *draft, const char *text)
 {
     size_t at = draft->texts.len;
@@ -127,7 +127,8 @@ static void pods_set_metadata(struct draft *draft, enum k8s_metadata number, con
 }
 
 /* Sets the name of the deployment, which is the name of the ReplicaSet without the hash of the pod
- * template. Without the label, the ReplicaSet does not belong to a deployment. */
+ * template. The hash is in the label pod-template-hash; without that label, the ReplicaSet does not
+ * belong to a deployment. */
 static void pods_set_deployment(struct draft *draft, const char *replica_set, const char *hash)
 {
     size_t len = strlen(replica_set), hash_len = strlen(hash);
@@ -139,7 +140,8 @@ static void pods_set_deployment(struct draft *draft, const char *replica_set, co
     pods_set_metadata(draft, K8S_DEPLOYMENT_NAME, name);
 }
 
-/* Sets the name of the CronJob, which is the name of the Job without its eight digits. */
+/* Sets the name of the CronJob, which is the name of the Job without the dash and eight digits at
+ * its end. */
 static void pods_set_cron_job(struct draft *draft, const char *job)
 {
     const char *dash = strrchr(job, '-');
@@ -181,7 +183,8 @@ static void pods_read_owners(struct draft *draft, const json_t *metadata)
     }
 }
 
-/* Returns the length of an image's name, and the tag after it; "latest" without one. */
+/* Returns the length of an image's name without the tag. Sets `tag` to the tag, or to "latest" if
+ * the image has no tag. */
 static size_t pods_split_image(const char *image, char tag[256])
 {
     size_t len = strcspn(image, "@");
@@ -237,7 +240,8 @@ static void pods_read_statuses(struct draft *draft, const json_t *list)
     }
 }
 
-/* Writes the name of an attribute: `$1` and `${1}` in the tag name are the groups of the match. */
+/* Writes the name of an attribute. `$1` and `${1}` in the configured tag name are replaced by the
+ * groups of the regular expression's match. */
 static void pods_expand(struct br_str *out, const struct k8s_rules *rules, const char *tag_name,
                         const char *key, uint32_t n_groups)
 {
@@ -260,7 +264,7 @@ static void pods_expand(struct br_str *out, const struct k8s_rules *rules, const
     }
 }
 
-/* Sets the attributes of one rule for labels or annotations (`kind`). */
+/* Sets the attributes of one rule from the pod's labels or annotations (`kind`). */
 static void pods_read_field(struct draft *draft, const json_t *values, const char *kind,
                             const struct k8s_field *field, const pcre2_code *pattern)
 {
@@ -387,7 +391,7 @@ struct k8s_pod *k8s_pod_read(const struct k8s_rules *rules, const json_t *object
     return pod;
 }
 
-/* Returns the value of an attribute of the pod, or NULL. */
+/* Returns the value of an attribute of the pod; NULL: the pod does not have the attribute. */
 static const char *pods_attribute(const struct k8s_pod *pod, const char *key)
 {
     for (uint32_t i = 0; i < pod->n_attributes; i++)
@@ -501,8 +505,8 @@ void k8s_table_free(struct k8s_table *table)
     br_free(table);
 }
 
-/* Adds an identifier. If another pod has it, such as an IP address that is used again, the pod that
- * was started later keeps it. */
+/* Adds an identifier of a pod. If another pod has the same identifier, such as a reused IP address,
+ * the identifier refers to the pod that was started later. */
 static void pods_add_id(struct k8s_table *table, struct k8s_pod *pod, const struct k8s_id *id)
 {
     const struct k8s_pod *other = br_map_get(table->ids, id->bytes, id->len);

@@ -9,33 +9,34 @@
 #include "core/task.h"
 #include "egress/kubernetes.h"
 
-#define PAGE 250               /* largest number of pods in a page of a list */
-#define WATCH_S 5              /* duration of a watch request in seconds */
+#define PAGE 250               /* largest number of pods that one list request returns */
+#define WATCH_S 5              /* duration in seconds after which the API ends a watch request */
 #define ANSWER_MAX (64u << 20) /* largest answer of the Kubernetes API, in bytes */
 #define REQUEST_MS 60000u      /* time limit of a request in milliseconds */
 #define PAUSE_MS 100u          /* shortest time between two watch requests in milliseconds */
 #define RETRY_MIN_MS 1000u     /* delay after the first failure in milliseconds */
-#define RETRY_MAX_MS 30000u    /* longest delay after a failure in milliseconds */
-#define VERSION_SIZE 128       /* size of a resource version in bytes */
+/* longest delay between a failure and the next request in milliseconds */
+#define RETRY_MAX_MS 30000u
+#define VERSION_SIZE 128 /* size in bytes of a buffer for a resource version */
 
-/* A pod in an answer. */
+/* A pod that an answer adds, changes or deletes. */
 struct change {
     bool deleted;
     struct k8s_pod *pod;
 };
 
-/* An answer that a thread reads. */
+/* An answer of the Kubernetes API that a thread parses. */
 struct job {
     struct br_task task;
     struct k8s_watch *watch; /* NULL after the watch was freed */
     const struct k8s_rules *rules;
     struct br_buf *body;
-    bool watching; /* the answer is to a watch request */
+    bool watching; /* true: answer to a watch request; false: answer to a list request */
     /* results */
     struct change *changes;
     uint32_t n_changes, cap_changes;
     char version[VERSION_SIZE];
-    char *more; /* continues the list; NULL: it was the last page */
+    char *more; /* token that requests the next page of the list; NULL: this was the last page */
     bool failed, expired;
 };
 
@@ -50,7 +51,8 @@ struct k8s_watch {
     struct br_header header;
     struct br_str path, selectors, token;
     struct br_deferred deferred; /* reads the answer after on_done */
-    struct br_timer timer;       /* limits the request in progress, or delays the next one */
+    /* time limit of the request in progress, or delay before the next request */
+    struct br_timer timer;
     bool sending;
     struct br_buf *body; /* the answer; NULL: the request has failed */
     unsigned status;
@@ -100,7 +102,7 @@ static void watch_put_filter(struct br_str *out, const struct k8s_filter *filter
     }
 }
 
-/* Writes the selectors that all requests have. */
+/* Writes the label and field selectors, which all requests contain. */
 static int watch_make_selectors(struct k8s_watch *watch)
 {
     const struct k8s_filters *filters = &watch->config->filter;
@@ -191,7 +193,9 @@ static void watch_send(struct k8s_watch *watch)
         watch_fail(watch, "the token of the service account cannot be read");
         return;
     }
-    br_str_clear(&watch->token); /* a copy, because the token can change before the answer */
+    /* a copy, because the token of the service account can change while the request is in
+     * progress */
+    br_str_clear(&watch->token);
     br_str_puts(&watch->token, authorization);
     watch_make_path(watch);
     if (watch->path.failed || watch->token.failed ||

@@ -263,7 +263,9 @@ struct run {
     struct br_node *node;
     struct br_sample_traces traces;
     struct br_groups groups;
-    bool *kept;         /* decisions about the named traces, by number (br_sample_traces_of) */
+    /* for each trace that samples name, true if the trace is kept; index: number of the trace
+     * (br_sample_traces_of) */
+    bool *kept;
     bool keep_unlinked; /* samples of the current profile that do not belong to a trace are kept */
     enum sampler_policy unlinked_by;
 };

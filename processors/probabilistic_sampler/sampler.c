@@ -8,7 +8,7 @@
 #define BUCKETS 0x4000u
 #define BUCKETS_SHIFT 42
 
-/* a randomness that is not below any threshold except BR_THRESHOLD_NEVER */
+/* a randomness that passes every threshold except BR_THRESHOLD_NEVER */
 #define RANDOMNESS_ALL (BR_THRESHOLD_NEVER - 1)
 
 void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
@@ -43,19 +43,19 @@ static uint32_t sampler_hash(uint32_t seed, const uint8_t id[16])
 }
 
 /* Returns a randomness value for the hash. The first 14 bits of the randomness lead to the same
- * decision as the hash itself. The other bits are made from the rest of the hash. */
+ * decision as the hash itself. The other bits are derived from the rest of the hash. */
 static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
 {
     uint64_t h = sampler_hash(seed, id), bucket = h & (BUCKETS - 1), rest = h >> 18;
     return (BUCKETS - 1 - bucket) << BUCKETS_SHIFT | (rest ^ rest << 10) << 14 | bucket;
 }
 
-/* The values on which the decision about a span depends. */
+/* The values that determine the decision about a span. */
 struct draw {
     uint64_t randomness;
     enum sampler_policy policy;
-    /* the randomness is missing or contradicts the tracestate, so fail_closed determines the
-     * decision */
+    /* the randomness is missing or contradicts the tracestate; the option fail_closed then
+     * determines the decision */
     bool error;
     bool carries; /* the new threshold may be written to the tracestate */
 };
@@ -102,7 +102,8 @@ static struct draw sampler_draw(const struct sampler *sampler, const struct samp
                                               : sampler_draw_by_standard(id, readable, state);
 }
 
-/* Removes the threshold from the tracestate if the span's randomness could not have passed it. */
+/* Removes the threshold from the tracestate if it is inconsistent: the span's randomness is below
+ * it, so the span could not have been sampled with it. */
 static void sampler_check_consistency(struct draw *draw, struct br_tracestate *state)
 {
     if (draw->error)

@@ -10,17 +10,17 @@
 
 enum { STACK_LOCATION = 1, LOCATION_LINE = 3, LINE_FUNCTION = 1, FUNCTION_NAME = 1 };
 
-/* A location from which lines are removed. The location is parsed once; copies with fewer lines
- * are made from the fields of this struct. */
+/* A location from which lines are removed. The location is parsed once, and copies with fewer lines
+ * are made from this struct. */
 struct cut {
     /* the innermost lines of the location, at most as many as a stack may have */
     const uint8_t *lines;
     uint32_t lines_len;
-    /* all fields of the location except its lines: fields before the first line, and fields
-     * after it */
+    /* the fields of the location other than lines: those before the first line, and those after
+     * it */
     struct br_entry before, after;
-    /* location index of the copy with a given number of lines, by number of lines; 0: not made
-     * yet */
+    /* for each number of lines: index of the copy of the location with that many lines; 0: the copy
+     * does not exist yet */
     uint32_t *copies;
 };
 
@@ -28,7 +28,7 @@ struct cutter {
     struct limits_edit *edit;
     uint32_t max_depth;
     uint32_t *frames; /* number of frames of each location, by location index */
-    uint32_t most;    /* largest number of frames of a location */
+    uint32_t most;    /* largest number of frames in one location */
     /* data for making shorter copies of each location, by location index; NULL: no location was
      * cut */
     struct cut **cuts;
@@ -66,7 +66,7 @@ static bool limits_stacks_count_frames(struct cutter *cutter)
 
 enum side { BEFORE, LINES, AFTER };
 
-/* Copies a part of a location. `side` selects the part: the first `most` lines, the other fields
+/* Copies some bytes of a location. `side` selects them: the first `most` lines, the other fields
  * before the first line, or the other fields after it. */
 static uint8_t *limits_stacks_gather(struct br_entry location, enum side side, uint32_t most,
                                      uint8_t *out)

@@ -156,8 +156,8 @@ static const uint8_t *db_dollar_end(const struct scan *scan)
     return close ? close + tag : scan->end;
 }
 
-/* Returns the end of a comment that begins at the current position, or NULL if no comment begins
- * there. Comments are kept. */
+/* Returns the end of a comment that begins at the current position; NULL: no comment begins there.
+ * Comments are not redacted. */
 static const uint8_t *db_comment_end(const struct scan *scan)
 {
     const char *close = NULL;
@@ -172,8 +172,8 @@ static const uint8_t *db_comment_end(const struct scan *scan)
     return at ? at + len : scan->end;
 }
 
-/* Returns true if a number begins at the current position. A sign belongs to the number if it
- * follows an operator. */
+/* Returns true if a number begins at the current position. A sign before the digits is part of the
+ * number only if an operator precedes it. */
 static bool db_is_number(const struct scan *scan, const uint8_t *start)
 {
     bool sign = (*scan->p == '-' || *scan->p == '+') &&
@@ -282,7 +282,7 @@ static bool db_skip_number(struct scan *scan)
     return scan->p > start;
 }
 
-/* Replaces a JSON text, number or word by a JSON text with a question mark. */
+/* Replaces a JSON text, number or word by the JSON text "?". */
 static bool db_json_plain(struct scan *scan)
 {
     static const char *const words[] = {"true", "false", "null"};

@@ -217,8 +217,8 @@ static void redact_dictionary_keep_uses(const struct redact_dictionary *dictiona
 
 /* --- Strings --------------------------------------------------------------------------------- */
 
-/* Replaces strings to which nothing refers any longer. A string that was redacted in only one
- * way is replaced by its redacted text, any other string by a mask. */
+/* Replaces the original strings to which nothing refers after the redaction. If a string was
+ * redacted in only one way, it is replaced by its redacted text, otherwise by a mask. */
 static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
                                           struct redact_walk *walk)
 {
@@ -249,8 +249,8 @@ static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
     return 0;
 }
 
-/* Makes a field of entry `at` refer to another string. The field is appended, because the last
- * value of a repeated field counts. */
+/* Makes a field of entry `at` refer to another string. Appends the field to the entry instead of
+ * changing it, because the last occurrence of a field counts. */
 static int redact_dictionary_redirect(struct redact_dictionary *dictionary,
                                       struct redact_walk *walk, const struct use *use, uint32_t at,
                                       uint32_t index)

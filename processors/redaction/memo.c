@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-/* The key of a lookup: a text, and the rules to apply to it. */
+/* The key of a lookup in the memo (the cache of results): a text, and the rules to apply to it. */
 struct wanted {
     const void *text;
     size_t len;

@@ -83,8 +83,8 @@ void redact_note(struct redact_walk *walk, enum redact_key key)
     struct br_masked_text became = {rules->text, rules->text_len};
     if (!br_masked_is_watched(walk->masked))
         return;
-    /* The verdict may come from the memo, which does not contain the number of the rule that
-     * matched the key. Matching the key again finds the rule. */
+    /* The verdict may come from the memo (the cache of verdicts), which does not contain the number
+     * of the rule that matched the key. Matching the key again finds the rule. */
     if (by_key && redact_key(rules, walk->key.data, walk->key.len) < 0)
         return;
     if (key == REDACT_KEY_REMOVE)
@@ -140,8 +140,7 @@ static int redact_messages_judge_text(struct redact_walk *walk, const struct br_
     return redact_messages_put_result(walk, field, next);
 }
 
-/* Replaces an attribute value by the string that the rules returned, with invalid UTF-8 replaced
- * by U+FFFD. */
+/* Like redact_messages_put_result, but first replaces invalid UTF-8 in the string by U+FFFD. */
 static int redact_messages_put_valid(struct redact_walk *walk, const struct br_field *field,
                                      const uint8_t *next)
 {
@@ -201,8 +200,9 @@ uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t le
     return walk->view->count[BR_TABLE_STRING] + walk->n_added++;
 }
 
-/* Redacts string `index` as a value whose key has the verdict `key`. The result is stored, so
- * each string is inspected at most once, and masked as a whole at most once. */
+/* Redacts string `index` as a value whose key has the verdict `key`. Stores the result, so that
+ * each string is inspected only once and masked as a whole only once, even if many values refer to
+ * it. */
 static int redact_messages_redact_string(struct redact_walk *walk, enum redact_key key,
                                          uint32_t index, uint32_t *ret)
 {
@@ -219,8 +219,8 @@ static int redact_messages_redact_string(struct redact_walk *walk, enum redact_k
     return walk->more.failed ? BR_ENOMEM : 0;
 }
 
-/* Redacts a value that is a reference to a string. The redacted string is added to the
- * dictionary, too, because it may be long and many values may refer to it. */
+/* Redacts a value that is a reference to a string of the dictionary. The redacted string is also
+ * added to the dictionary, because it may be long and many values may refer to it. */
 static int redact_messages_redact_index(struct redact_walk *walk, const struct br_field *found,
                                         const uint8_t *next, enum redact_key key)
 {
@@ -228,7 +228,8 @@ static int redact_messages_redact_index(struct redact_walk *walk, const struct b
     uint32_t becomes = REDACT_STAYS;
     if (!walk->view || found->value == 0 || found->value >= walk->view->count[BR_TABLE_STRING])
         return 0;
-    /* a string has the same result for all references, so it is not cleaned as a URL */
+    /* the result is stored for all values that refer to the string, so it must not depend on this
+     * key: the string is not cleaned as a URL */
     if (key == REDACT_KEY_URL)
         key = REDACT_KEY_INSPECT;
     int rc = key == REDACT_KEY_PASS
@@ -256,12 +257,13 @@ static int redact_messages_redact_index(struct redact_walk *walk, const struct b
 static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *field,
                                      const uint8_t *next, bool top, bool pass);
 
-/* Redacts the elements of an ArrayValue or KeyValueList. */
+/* Redacts the elements of an ArrayValue or KeyValueList. If the key requires it, masks the list as
+ * a whole instead. */
 static int redact_messages_redact_list(struct redact_walk *walk, const struct br_field *list,
                                        const uint8_t *end, enum redact_key key)
 {
     if (redact_messages_masks(key)) {
-        walk->hides = true; /* the list may contain references */
+        walk->hides = true; /* the list may contain references to strings that must be hidden */
         return redact_messages_judge_text(walk, list, end, key, list->data, list->value);
     }
     int rc = br_splice_enter(&walk->splice, list, end);

@@ -49,7 +49,7 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : rc;
 }
 
-/* Redacts a Resource that a processor in front of this one has replaced. */
+/* Redacts a Resource that an earlier processor of the pipeline has replaced. */
 static int redact_new_resource(struct redact_walk *walk, struct br_item *item, struct br_part *part)
 {
     struct br_buf *buf;

@@ -21,7 +21,7 @@
 #define NAMES_MAX (1u << 20)
 
 enum { MEMO_WHOLE = REDACT_KINDS, MEMO_KEY };
-#define STAYS 0 /* the stored result if no rule changes a text */
+#define STAYS 0 /* stored instead of a result if the rules do not change the text */
 
 /* --- Compiling ------------------------------------------------------------------------------- */
 
@@ -250,7 +250,8 @@ void redact_rules_release(struct redact_rules *rules)
 
 /* --- Keys ------------------------------------------------------------------------------------ */
 
-/* Frees a text buffer if a large text has made it large. */
+/* Frees a text buffer that has become larger than TEXT_KEPT, so that it is allocated again when
+ * needed. */
 static void redact_rules_forget_text(uint8_t **text, uint32_t *cap)
 {
     if (*cap <= TEXT_KEPT)

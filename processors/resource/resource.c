@@ -35,8 +35,8 @@ struct resource_cached {
 };
 
 struct resource_cache {
-    /* assigns a place in `entries` to each hash; if two hashes have the same place, the entry
-     * that was used last is kept */
+    /* maps each hash to an index in `entries`; if two hashes have the same index, the entry that
+     * was used last is kept */
     struct br_cache places;
     struct resource_cached entries[CACHE_ENTRIES];
 };

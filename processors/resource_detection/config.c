@@ -28,7 +28,7 @@ static const struct br_option off_by_default[] = {
     BR_OPT_END,
 };
 
-/* Rows for the attribute number `index` of a detector. */
+/* Option row that enables or disables attribute number `index` of a detector. */
 #define SWITCH(index, key, table, text)                                                            \
     {                                                                                              \
         .name = (key), .kind = BR_OPT_STRUCT, .offset = (index) * sizeof(struct detect_toggle),    \

@@ -192,8 +192,8 @@ bool detect_connect(struct detect_run *run, unsigned index, const char *origin,
     return true;
 }
 
-/* Passes the answer to the detector. Runs at the end of the loop iteration, because a client must
- * not be freed, and the exchange not be used again, while it calls on_done. */
+/* Passes the answer to the detector. Runs at the end of the loop iteration, not in on_done: while a
+ * client calls on_done, the client must not be freed, and its exchange must not be used again. */
 static void detect_on_deferred(struct br_deferred *deferred)
 {
     struct detect_run *run = br_container_of(deferred, struct detect_run, deferred);
@@ -266,8 +266,8 @@ static void detect_cancel(struct detect_run *run)
 
 /* --- Work in a thread ------------------------------------------------------------------------- */
 
-/* The work of a detector in a thread. The thread uses only `own`, because the run can end before
- * the thread does. */
+/* The work of a detector in a thread. The thread uses only `own`, because `run` can end before the
+ * thread does. */
 struct detect_job {
     struct br_task task;
     struct detect_run *run; /* NULL after the detection was released */
@@ -346,7 +346,7 @@ static void detect_begin(struct detect_run *run)
         run->detector->begin(run);
 }
 
-/* Ends the detectors that have not ended in time. */
+/* Ends the detectors that are still running when the timeout has expired. */
 static void detection_on_limit(struct br_timer *timer)
 {
     struct detection *detection = br_container_of(timer, struct detection, limit);
@@ -364,7 +364,8 @@ static void detection_on_limit(struct br_timer *timer)
     }
 }
 
-/* Starts all detectors. Returns 0, or BR_ENOMEM if there is no memory for the timer. */
+/* Starts all detectors. Returns 0, BR_ENOMEM if there is no memory for the timer, or BR_EAGAIN if a
+ * thread of the previous detection is still running. */
 static int detection_begin(struct detection *detection)
 {
     struct br_host *host = detection->node->host;
@@ -430,7 +431,8 @@ static bool detection_merge(struct detection *detection)
 
 static void detection_on_again(struct br_timer *timer);
 
-/* Returns the delay before the next detection in milliseconds; 0: there is none. */
+/* Returns the delay before the next detection in milliseconds; 0: there will be no further
+ * detection. */
 static uint64_t detection_delay_ms(struct detection *detection)
 {
     const struct detect_retry *retry = &detection->config->retry;

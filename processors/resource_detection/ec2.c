@@ -12,11 +12,11 @@
 #define META "/latest/meta-data/"
 #define TAGS META "tags/instance"
 
-/* What the detector keeps between its requests. */
+/* Data that the detector needs for its later requests. */
 struct ec2_data {
-    const char *token; /* session token; NULL: the service issues none */
-    const char *tags;  /* names of the remaining tags, one in each line */
-    const char *tag;   /* name of the tag that was asked for */
+    const char *token; /* session token; NULL: the service does not issue tokens */
+    const char *tags;  /* names of the tags that are not read yet, one per line */
+    const char *tag;   /* name of the tag whose value was requested */
 };
 
 static void ec2_ask(struct detect_run *run, unsigned step, const char *path)
@@ -64,7 +64,7 @@ static bool ec2_read_document(struct detect_run *run, const struct detect_answer
 static void ec2_on_document(struct detect_run *run, const struct detect_answer *answer)
 {
     if (answer->error && answer->status == 404)
-        /* other clouds have a part of this service, without this document */
+        /* other clouds implement a part of this service, but not this document */
         detect_missing(run, "%s", answer->error);
     else if (answer->error)
         detect_fail(run, "%s", answer->error);

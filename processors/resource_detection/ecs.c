@@ -10,7 +10,7 @@
 
 enum { ASK_TASK, ASK_CONTAINER };
 
-/* What the detector keeps between its requests. */
+/* Data that the detector needs for its later requests. */
 struct ecs_data {
     const char *path; /* path of the container in the endpoint */
     const char *account;
@@ -102,8 +102,8 @@ static void ecs_read_task(struct detect_run *run, const json_t *task)
         detect_text(run, "aws.ecs.launchtype", "fargate");
 }
 
-/* Sets the log groups and streams of the other running containers, as the Collector does: this
- * process is assumed to be a sidecar. */
+/* Sets the log groups and streams of the other running containers. The Collector does so too,
+ * because it assumes that it runs as a sidecar. */
 static void ecs_read_logs(struct detect_run *run, const json_t *task, const char *own_id)
 {
     const struct ecs_data *data = run->data;

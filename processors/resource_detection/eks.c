@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The detector eks. A pod runs on EKS if its credentials are EKS's, or if the Kubernetes API has
- * EKS's issuer of tokens or version. The instance is described by EC2's metadata service or, if
- * pods cannot reach that, by the provider id of the node.
+ * The detector eks. A pod runs on EKS if its credentials were issued by EKS, or if the token issuer
+ * or the version in the Kubernetes API is that of EKS. The instance is described by EC2's metadata
+ * service or, if pods cannot reach that service, by the provider id of the node.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static void eks_begin(struct detect_run *run)
     }
 }
 
-/* Returns true if a text of the answer contains `part`. */
+/* Returns true if the text under `key` in the answer contains `part`. */
 static bool eks_answer_has(const struct detect_answer *answer, const char *key, const char *part)
 {
     json_t *root = answer->error ? NULL : json_loadb(answer->body, answer->len, 0, NULL);
@@ -76,7 +76,7 @@ static void eks_read_provider(struct detect_run *run, const char *id)
         return;
     detect_text(run, "host.id", zone + len + 1);
     detect_text(run, "cloud.availability_zone", text);
-    text[len - 1] = '\0'; /* a zone is the region with a letter */
+    text[len - 1] = '\0'; /* the name of a zone is the name of its region and one letter */
     detect_text(run, "cloud.region", text);
 }
 
@@ -138,7 +138,9 @@ static void eks_on_answer(struct detect_run *run, const struct detect_answer *an
         break;
     case DETECT_EC2_DOCUMENT:
         if (answer->error && !detect_must_exist(run))
-            detect_end(run); /* with the attributes that show that this is EKS */
+            /* the attributes that were already set show that this is EKS, so the detection
+             * succeeds */
+            detect_end(run);
         else
             detect_ec2_answer(run, answer);
         break;

@@ -8,19 +8,19 @@
 #include "base/mem.h"
 #include "processors/resource_detection/detectors.h"
 
-/* How a value of the metadata server becomes attributes. */
+/* How attributes are made from a value of the metadata server. */
 enum use {
     AS_IS,
-    LAST,     /* the part after the last slash */
-    ZONE,     /* the zone after the last slash, and its region */
-    LOCATION, /* a zone or a region */
+    LAST,     /* uses the text after the last slash */
+    ZONE,     /* uses the zone, which is the text after the last slash, and its region */
+    LOCATION, /* uses the value as a zone or as a region */
     NAME,     /* host.name and gcp.gce.instance.name */
-    GROUP,    /* the managed instance group that created the instance */
+    GROUP,    /* uses the managed instance group that created the instance */
 };
 
 struct value {
     const char *path;
-    const char *key; /* AS_IS, LAST: the attribute */
+    const char *key; /* name of the attribute for AS_IS and LAST */
     enum use use;
     bool optional; /* true: the value may be missing even with fail_on_missing_metadata */
 };
@@ -77,7 +77,8 @@ static void gcp_ask(struct detect_run *run, const struct value *values, unsigned
 
 /* --- Platforms -------------------------------------------------------------------------------- */
 
-/* Sets the attributes that come from environment variables, each from the first one that is set. */
+/* Sets attributes from environment variables: each attribute has the value of the first of its
+ * variables that is set. */
 static void gcp_from_variables(struct detect_run *run, const char *key, const char *const *names)
 {
     const char *value = NULL;
@@ -111,7 +112,8 @@ static void gcp_ask_app_engine(struct detect_run *run, const struct value *value
     gcp_ask(run, values, 0);
 }
 
-/* Continues with the platform that the environment shows, except GKE. */
+/* Continues with the detection of the platform that the environment variables indicate. GKE was
+ * handled before. */
 static void gcp_ask_platform(struct detect_run *run)
 {
     const char *app_engine = detect_variable("GAE_ENV");
@@ -157,7 +159,7 @@ static const char *gcp_last(const char *text)
     return slash ? slash + 1 : text;
 }
 
-/* Sets the region of a zone, which is the zone without its last part. */
+/* Sets the region of a zone: the name of the zone without its last "-" and the text after it. */
 static void gcp_region_of(struct detect_run *run, const char *zone)
 {
     const char *end = strrchr(zone, '-');
@@ -176,8 +178,8 @@ static void gcp_put_location(struct detect_run *run, const char *location)
     }
 }
 
-/* Copies a part of a path and advances `*path` past the slash after it. Returns NULL if there is no
- * such part. */
+/* Copies one component of a path, and advances `*path` to the next component. Returns NULL if there
+ * is no further component. */
 static const char *gcp_next(struct detect_run *run, const char **path)
 {
     size_t len = strcspn(*path, "/");
@@ -231,16 +233,17 @@ static void gcp_put(struct detect_run *run, const struct value *value, const cha
     }
 }
 
-/* Handles a value that the metadata server does not have. */
+/* Handles a value that is missing on the metadata server. */
 static void gcp_on_missing(struct detect_run *run, const char *why)
 {
     const struct value *values = run->data, *value = gcp_current(run);
     if (values == project) {
-        /* the Collector takes this as "not on Google Cloud" even with fail_on_missing_metadata */
+        /* without this value the Collector concludes "not on Google Cloud", even with
+         * fail_on_missing_metadata */
         run->n_found = 0;
         detect_end(run);
     } else if (values == engine && value == engine) {
-        gcp_ask_platform(run); /* Kubernetes, but not GKE */
+        gcp_ask_platform(run); /* Kubernetes on Google Cloud, but not GKE */
     } else if (values == compute && value == compute) {
         detect_end(run); /* an unknown platform */
     } else if (!value->optional && detect_must_exist(run)) {

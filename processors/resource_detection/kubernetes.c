@@ -23,7 +23,8 @@ void detect_kubernetes_get(struct detect_run *run, const char *path)
 {
     const char *authorization = br_kubernetes_authorization(&run->kubernetes);
     char origin[BR_KUBERNETES_ORIGIN_SIZE];
-    /* a copy, because the token can change before the answer */
+    /* a copy, because the token of the service account can change while the request is in
+     * progress */
     const char *copy =
         authorization ? br_arena_strndup(&run->arena, authorization, strlen(authorization)) : NULL;
     const struct br_header header = {"authorization", copy};

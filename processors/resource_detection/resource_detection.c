@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The resource_detection processor adds attributes of the host, the cloud and the container to
- * resources. Items that arrive during the first detection wait until it ends.
+ * resources. Items that arrive during the first detection are held until the detection ends.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define SCRATCH_MAX (256u << 20)
 /* largest number of items that wait for the first detection; further items are refused */
 #define WAITING_MAX 1024
-/* delay that senders of refused items are told, in milliseconds */
+/* delay in milliseconds after which the senders of refused items are asked to retry */
 #define RETRY_MS 1000
 
 const struct detector *const detectors[DETECT_KINDS] = {
@@ -31,8 +31,8 @@ struct state {
     unsigned n_waiting;
     struct br_attributes list; /* attributes of the current Resource */
     struct br_arena scratch;   /* memory for the current item */
-    /* the last Resource and its replacement, in one buffer; NULL: there is none. Senders often
-     * repeat their Resource. */
+    /* buffer with the last Resource, followed by its replacement; NULL: no replacement is cached.
+     * Consecutive items often have the same Resource. */
     struct br_buf *last;
     uint32_t last_len; /* length of the last Resource; the replacement follows it */
 };
@@ -51,7 +51,8 @@ static bool resource_detection_add(struct state *state, bool override)
     return !list->no_memory && !list->too_many;
 }
 
-/* Makes the replacement of a Resource, and stores both in state->last. */
+/* Makes the replacement of a Resource, and stores the Resource and the replacement in
+ * state->last. */
 static int resource_detection_make(struct br_node *node, const uint8_t *data, size_t len)
 {
     struct state *state = node->state;
@@ -138,7 +139,7 @@ static void resource_detection_consume(struct br_node *node, struct br_item *ite
     }
 }
 
-/* Ends the wait: the items are processed if the detection has succeeded, and otherwise refused. */
+/* Processes the waiting items if the detection has succeeded, and otherwise refuses them. */
 static void resource_detection_release_waiting(struct br_node *node)
 {
     struct state *state = node->state;
@@ -156,7 +157,7 @@ static void resource_detection_release_waiting(struct br_node *node)
 static void resource_detection_on_end(struct detection *detection)
 {
     struct state *state = detection->node->state;
-    state->last = br_buf_unref(state->last); /* the attributes may have changed */
+    state->last = br_buf_unref(state->last); /* the cached replacement may contain old attributes */
     resource_detection_release_waiting(detection->node);
 }
 

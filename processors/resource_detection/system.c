@@ -13,7 +13,8 @@
 #define LINE_SIZE 512
 #define INTERFACES_MAX 256 /* largest number of addresses or interfaces in an attribute */
 
-/* Removes blanks and quotes at both ends of a text, in place. Returns its new start. */
+/* Removes blanks and quotes from both ends of a text, in place. Returns the new start of the
+ * text. */
 static char *system_strip(char *text)
 {
     static const char ends[] = " \t\r\n\"'";
@@ -38,8 +39,8 @@ static bool system_read_line(const char *path, char ret[LINE_SIZE])
     return *ret;
 }
 
-/* Reads the value of a key from the first line "key <separator> value" of a file. Returns false if
- * there is none. */
+/* Finds the first line of the form "key <separator> value" in a file and reads the value. Returns
+ * false if there is no such line. */
 static bool system_read_key(const char *path, const char *key, char separator, char ret[LINE_SIZE])
 {
     char line[LINE_SIZE];
@@ -87,7 +88,8 @@ static bool system_host_name(const struct detect_run *run, char ret[BR_MACHINE_N
 
 #define RELEASE "/etc/os-release"
 
-/* Sets the names by which Go's gopsutil, which the Collector uses, calls distributions. */
+/* Sets the name of the distribution as the Go library gopsutil spells it, which the Collector
+ * uses. */
 static void system_distribution(struct detect_run *run)
 {
     static const char *const others[][2] = {{"rhel", "redhat"}, {"amzn", "amazon"}};
@@ -102,7 +104,7 @@ static void system_distribution(struct detect_run *run)
     detect_text(run, "os.version", version);
 }
 
-/* Sets the description that the OpenTelemetry SDK for Go makes: distribution, and the fields of
+/* Sets the same description as the OpenTelemetry SDK for Go: the distribution, and the fields of
  * uname in parentheses. */
 static void system_description(struct detect_run *run, const struct utsname *kernel)
 {
@@ -123,7 +125,8 @@ static void system_description(struct detect_run *run, const struct utsname *ker
 
 static void system_kernel(struct detect_run *run)
 {
-    /* names of machines in uname, and the semantic conventions' names of host.arch */
+    /* machine names of uname, and the corresponding values of host.arch in the semantic
+     * conventions */
     static const char *const machines[][2] = {
         {"x86_64", "amd64"}, {"aarch64", "arm64"}, {"i386", "x86"},      {"i686", "x86"},
         {"armv6l", "arm32"}, {"armv7l", "arm32"},  {"ppc64le", "ppc64"}, {"ia64", "ia64"},

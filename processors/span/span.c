@@ -372,9 +372,9 @@ static void span_put_text(struct br_attributes *list, const char *key, struct te
         list->no_memory = true;
 }
 
-/* Extracts the groups of the last match, and sets the new name. A group that took no part in the
- * match is skipped. A group inside another group becomes an attribute, but the outer group has
- * already replaced its text in the name. */
+/* Extracts the groups of the last match as attributes, and replaces their texts in the name. A
+ * group that took no part in the match is skipped. A group inside another group also becomes an
+ * attribute, but only the outer group is replaced in the name. */
 static int span_extract(struct state *state, const struct rule *rule, struct text *name)
 {
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(state->regex.match);
@@ -421,8 +421,8 @@ static int span_apply_rules(struct state *state, const struct to_attributes *to,
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-/* Copies the fields of a message, except for its name and status if these are replaced. The
- * output may overlap the input if it begins at or before it. */
+/* Copies the fields of a message, without the name if `named` is set and without the status if
+ * `status` is set. The output may overlap the input if it begins at or before the input. */
 static uint8_t *span_copy_other_fields(const uint8_t *data, size_t len, bool named, bool status,
                                        uint8_t *out)
 {

@@ -5,7 +5,7 @@
 
 #include "processors/tail_sampling/tail_sampling.h"
 
-/* in the order of enum tail_type */
+/* names of the policy types, in the order of enum tail_type */
 static const char *const types[] = {
     "always_sample",
     "latency",
@@ -148,7 +148,7 @@ static const struct br_option allocation_options[] = {
         .name = (key), .kind = BR_OPT_STRUCT,                                                      \
         .offset = offsetof(struct tail_policy_config, field), .sub = (table), .help = (text)       \
     }
-/* rows that policies of every level have */
+/* option rows for policies at the top level as well as policies inside other policies */
 #define SHARED_ROWS                                                                                \
     BR_STRING(struct tail_policy_config, name, NULL, "name of the policy, for metrics"),           \
         {.name = "type",                                                                           \
@@ -287,13 +287,13 @@ const struct br_option tail_options[] = {
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-/* The place of a policy in the config. */
+/* Position of a policy in the config, for the checks and their error messages. */
 struct check {
     const struct br_yaml *node;
     const char *path;
     struct br_arena *arena;
     struct br_errs *errs;
-    unsigned n_leaves; /* number of policies so far that read spans */
+    unsigned n_leaves; /* number of policies found so far that evaluate spans */
 };
 
 /* Returns the node and the path of the section of this policy's type. */
@@ -435,7 +435,8 @@ static int tail_check_leaf(struct check *check, const struct tail_policy_config 
     }
 }
 
-/* Types of policies that a list of policies may contain besides the simple types. */
+/* Bits for the composite types that may occur in a list of policies. The simple types may always
+ * occur. */
 enum { ALLOWS_AND = 1, ALLOWS_NOT = 2, ALLOWS_ALL = 4 };
 
 static bool tail_is_allowed(enum tail_type type, unsigned allowed)
@@ -448,13 +449,13 @@ static bool tail_is_allowed(enum tail_type type, unsigned allowed)
 static int tail_check_policy(struct check *check, struct tail_policy_config *policy,
                              unsigned allowed);
 
-/* A list of policies inside a policy. */
+/* A list of policies inside a policy, such as an `and` policy. */
 struct sub_list {
     const char *section, *key;
     const struct br_yaml *value; /* value of the key; NULL: the key is absent */
     const struct br_option *table;
     unsigned allowed;
-    bool single; /* the value is one policy, not a list */
+    bool single; /* true if the value is a single policy instead of a list */
 };
 
 /* Reads and checks a policy of the list. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Divides an item into the spans of decided traces and those of waiting traces. */
+/* Divides an item into two: the spans of decided traces, and the spans of waiting traces. */
 #include "otlp/divide/divide.h"
 
 #include "base/err.h"
 #include "processors/tail_sampling/tail_sampling.h"
 
-/* Buckets of the division. */
+/* The two parts of the division. */
 enum { DECIDED, WAITING, PARTS };
 
 struct dividing {
@@ -21,7 +21,7 @@ static uint32_t divide_of_trace(void *arg, const uint8_t trace_id[16])
     return ref && ref->state == TAIL_WAITING ? WAITING : DECIDED;
 }
 
-/* Returns the bucket of a message without spans. */
+/* Returns the part to which a message without spans belongs. */
 static uint32_t divide_of_key(void *arg, const uint8_t *key, size_t len)
 {
     (void)arg;

@@ -83,7 +83,7 @@ static int policy_compile_conditions(struct tail_policies *policies, struct tail
     return rc ? rc : br_conditions_ready(&policy->conditions, &policies->time);
 }
 
-/* Compiles a policy that reads spans, and gives it a bit. */
+/* Compiles a policy that evaluates spans, and assigns it the next bit of struct tail_bits. */
 static int policy_compile_leaf(struct tail_policies *policies, struct tail_policy *policy,
                                struct br_err *err)
 {
@@ -129,7 +129,7 @@ static int policy_compile_children(struct tail_policies *policies, struct tail_p
     return rc;
 }
 
-/* Computes how many spans per second each sub-policy may sample. */
+/* Computes how many spans per second each sub-policy of a composite policy may sample. */
 static void policy_share(struct tail_policies *policies, struct tail_policy *policy)
 {
     const struct tail_composite *settings = &policy->config->composite;
@@ -241,8 +241,9 @@ static uint64_t policy_hash(const char *salt, const uint8_t id[16])
     return h;
 }
 
-/* Takes `count` tokens from the policy's bucket. Returns false if there are fewer, and then takes
- * none. The bucket is that of golang.org/x/time/rate, with a clock in milliseconds. */
+/* Takes `count` tokens from the policy's token bucket. If the bucket contains fewer tokens, takes
+ * no tokens and returns false. The bucket works like golang.org/x/time/rate, with a clock in
+ * milliseconds. */
 static bool policy_take(const struct deciding *deciding, const struct tail_policy *policy,
                         uint64_t count, int64_t per_second, int64_t burst)
 {
@@ -274,8 +275,8 @@ static bool policy_all_sample(const struct deciding *deciding, const struct tail
     return true;
 }
 
-/* Returns the decision of a composite policy: the first child that samples the trace decides,
- * within its share of the rate. */
+/* Returns the decision of a composite policy. The first child that samples the trace decides: the
+ * trace is sampled unless its spans would exceed that child's share of the spans per second. */
 static bool policy_composite(const struct deciding *deciding, const struct tail_policy *policy)
 {
     uint64_t n_spans = deciding->facts->n_spans;

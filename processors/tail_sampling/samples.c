@@ -14,19 +14,22 @@
 #include "otlp/scan.h"
 #include "processors/tail_sampling/tail_sampling.h"
 
-/* The meaning of the values of a profile. */
+/* How the values of a profile's samples are converted to CPU time. */
 struct measure {
-    uint64_t cpu_unit_ns;   /* nanoseconds of CPU time per unit of the values; 0: no CPU time */
-    uint64_t cpu_period_ns; /* nanoseconds of CPU time per count; 0: the values are not counts */
+    uint64_t cpu_unit_ns; /* nanoseconds of CPU time per unit of the values; 0: no CPU time */
+    /* nanoseconds of CPU time for each counted sample; 0: the values are not counts */
+    uint64_t cpu_period_ns;
 };
 
 struct sampling {
     struct br_sample_traces traces;
     struct br_groups groups;
-    struct measure measure;       /* meaning of the values of the current profile */
-    struct tail_samples *samples; /* sums by number of the trace (br_sample_traces_of) */
-    bool *removed;                /* by number of the trace: the trace is not sampled */
-    uint8_t *folds;               /* verdict (enum br_fold) about each sample */
+    struct measure measure; /* meaning of the values of the current profile */
+    /* sums for each trace, by the trace's number (br_sample_traces_of) */
+    struct tail_samples *samples;
+    /* for each trace, by its number: true if the trace is not sampled */
+    bool *removed;
+    uint8_t *folds; /* for each sample: whether it loses its link (enum br_fold) */
     uint32_t n_folded;
 };
 
@@ -70,8 +73,8 @@ static uint64_t sample_unit_ns(struct br_entry unit)
     return 0;
 }
 
-/* Reads the types of the current profile. CPU time is measured either in units of time, or as a
- * count of periods of CPU time. */
+/* Reads the types of the current profile. CPU time is given either in units of time, or as a number
+ * of sampling periods. */
 static struct measure sample_read_measure(const struct sampling *sampling)
 {
     static const char *const cpu[] = {"cpu", "itimer", "process_cpu", NULL};
@@ -99,7 +102,7 @@ static struct measure sample_read_measure(const struct sampling *sampling)
         measure.cpu_period_ns = period_ns;
     else
         return measure;
-    /* values in units of time may be absent: then each timestamp stands for a period */
+    /* if a sample has no values, each of its timestamps stands for one sampling period */
     if (measure.cpu_unit_ns)
         measure.cpu_period_ns = period_ns;
     return measure;

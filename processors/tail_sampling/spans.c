@@ -16,7 +16,8 @@
 #define ID_LEN 16u
 #define FLAG_SAMPLED 1u /* bit of Span.flags, as in W3C Trace Context, "sampled" */
 
-/* longest value of a trace_state policy and its key, in bytes, as in the Collector */
+/* largest total length of the key and a value of a trace_state policy, in bytes, as in the
+ * Collector; longer values never match */
 #define TRACE_STATE_MAX 255u
 
 struct reading {
@@ -24,9 +25,10 @@ struct reading {
     struct br_groups groups;
     struct tail_span *spans;
     uint32_t count;
-    uint32_t group, part; /* current ScopeSpans and part of the item */
+    /* numbers of the current ScopeSpans (`group`) and of its ResourceSpans (`part`) in the item */
+    uint32_t group, part;
     uint32_t scope_size, part_size;
-    struct tail_bits resource; /* policies that the resource of the part matches */
+    struct tail_bits resource; /* policies that match the current ResourceSpans' resource */
 };
 
 /* --- Attributes ------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The traces are elements of an array, and are linked in lists by their places in it. A chained
- * hash table finds the trace of an id. The facts of a trace (struct tail_facts), which are larger
- * than all its other data, are in a second array, and are released as soon as the trace is decided.
+ * The table of traces. The traces are elements of an array. The lists and the chained hash table
+ * refer to a trace by its array index, called its place. The facts of a trace (struct tail_facts)
+ * are larger than all its other data. They are in a second array, and are released as soon as the
+ * trace is decided.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,8 +19,8 @@
 #include "processors/tail_sampling/tail_sampling.h"
 #include "wire/protobuf.h"
 
-#define NONE UINT32_MAX /* a place that does not exist */
-#define SLOTS_MIN 256u  /* first number of elements of an array; a power of two */
+#define NONE UINT32_MAX /* array index that stands for "no element" */
+#define SLOTS_MIN 256u  /* initial number of elements of the arrays; a power of two */
 #define PLACES_MAX (1u << 30)
 
 /* The list that contains a trace. */
@@ -39,20 +40,23 @@ struct list {
 
 struct trace {
     uint8_t id[16];
-    uint32_t next_of_hash; /* next trace of the same slot, or next unused place */
+    /* place of the next trace in the same slot of the hash table, or of the next unused element of
+     * the array */
+    uint32_t next_of_hash;
     uint32_t before, after;
     uint32_t n_refs; /* number of items that refer to the trace */
-    uint32_t data;   /* place of the trace's data; NONE: the trace is decided */
-    uint32_t serial; /* number of the last call that added data of an item to the trace */
-    uint8_t state;   /* an enum tail_state */
-    uint8_t list;    /* an enum list_number */
+    uint32_t data;   /* index of the trace's data in the second array; NONE: the trace is decided */
+    /* value of tail_table.serial in the last call that added data of an item to the trace */
+    uint32_t serial;
+    uint8_t state; /* an enum tail_state */
+    uint8_t list;  /* an enum list_number */
 };
 
 /* The data of a trace that is not decided. */
 struct trace_data {
     struct tail_facts facts;
     uint64_t due_ms;
-    /* Sums for the ScopeSpans and the ResourceSpans of the current item that contain spans of the
+    /* Totals for the current ScopeSpans and the current ResourceSpans, if they contain spans of the
      * trace: see tail_facts. */
     uint32_t group, part;
     uint64_t group_bytes, part_bytes;
@@ -64,17 +68,20 @@ struct tail_table {
     pthread_mutex_t lock;
     uint64_t secret[2];
     struct trace *traces;
-    uint32_t n_traces, cap_traces, unused_trace; /* `n_traces`: places that were ever used */
+    /* `n_traces`: number of array elements that were ever used */
+    uint32_t n_traces, cap_traces, unused_trace;
     struct trace_data *data;
     uint32_t n_data, cap_data, unused_data;
-    uint32_t *slots;  /* first trace of each slot */
+    uint32_t *slots;  /* hash table: for each slot, place of its first trace */
     uint32_t n_slots; /* a power of two */
     uint32_t n_used;  /* number of traces */
     struct list lists[LISTS];
-    uint64_t most[LISTS]; /* largest number of traces in LIST_KEPT and LIST_REMOVED */
+    /* largest length of LIST_KEPT and LIST_REMOVED; the first traces of a longer list are
+     * forgotten */
+    uint64_t most[LISTS];
     uint32_t serial;
     struct tail_meter *meters;
-    unsigned *workers; /* numbers of the workers that have a node with this table */
+    unsigned *workers; /* numbers of the workers whose nodes use this table */
     uint32_t n_workers, cap_workers;
 };
 
@@ -101,7 +108,7 @@ static uint32_t *table_slot(const struct tail_table *table, const uint8_t id[16]
     return &table->slots[table_hash(table, id) >> 32 & (table->n_slots - 1)];
 }
 
-/* Makes as many slots as there are places for traces. */
+/* Doubles the number of slots of the hash table. */
 static bool table_rehash(struct tail_table *table)
 {
     uint32_t n = table->n_slots ? table->n_slots * 2 : SLOTS_MIN;
@@ -195,7 +202,7 @@ static void table_forget(struct tail_table *table, uint32_t at)
     table->n_used--;
 }
 
-/* Reserves the memory for one more trace. */
+/* Ensures that one more trace can be added without allocating memory. */
 static bool table_reserve(struct tail_table *table)
 {
     bool ok = true;
@@ -208,7 +215,7 @@ static bool table_reserve(struct tail_table *table)
     return ok;
 }
 
-/* Returns the place of the trace, which is added if it is not in the table. Returns NONE if there
+/* Returns the place of the trace. Adds the trace if it is not in the table. Returns NONE if there
  * is not enough memory. */
 static uint32_t table_add(struct tail_table *table, const uint8_t id[16])
 {
@@ -285,7 +292,7 @@ static uint64_t table_due_of(const struct tail_table *table, enum list_number nu
     return at == NONE ? UINT64_MAX : table->data[table->traces[at].data].due_ms;
 }
 
-/* Decides about the traces that are due first until not more than num_traces are waiting. */
+/* Decides about the traces that are due first, until at most num_traces traces are waiting. */
 static void table_shrink(const struct tail_caller *caller)
 {
     struct tail_table *table = caller->table;
@@ -296,7 +303,8 @@ static void table_shrink(const struct tail_caller *caller)
     }
 }
 
-/* Keeps, forgets or moves a trace to which no item refers. */
+/* Moves a trace to which no item refers to LIST_KEPT or LIST_REMOVED, or removes it from the table
+ * if it is not decided. */
 static void table_settle(struct tail_table *table, uint32_t at)
 {
     const struct trace *trace = &table->traces[at];
@@ -315,7 +323,7 @@ static void table_settle(struct tail_table *table, uint32_t at)
 
 /* --- References ------------------------------------------------------------------------------- */
 
-/* The references of an item, while they are being collected. */
+/* The references of an item to its traces, while the spans of the item are added. */
 struct references {
     struct tail_ref *refs;
     uint32_t count, cap;
@@ -352,8 +360,8 @@ static void table_release(struct tail_table *table, const struct tail_ref *refs,
     }
 }
 
-/* Adds a reference to the trace, unless the item has one. Returns the place of the trace, or NONE
- * if there is not enough memory. */
+/* Adds a reference from the item to the trace, unless the item already has one. Returns the place
+ * of the trace, or NONE if there is not enough memory. */
 static uint32_t table_refer(struct tail_table *table, struct references *references,
                             const uint8_t id[16])
 {
@@ -377,7 +385,8 @@ static uint32_t table_refer(struct tail_table *table, struct references *referen
 
 static void table_begin(struct tail_table *table)
 {
-    /* The serial of a new trace is 0, so 0 is not the number of a call. */
+    /* 0 is the serial of a new trace, so no call may use it. When the counter overflows, all
+     * serials are reset. */
     if (++table->serial)
         return;
     for (uint32_t i = 0; i < table->n_traces; i++)
@@ -436,7 +445,7 @@ static void table_measure(const struct tail_policies *policies, struct tail_fact
     }
 }
 
-/* Makes an expected trace a waiting one. */
+/* Changes the state of a trace from expected to waiting, because its first span arrived. */
 static void table_wait(const struct tail_caller *caller, uint32_t at)
 {
     struct tail_table *table = caller->table;
@@ -482,7 +491,8 @@ static void table_add_span(const struct tail_caller *caller, const struct tail_s
         table_root(caller, at);
 }
 
-/* Completes the sizes of the traces of an item, and removes traces that have become too large. */
+/* Adds up the sizes of the traces of an item, and decides not to sample traces that are larger than
+ * maximum_trace_size_bytes. */
 static void table_end_item(const struct tail_caller *caller, const struct references *references)
 {
     struct tail_table *table = caller->table;
@@ -503,8 +513,9 @@ static void table_end_item(const struct tail_caller *caller, const struct refere
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
-/* Updates the states of the references. Returns false if a trace is still waiting, or is expected
- * and `patient` is true. */
+/* Updates the states in the references. Returns false if a trace is still waiting for its
+ * decision. If `patient` is true, also returns false if no span of a trace has arrived yet
+ * (TAIL_EXPECTED). */
 static bool table_look(const struct tail_table *table, struct tail_ref *refs, uint32_t n_refs,
                        bool patient, uint64_t *ret_due_ms)
 {
@@ -531,7 +542,8 @@ static void table_take_refs(const struct tail_table *table, struct references *r
     *ret_n_refs = references->count;
 }
 
-/* Returns true if the new traces of the item do not fit, and the sender has to wait. */
+/* Returns true if the sender has to wait, because block_on_overflow is set and the item's new
+ * traces would exceed num_traces. */
 static bool table_blocks(const struct tail_caller *caller, const struct references *references)
 {
     const struct tail_table *table = caller->table;
@@ -643,7 +655,7 @@ bool tail_table_take(struct tail_table *table, unsigned worker)
     for (uint32_t i = 0; i < table->n_workers; i++)
         if (table->workers[i] == worker)
             return false;
-    /* Without memory, the node shares the table all the same. */
+    /* if memory is short, the node uses the table although its worker is not in the list */
     if (br_grow(&table->workers, &table->cap_workers, (size_t)table->n_workers + 1,
                 sizeof *table->workers, PLACES_MAX) == 0)
         table->workers[table->n_workers++] = worker;

@@ -16,11 +16,13 @@
 #include "pipeline/hold.h"
 
 #define HOUSEKEEPING_MS 1000
-/* Held items are checked at intervals of 1/SHARE_OF_WAIT of decision_wait, at most CHECK_MAX_MS,
- * because each check reads the list of all held items. */
+/* Held items are checked SHARE_OF_WAIT times per decision_wait, but at intervals of at most
+ * CHECK_MAX_MS. Items are not checked more often, because each check reads the list of all held
+ * items. */
 #define SHARE_OF_WAIT 20
 #define CHECK_MAX_MS 100
-/* time after which an item that could not be changed, because memory was short, is tried again */
+/* delay before an item is processed again whose spans or links could not be removed, because memory
+ * was short */
 #define RETRY_MS 1000
 
 /* A request that waits for the decisions about its traces. */
@@ -43,7 +45,7 @@ struct tail {
     struct br_arena scratch; /* memory for the current item */
     /* for each signal: forwards released items to the next component */
     struct br_consumer output[BR_SIGNALS];
-    /* released items that the next component has not accepted yet */
+    /* released items that the next component has not accepted yet, for each signal */
     struct br_hold sent[BR_SIGNALS];
     struct br_list held; /* list of struct held, oldest first */
     size_t held_bytes;
@@ -54,7 +56,8 @@ struct tail {
     struct br_log_limit gave_up_limit, memory_limit;
     double *new_traces, *early, *too_large, *late[2], *gave_up, *held_gauge, *waiting, *folded;
     double *decisions[TAIL_DECISIONS];
-    double *(*policy_decisions)[TAIL_DECISIONS]; /* by policy and decision; created when needed */
+    /* metric for each policy and decision; created when needed */
+    double *(*policy_decisions)[TAIL_DECISIONS];
 };
 
 /* --- Metrics ---------------------------------------------------------------------------------- */
@@ -100,7 +103,7 @@ static void tail_count_policies(struct tail *tail)
     }
 }
 
-/* Adds the counts of a call of the table to the metrics. */
+/* Adds the counts in tail->tally, which the last call of the table set, to the metrics. */
 static void tail_count(struct tail *tail)
 {
     struct tail_tally *tally = &tail->tally;
@@ -174,8 +177,8 @@ static struct tail_caller tail_caller_of(struct tail *tail)
     };
 }
 
-/* Removes spans, or links, of traces that are not sampled. Returns 0, BR_EINVAL, BR_EFULL or
- * BR_ENOMEM; on failure the item is unchanged. */
+/* Removes the spans of traces that are not sampled, or the links to these traces. Returns 0,
+ * BR_EINVAL, BR_EFULL or BR_ENOMEM; on failure the item is unchanged. */
 static int tail_apply(struct tail *tail, struct br_item *item, const struct tail_ref *refs,
                       uint32_t n_refs, const char *reason)
 {
@@ -228,8 +231,8 @@ static void tail_send(struct tail *tail, struct br_item *item, bool answered)
         br_node_forward(tail->node, item);
 }
 
-/* Forwards an item whose traces are decided, and whose sender waits for the outcome. Takes `refs`.
- */
+/* Forwards an item whose traces are decided, and whose sender waits for the outcome. Takes
+ * ownership of `refs`. */
 static void tail_pass(struct tail *tail, struct br_item *item, struct tail_ref *refs,
                       uint32_t n_refs)
 {
@@ -254,8 +257,8 @@ static void tail_remove(struct tail *tail, struct held *held)
 }
 
 /* Releases an item whose traces are decided. If there is not enough memory to remove spans or
- * links, the item stays held, or is forwarded unchanged if `force` is true. Returns false if it
- * stays. */
+ * links, the item is forwarded unchanged if `force` is true, and otherwise stays held. Returns
+ * false if it stays held. */
 static bool tail_release(struct tail *tail, struct held *held, const char *reason, bool force)
 {
     struct br_item *item = held->item;
@@ -275,7 +278,7 @@ static bool tail_release(struct tail *tail, struct held *held, const char *reaso
     return true;
 }
 
-/* Decides about the traces of an item at once, and releases it. */
+/* Decides about the traces of an item before they are due, and releases the item. */
 static void tail_evict(struct tail *tail, struct held *held)
 {
     struct tail_caller caller = tail_caller_of(tail);
@@ -304,8 +307,8 @@ static void tail_take_decided(struct held *held, struct tail_ref *decided)
     held->n_refs = n_waiting;
 }
 
-/* Divides a held item. Returns the part with the spans of decided traces, or NULL if the item
- * cannot be divided. The item is replaced by the other part. */
+/* Divides a held item in two. Returns an item with the spans of decided traces, or NULL if the item
+ * cannot be divided. `held` keeps the other spans. */
 static struct br_item *tail_split(struct tail *tail, struct held *held)
 {
     struct br_item *item = held->item, *decided, *waiting;
@@ -323,8 +326,8 @@ static struct br_item *tail_split(struct tail *tail, struct held *held)
     return decided;
 }
 
-/* Releases the spans of decided traces if at least half of the item's traces are decided. An item
- * is therefore copied only a few times, whatever the number of its traces. */
+/* Releases the spans of decided traces if at least half of the item's traces are decided. Each
+ * division at least halves the number of traces, so an item is copied only a few times. */
 static void tail_release_part(struct tail *tail, struct held *held)
 {
     struct tail_caller caller = tail_caller_of(tail);
@@ -421,9 +424,9 @@ static size_t tail_most_bytes(const struct tail *tail)
     return br_host_share(tail->node->host, (size_t)tail->config->hold_max_bytes);
 }
 
-/* Releases the oldest items until an item of `size` bytes may be held. Returns false if it may not
- * be held. Released items do not count, because most of them are delivered in this loop iteration;
- * tail_is_blocked limits them. */
+/* Makes room for an item of `size` bytes by releasing the oldest held items. Returns false if the
+ * item may not be held. The limit does not cover released items, because most of them are delivered
+ * in this loop iteration; tail_is_blocked limits their size. */
 static bool tail_make_room(struct tail *tail, size_t size)
 {
     size_t most = tail_most_bytes(tail);
@@ -434,7 +437,7 @@ static bool tail_make_room(struct tail *tail, size_t size)
     return true;
 }
 
-/* Returns true if the next component does not accept the released items fast enough. */
+/* Returns true if too many released items wait for the next component. */
 static bool tail_is_blocked(const struct tail *tail)
 {
     size_t bytes = 0;
@@ -459,8 +462,8 @@ static struct br_item *tail_move_data(struct br_item *item)
 }
 
 /* Holds the item's data until `due_ms`. If a sender waits for the delivery, holds the item itself
- * instead of its data. Takes `refs`. Returns false if there is not enough memory; nothing was taken
- * then. */
+ * instead of its data. Takes ownership of `refs`. Returns false if there is not enough memory;
+ * nothing was taken then. */
 static bool tail_hold(struct tail *tail, struct br_item *item, struct tail_ref *refs,
                       uint32_t n_refs, uint64_t due_ms)
 {
@@ -491,7 +494,8 @@ struct entered {
     struct tail_ref *refs;
     uint32_t n_refs;
     uint64_t due_ms;
-    bool blocked; /* the table is full, and block_on_overflow is set */
+    /* true if the table is full and block_on_overflow is set, so that the sender has to wait */
+    bool blocked;
 };
 
 /* Adds the spans or samples of an item to the table. */
@@ -520,7 +524,7 @@ static int tail_enter(struct tail *tail, struct br_item *item, struct entered *r
     return rc;
 }
 
-/* Plans a check of all held items if traces were decided before they were due. */
+/* Plans a check of all held items if the table decided traces before they were due. */
 static void tail_note_early(struct tail *tail)
 {
     if (!tail->tally.early || br_list_empty(&tail->held))
@@ -598,17 +602,17 @@ static void tail_free_table(void *table)
     tail_table_free(table);
 }
 
-/* Takes the table that this node shares with the nodes of other workers. A processor that is in
- * several pipelines of a signal has several nodes in each worker, which do not share a table: the
- * same spans can arrive in all of these pipelines. */
+/* Returns the table that this node shares with the nodes of other workers. If a processor is in
+ * several pipelines of a signal, each of them has its own table, because the same spans can arrive
+ * in all of these pipelines. */
 static struct tail_table *tail_take_table(const struct tail *tail)
 {
     struct br_host *host = tail->node->host;
     struct making making = {tail->config, tail->policies.n_meters};
     char name[600];
     for (unsigned turn = 0;; turn++) {
-        /* After a reload, the node with the new settings and the old one, which is being drained,
-         * have the same id. */
+        /* The number distinguishes the tables before and after a reload: the old node, which is
+         * being drained, has the same id as the new one. */
         (void)snprintf(name, sizeof name, "traces of %.500s (%u, %u)", tail->node->id,
                        host->generation, turn);
         struct tail_table *table = br_shared_get(host, name, tail_make_table, &making);

@@ -50,8 +50,8 @@ static struct transform_group *transform_config_group(struct reading *reading, b
     return group;
 }
 
-/* Returns true if the statement in `group` may run together with those in `last` for each message,
- * instead of after them for all messages. */
+/* Returns true if all statements of `last` and `group` can run on one message before the next
+ * message. Otherwise `group` must run on the messages after `last` has run on all of them. */
 static bool transform_config_may_join(const struct transform_group *last,
                                       const struct transform_group *group)
 {

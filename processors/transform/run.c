@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a group of statements for all messages of its context. The messages are visited in the order
- * of their bytes. Only messages that a statement has changed are written anew.
+ * Runs a group of statements on all messages of its context. The messages are visited in the order
+ * of their bytes. Only messages that a statement has changed are encoded again.
  */
 #include <string.h>
 
 #include "otlp/scan.h"
 #include "processors/transform/transform.h"
 
-/* A run of one group for one item. */
+/* The state of running one group of statements on one item. */
 struct run {
     struct br_node *node;
     struct transform_state *state;
@@ -16,8 +16,9 @@ struct run {
     struct br_conditions *conditions;
     struct br_item *item;
     struct br_additions additions;
-    /* Changed resources, by part, if statements of an inner context change them; `part` is the part
-     * whose resource is current. */
+    /* Changed resources, by number of the part (ResourceSpans or ResourceProfiles); used if
+     * statements of an inner context change resources. `part` is the part of the current
+     * resource. */
     struct br_addition *resources;
     uint32_t part;
 };
@@ -30,7 +31,7 @@ static void transform_run_failed(void *arg, const struct br_statements *group)
         br_node_warn(run->node, &run->state->limit, "a statement failed: %s", run->conditions->why);
 }
 
-/* Runs the group at the current position. */
+/* Runs the group on the current message. */
 static int transform_run_here(struct run *run)
 {
     if (!run->group->shared_cache)
@@ -82,7 +83,7 @@ static int transform_run_resources(struct run *run)
     return rc;
 }
 
-/* Keeps the changed resource of the current part before the run moves to another part. */
+/* Stores the changed resource of the current part before the run continues with part `next`. */
 static int transform_run_keep_resource(struct run *run, uint32_t next)
 {
     struct br_addition out = {NULL, 0};
@@ -109,7 +110,7 @@ static int transform_run_set_resources(struct run *run)
 
 /* --- Records ---------------------------------------------------------------------------------- */
 
-/* Runs the group for the events of the current span. `outs` receives the changed events. */
+/* Runs the group on each event of the current span. Stores the changed events in `outs`. */
 static int transform_run_each_event(struct run *run, const struct br_visit *visit,
                                     struct br_addition *outs, bool *ret_changed)
 {

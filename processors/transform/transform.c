@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The transform processor changes spans, profiles and samples with statements of the Collector's
- * language (OTTL). The groups of statements run one after the other, each for all messages of its
- * context, as in the Collector.
+ * language (OTTL). As in the Collector, each group of statements runs on all messages of its
+ * context before the next group runs.
  */
 #include "processors/transform/transform.h"
 

@@ -9,7 +9,8 @@
 
 #define GRPC_PATH "/jaeger.api_v2.CollectorService/PostSpans"
 #define HTTP_PATH "/api/traces"
-/* Largest body, in bytes, that the worker converts at once, in one or two milliseconds. */
+/* Largest body, in bytes, that the worker converts without starting a thread. The conversion takes
+ * one or two milliseconds. */
 #define READ_NOW (512u << 10)
 
 /* --- Bodies ----------------------------------------------------------------------------------- */
@@ -254,7 +255,8 @@ static int jaeger_receiver_start(struct br_node *node, struct br_err *err)
     return rc;
 }
 
-/* The spans of packets have no metadata. */
+/* Spans that arrive as UDP packets have no metadata, so only the HTTP and gRPC protocols can keep
+ * metadata. */
 static bool jaeger_receiver_keeps_metadata(const void *config)
 {
     const struct jaeger_protocols *protocols = &((const struct jaeger_config *)config)->protocols;

@@ -30,11 +30,11 @@ enum { LOG_TIMESTAMP = 1, LOG_FIELDS = 2 };
 enum { TAG_KEY = 1, TAG_TYPE, TAG_STRING, TAG_BOOL, TAG_INT, TAG_DOUBLE, TAG_BINARY };
 enum { TIME_SECONDS = 1, TIME_NANOS = 2 };
 
-/* A message whose fields are read one after the other. */
+/* A message whose fields are being read in order. */
 struct message {
     struct jaeger_reading *reading;
     const uint8_t *at, *end;
-    uint32_t lens; /* set of the numbers of fields that are length-delimited */
+    uint32_t lens; /* bit set of the numbers of fields that must be length-delimited */
 };
 
 static struct message jaeger_proto_message(struct jaeger_reading *reading,
@@ -62,8 +62,7 @@ static int jaeger_proto_next(struct message *message, struct br_field *ret)
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Reads an id of 8 bytes, or a trace id of 16 bytes. An id may be absent, and a trace id may have 8
- * bytes. */
+/* Reads a span id of 8 bytes, or a trace id of 8 or 16 bytes. An absent id is valid. */
 static int jaeger_proto_id(struct jaeger_reading *reading, const struct br_field *field,
                            uint64_t *ret_high, uint64_t *ret_low)
 {
@@ -99,7 +98,8 @@ static int jaeger_proto_time(struct jaeger_reading *reading, const struct br_fie
 static int jaeger_proto_add_tag(struct jaeger_reading *reading, struct br_tags *into,
                                 struct br_tag tag, uint64_t type, const struct br_field *values)
 {
-    /* the values of ValueType in their order, and the field of each */
+    /* value types in the order of the enum ValueType, and the field that contains the value of each
+     * type */
     static const enum br_value_type types[] = {BR_VALUE_STRING, BR_VALUE_BOOL, BR_VALUE_INT,
                                                BR_VALUE_DOUBLE, BR_VALUE_BYTES};
     char name[24];

@@ -41,7 +41,8 @@ static size_t jaeger_span_text_len(const struct br_tag *tag)
     return tag->type == BR_VALUE_STRING ? tag->len : 0;
 }
 
-/* Returns the tag and marks it as dropped. Returns NULL if there is no such tag. */
+/* Returns the tag with this key and removes it from the attributes. Returns NULL if there is no
+ * such tag. */
 static const struct br_tag *jaeger_span_take(struct br_tags *tags, const char *key)
 {
     struct br_tag *tag = br_tags_find(tags, key);
@@ -60,7 +61,8 @@ static void jaeger_span_rename(struct br_tags *tags, const char *old, const char
         br_tag_rename(tag, old, key);
 }
 
-/* Converts the version of a client as the Collector does, for which it is that of an exporter. */
+/* Renames the tag jaeger.version, which contains the version of the client, to
+ * opencensus.exporterversion, as the Collector does. */
 static int jaeger_span_rename_version(struct jaeger_reading *reading)
 {
     static const char key[] = "opencensus.exporterversion";
@@ -132,8 +134,9 @@ int jaeger_add_reference(struct jaeger_reading *reading, const struct jaeger_ref
     return 0;
 }
 
-/* Returns the id of the parent: that of the span or, if it is 0, of the first CHILD_OF in the same
- * trace or else the first FOLLOWS_FROM. Returns 0 if there is none. */
+/* Returns the id of the parent. If the span contains no parent id, this is the id in the first
+ * CHILD_OF reference to the same trace, or else in the first FOLLOWS_FROM reference to it. Returns
+ * 0 if the span has no parent. */
 static uint64_t jaeger_span_parent(const struct jaeger_reading *reading,
                                    const struct jaeger_span *span)
 {
@@ -152,7 +155,7 @@ static uint64_t jaeger_span_parent(const struct jaeger_reading *reading,
     return follows ? follows->span_id : 0;
 }
 
-/* Writes all references but that to the parent as links. */
+/* Writes all references as links, except the reference to the parent. */
 static void jaeger_span_put_links(struct jaeger_reading *reading, uint64_t parent_id)
 {
     static const char key[] = "opentracing.ref_type";
@@ -181,7 +184,7 @@ static void jaeger_span_put_links(struct jaeger_reading *reading, uint64_t paren
 struct status {
     bool known;
     unsigned code;
-    const struct br_tag *text; /* NULL: there is no message */
+    const struct br_tag *text; /* status message; NULL: the status has no message */
 };
 
 static bool jaeger_span_http_code(const struct br_tag *tag, int64_t *ret)

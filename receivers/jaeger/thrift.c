@@ -87,7 +87,7 @@ static int jaeger_thrift_tag_field(struct br_thrift *thrift, const struct br_thr
 static int jaeger_thrift_add_tag(struct jaeger_reading *reading, struct br_tags *into,
                                  const struct tag *tag)
 {
-    /* the values of TagType in their order */
+    /* in the order of the enum TagType */
     static const enum br_value_type types[] = {BR_VALUE_STRING, BR_VALUE_DOUBLE, BR_VALUE_BOOL,
                                                BR_VALUE_INT, BR_VALUE_BYTES};
     struct br_tag made = {.key = (const char *)tag->key, .key_len = tag->key_len};

@@ -12,22 +12,24 @@
  * bytes. */
 #define TAKE_MESSAGES 64
 #define TAKE_BYTES (1u << 20)
-/* The messages in the pipelines of all workers use at most 1/8 of the soft memory limit. The share
- * of one worker is between these two bounds, in bytes. */
+/* IN_PIPELINE_DIVISOR: the messages in the pipelines of all workers use at most 1/8 of the soft
+ * memory limit. The limit is divided among the workers. The limit of one worker is at least
+ * IN_PIPELINE_LEAST and at most IN_PIPELINE_MOST bytes. */
 #define IN_PIPELINE_DIVISOR 8
 #define IN_PIPELINE_LEAST (2u << 20)
 #define IN_PIPELINE_MOST (64u << 20)
-/* The messages that librdkafka fetches in advance use at most 1/32 of the soft memory limit. The
- * share of one worker is between these two bounds, in bytes. */
+/* FETCHED_DIVISOR: the messages that librdkafka fetches in advance use at most 1/32 of the soft
+ * memory limit. The limit is divided among the workers. The limit of one worker is at least
+ * FETCHED_LEAST and at most FETCHED_MOST bytes. */
 #define FETCHED_DIVISOR 32
 #define FETCHED_LEAST (1u << 20)
 #define FETCHED_MOST (16u << 20)
 /* Estimated memory in bytes that a message needs in addition to its body. */
 #define MESSAGE_OVERHEAD 1024
-#define FULL_MS 1000        /* partitions are paused if the limit is exceeded for this time */
+#define FULL_MS 1000        /* time above the memory limit after which all partitions are paused */
 #define RETRY_MS 1000       /* first delay before a refused message is sent again */
 #define RETRY_MOST_MS 30000 /* longest delay before a refused message is sent again */
-/* longest wait for the messages of a partition that another member will get */
+/* longest delay of the release of a revoked partition, until its messages are finished */
 #define REVOKE_WAIT_MS 5000
 /* longest time that a reload waits until the consumer has left its group */
 #define LEAVE_WAIT_MS 4000
@@ -43,17 +45,22 @@ struct kafka_consumer {
     struct br_otlp_handler handler;
     struct br_workbench bench;
     struct br_meter meter;
-    struct br_list readings;   /* list of readings that run in threads */
+    struct br_list readings;   /* requests that are being decoded in threads */
     struct br_list partitions; /* list of struct kafka_partition */
-    struct br_list orphans;    /* messages in the pipeline whose partition another member has got */
+    /* messages that are still in the pipeline although their partition now belongs to another
+     * consumer of the group */
+    struct br_list orphans;
     struct kafka_partition *last; /* partition of the last message; NULL: unknown */
-    /* message that could not be processed because memory was short; NULL: none. The consumer takes
-     * no other message before this one. */
+    /* message that could not be processed because memory was short; NULL: there is no such message.
+     * The consumer processes this message before it takes another one. */
     rd_kafka_message_t *kept;
     size_t n_bytes, max_bytes; /* bytes of all unfinished messages, and their limit */
-    uint64_t full_since_ms;    /* time since which no message is taken; 0: messages are taken */
+    /* time since which the limit has been exceeded, so that no message is taken; 0: the limit is
+     * not exceeded */
+    uint64_t full_since_ms;
     bool all_paused, stopping;
-    /* partitions that are released when none of their messages is in the pipeline; NULL: none */
+    /* partitions that will be released when no message of them is in the pipeline any longer; NULL:
+     * no partition has to be released */
     rd_kafka_topic_partition_list_t *revoking;
     struct br_timer revoke_timer;
     /* called once when the consumer has left its group; NULL: not called */
@@ -87,7 +94,7 @@ static void consumer_pause(struct kafka_consumer *consumer, struct kafka_partiti
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-/* Pauses each partition that must not be read, and resumes all other partitions. */
+/* Pauses the partitions that must not be read now, and resumes all other partitions. */
 static void consumer_set_pauses(struct kafka_consumer *consumer)
 {
     for (struct br_list *link = consumer->partitions.next; link != &consumer->partitions;
@@ -144,7 +151,8 @@ static void consumer_store_offset(struct kafka_consumer *consumer,
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     if (!list)
-        return; /* committing a later offset of the partition also commits this one */
+        /* the offset is not stored; storing a later offset of the partition has the same effect */
+        return;
     rd_kafka_topic_partition_list_add(list, partition->topic, partition->number)->offset = offset;
     (void)rd_kafka_offsets_store(consumer->kafka.rk, list);
     rd_kafka_topic_partition_list_destroy(list);
@@ -313,8 +321,9 @@ static void consumer_start_reading(struct kafka_message *message)
                      &message->reading);
 }
 
-/* Returns the client metadata of a message: those of its headers that a component's metadata keys
- * name. Returns NULL if the message has none of these headers, or if memory is short. */
+/* Returns the headers of a message that are client metadata, which are the headers that some
+ * component names in its metadata keys. Returns NULL if the message has none of these headers, or
+ * if memory is short. */
 static char *consumer_metadata(const struct kafka_consumer *consumer,
                                const rd_kafka_message_t *from)
 {
@@ -358,7 +367,8 @@ static bool consumer_take(struct kafka_consumer *consumer, const rd_kafka_messag
 {
     struct kafka_partition *partition = consumer_partition_of(consumer, from);
     if (!partition || partition->revoked || consumer->stopping)
-        return true; /* the next owner of the partition will read the message */
+        /* the message is not processed; the next owner of the partition will read it */
+        return true;
     struct kafka_message *message = br_calloc(1, sizeof *message);
     struct br_buf *body = br_buf_new(consumer->node->host->pool, from->len ? from->len : 1);
     if (!message || !body) {
@@ -420,7 +430,7 @@ static void consumer_assign(struct kafka_consumer *consumer,
             kafka_partition_new(of->topic, of->partition, consumer_signal_of(consumer, of->topic));
         if (partition)
             br_list_append(&consumer->partitions, &partition->link);
-        /* if memory is short, the messages of this partition are ignored and not committed */
+        /* without memory for a partition, its messages are ignored and not committed */
     }
     if (consumer_is_cooperative(consumer))
         rd_kafka_error_destroy(rd_kafka_incremental_assign(rk, list));
@@ -588,8 +598,8 @@ static bool consumer_handle(struct kafka_consumer *consumer, const rd_kafka_mess
     return true;
 }
 
-/* Takes the next message. Returns false if no message is available, or if no message may be taken
- * now. */
+/* Takes the next message. Returns false if there is no message, or if the memory limit forbids
+ * taking one. */
 static bool consumer_next(struct kafka_consumer *consumer, size_t *bytes)
 {
     rd_kafka_message_t *message = consumer->kept;

@@ -24,7 +24,8 @@ static const struct br_option target_options[] = {
     BR_OPT_END,
 };
 
-/* Each kind of profile has an option table, because the defaults are part of the table. */
+/* An option table for one kind of profile. The tables differ in the defaults, which are part of the
+ * table. */
 #define PROFILE_TABLE(name, on, where, seconds_help)                                               \
     static const struct br_option name[] = {                                                       \
         BR_BOOL(struct pprof_profile_config, enabled, on,                                          \

@@ -28,15 +28,16 @@ enum { SAMPLE_TYPE = 1, SAMPLE, LOCATION = 4, FUNCTION, STRING, TIME = 9, DURATI
 /* For each stack, the sums of its samples' values. */
 struct sums {
     uint64_t *keys;
-    int64_t *values;       /* for each key in `keys`: n_types sums */
-    struct br_index index; /* hash index of `keys`, which are themselves hashes */
+    int64_t *values;       /* n_types sums for each key in `keys` */
+    struct br_index index; /* hash index of `keys`; the keys are hashes themselves */
     size_t count, n_types;
 };
 
 struct pprof_delta {
     uint8_t secret[16];
-    struct sums before; /* sums of the previous profile; `keys` is NULL before the first profile */
-    uint64_t types;     /* hash of the sample types of the previous profile */
+    /* sums of the previous profile; `before.keys` is NULL until the first profile was read */
+    struct sums before;
+    uint64_t types; /* hash of the sample types of the previous profile */
     int64_t time_ns;
 };
 
@@ -249,7 +250,8 @@ static bool delta_is_key(const void *entries, uint32_t place, const void *key)
     return ((const uint64_t *)entries)[place] == *(const uint64_t *)key;
 }
 
-/* Lowers the limit of the arena by `size` bytes, which the caller allocates outside the arena. */
+/* Subtracts `size` bytes, which the caller allocates outside the arena, from the limit of the
+ * arena. */
 static int delta_reserve_bytes(struct reading *reading, size_t size)
 {
     reading->arena.full = size > reading->arena.max - reading->arena.used;

@@ -2,7 +2,7 @@
 #include "otlp/scan.h"
 #include "receivers/pprof/delta.h"
 
-/* Types of the fields of a message. Each type is a bit set of the field numbers that have it. */
+/* Types of the fields of a message, as bit sets of field numbers. */
 struct shape {
     uint32_t varints;
     uint32_t lists; /* field numbers of repeated varints, packed or not */

@@ -32,7 +32,8 @@
 #define BUSY_MAX 4       /* largest number of files read or in the pipeline at a time */
 #define SCAN_ENTRIES 256 /* largest number of directory entries per part of a scan */
 #define LOG_EVERY_MS 60000
-/* largest number of files named in the log per LOG_EVERY_MS; other files are only counted */
+/* largest number of warnings that name a file, per LOG_EVERY_MS; further warnings are only
+ * counted */
 #define NAMED_MAX 20
 #define READ_FILES_NAME ".braid-taken"
 /* READ_FILES_NAME is rewritten when the number of its lines exceeds READ_FILES_SPARE plus two
@@ -55,10 +56,12 @@ struct file {
     enum br_verdict
         verdict; /* result of the delivery; valid only while the file is in an `ended` list */
     struct pprof_identity identity;
-    bool was_read;          /* the file was read in the state that `identity` describes */
-    struct pprof_mark mark; /* beginning of the file whose samples were already counted */
-    uint64_t mark_inode;    /* inode of the file from which `mark` was made */
-    struct pprof_mark next; /* value of `mark` after the current read */
+    bool was_read; /* the file was read in the state that `identity` describes */
+    /* the bytes at the beginning of the file whose samples were counted by an earlier read */
+    struct pprof_mark mark;
+    uint64_t mark_inode; /* inode of the file from which `mark` was made */
+    /* new value of `mark`, stored when the current content has been delivered */
+    struct pprof_mark next;
     /* time since which the file has been unchanged, in ms of the worker's monotonic clock */
     uint64_t since_ms;
     uint64_t scan; /* number of the last scan that found the file */
@@ -68,7 +71,8 @@ struct file {
     char name[]; /* NUL-terminated name */
 };
 
-/* A file that was read, which is found by its inode instead of its name. */
+/* The state in which a file was read, found by the file's inode, so that a renamed file is not read
+ * again. */
 struct known {
     struct pprof_file_state state; /* state of the file at the time when it was read */
     uint64_t scan;                 /* number of the last scan that found the file */
@@ -85,12 +89,12 @@ struct scan_part {
     struct br_task task;
     struct pprof_directory *directory; /* NULL after the directory was freed */
     bool running;                      /* true until `done` was called for the part */
-    /* time when the part was started, in ms of the worker's monotonic clock */
+    /* time at which the part was started, in ms of the worker's monotonic clock */
     uint64_t now_ms;
     /* true: the part reads the directory; false: it only records the results in `ended` */
     bool reads_directory;
     unsigned room;        /* largest number of files that the part may add to `ready` */
-    struct br_list ended; /* files whose result must be recorded */
+    struct br_list ended; /* files that are finished and whose result the part has to record */
     /* The following fields are the results of the part of the scan: */
     struct br_list ready; /* files to be read; their state is BUSY */
     bool finished;        /* the end of the directory was reached */
@@ -108,11 +112,11 @@ struct pprof_directory {
     struct br_map *known;    /* maps inodes to struct known, at most one per file */
     struct br_list sendings; /* large items whose pieces are being sent (br_pieces_send) */
     struct br_timer timer;
-    /* The following fields are owned by the running task: */
+    /* Only the running task accesses the following fields: */
     uint64_t scan; /* number of the current scan */
     DIR *dir;      /* the open directory; NULL between scans */
-    /* name of the file at which the scan paused, because the file is ready but has to wait; "":
-     * the scan did not pause */
+    /* name of the file at which the scan paused, because BUSY_MAX files are busy; "": the scan did
+     * not pause */
     char paused_at[NAME_MAX + 1];
     /* files that are BUSY until their result is recorded; NULL for unused places */
     struct file *busy[BUSY_MAX];
@@ -120,25 +124,28 @@ struct pprof_directory {
      * after a restart */
     struct pprof_read_files *read_files;
     bool loaded; /* true after `read_files` was loaded */
-    /* The following fields are owned by the worker: */
+    /* Only the worker accesses the following fields: */
     struct scan_part *part;
     bool scanning; /* a scan is in progress or paused */
-    /* the last part of the scan stopped at a file that is ready but has to wait */
+    /* the last part of the scan stopped at a file that cannot be read yet, because BUSY_MAX files
+     * are busy */
     bool paused;
     struct br_list ready; /* files to be read; their state is BUSY */
-    struct br_list ended; /* files whose result must be recorded */
+    struct br_list ended; /* files that are finished and whose result has not been recorded yet */
     unsigned n_busy;      /* number of files that are ready, being read or in the pipeline */
     bool reading;         /* a thread reads a file */
     bool stopping;
     struct br_log_limit log_limit;
     unsigned n_named; /* number of files named in the log in the current interval of LOG_EVERY_MS */
     struct br_meter meter;
-    double *n_accepted, *n_failed; /* counters of accepted files, and of files that failed */
+    /* metrics: number of accepted files, and number of files that failed */
+    double *n_accepted, *n_failed;
     void (*on_idle)(void *arg);
     void *on_idle_arg;
 };
 
-/* Logs a warning that names a file. After NAMED_MAX warnings, the next ones are only counted. */
+/* Logs a warning that names a file. After NAMED_MAX warnings in LOG_EVERY_MS, further warnings are
+ * only counted. */
 static void directory_warn(struct pprof_directory *directory, const char *name, const char *why)
 {
     const struct br_log *log = &directory->node->log;
@@ -200,7 +207,7 @@ static void directory_delete_or_move(struct file *file)
         return;
     struct pprof_identity identity = directory_identify(&st);
     if (!directory_is_same(&identity, &file->identity))
-        return; /* The next scan finds the change of the file. */
+        return; /* The file is not deleted; the next scan finds that it has changed. */
     int rc = 0;
     if (config->after == PPROF_DELETE)
         rc = unlink(path);
@@ -245,8 +252,9 @@ static void directory_remember(struct file *file)
         directory_warn_later(directory, READ_FILES_NAME, strerror(errno));
 }
 
-/* Replaces the file `old` in `directory->busy` by `file`. NULL stands for an unused place. When
- * a new file is added, `directory->busy` always has an unused place. */
+/* Replaces the entry `old` of `directory->busy` by `file`. NULL stands for an unused entry. The
+ * caller ensures that `old` is in the array; at most BUSY_MAX files are busy, so a new file always
+ * finds an unused entry. */
 static void directory_swap_busy(struct pprof_directory *directory, const struct file *old,
                                 struct file *file)
 {
@@ -256,7 +264,8 @@ static void directory_swap_busy(struct pprof_directory *directory, const struct 
     directory->busy[i] = file;
 }
 
-/* Records the result of the delivery of a file. Runs in the thread that reads the directory. */
+/* Records whether a file was accepted or has to be read again. Runs in the thread that reads the
+ * directory. */
 static void directory_record_end(struct file *file, uint64_t now_ms)
 {
     directory_swap_busy(file->directory, file, NULL);
@@ -347,7 +356,7 @@ static int directory_load(struct br_reading *reading, struct file *file)
     if (fd < 0)
         return fd;
     size_t size = (size_t)file->identity.size;
-    /* The memory limit also covers the buffer into which the file is read. */
+    /* The memory limit is raised by the size of the buffer into which the file is read. */
     reading->scope.max += size * BR_READING_GROWTH;
     struct br_buf *buf = br_buf_new(reading->host->pool, size);
     if (buf)
@@ -360,15 +369,17 @@ static int directory_load(struct br_reading *reading, struct file *file)
     return rc;
 }
 
-/* Corrects a line that was read up to `counted` while a program was still writing it. If the
- * part of the line that was read before ended in a number, replaces the number of the line by
- * the difference. Returns false if the stack itself has become longer. */
+/* Corrects a line of which an earlier read has counted the bytes up to `counted`, while a program
+ * was still writing the line. If these bytes ended in a number, replaces the number of the line by
+ * the difference to it. Returns false if the stack itself has become longer. */
 static bool directory_subtract_counted(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
     uint64_t before, all;
     if (!space)
-        return true; /* no stack of the line has been counted yet, so the line stays unchanged */
+        /* the earlier read did not include the end of a stack, so nothing of the line was
+         * counted */
+        return true;
     if (eol > counted && eol[-1] == '\r')
         eol--;
     const char *number = (const char *)space + 1;
@@ -416,9 +427,10 @@ static void directory_skip_counted(const struct file *file, struct br_reading *r
     source->len -= skip;
 }
 
-/* Sets `file->mark`, the beginning of the file that was already counted. If a file with the same
- * inode was read under any name, the mark of that file is used. For a new inode, the mark of the
- * previous file with this name is used, unless that file still exists under another name. */
+/* Sets `file->mark`, which describes the beginning of the file that was already counted. If a
+ * file with the same inode was read under any name, uses the mark of that file. For a new inode,
+ * uses the mark of the previous file with this name, unless that file still exists under another
+ * name. */
 static void directory_choose_mark(struct file *file)
 {
     const struct known *known = directory_known(file->directory, file->identity.inode);
@@ -537,7 +549,7 @@ static struct file *directory_find(struct pprof_directory *directory, const char
     return NULL;
 }
 
-/* Returns true for names that programs use for unfinished or hidden files. */
+/* Returns true for names that programs give to unfinished or hidden files. */
 static bool directory_is_hidden(const char *name)
 {
     return name[0] == '.' || br_text_ends(name, ".tmp") || br_text_ends(name, ".part");

@@ -137,7 +137,7 @@ static bool overrides_is_default(const struct pprof_config *config, enum pprof_k
     return kind == PPROF_CPU;
 }
 
-/* Returns the number of jobs that an override affects. */
+/* Returns the number of jobs to which an override applies. */
 static int overrides_count_jobs(const struct pprof_scraper *scraper,
                                 const struct pprof_override *override)
 {

@@ -20,10 +20,12 @@
 #define CHUNK (8u << 10) /* number of bytes read at a time */
 
 struct pprof_read_files {
-    char *path, *fresh; /* paths of the list, and of the new file to which the list is rewritten */
-    int fd;             /* file descriptor of the list; -1: the list is closed */
-    int fresh_fd;       /* file descriptor of `fresh`; -1 unless the list is being rewritten */
-    bool half;          /* the last line may be incomplete */
+    /* `path`: path of the list; `fresh`: path of the file to which the new content is written
+     * before it replaces the list */
+    char *path, *fresh;
+    int fd;       /* file descriptor of the list; -1: the list is closed */
+    int fresh_fd; /* file descriptor of `fresh`; -1 unless the list is being rewritten */
+    bool half;    /* true if the last line may be incomplete */
     size_t n_lines, n_fresh;
 };
 

@@ -10,10 +10,12 @@
 
 /* number of bytes queued for delivery above which scrapes are skipped */
 #define QUEUED_MAX (64u << 20)
-/* largest amount of memory for comparing a profile, as a multiple of the largest profile */
+/* the memory for comparing two profiles is limited to this number of times the size of the largest
+ * profile */
 #define COMPARED_GROWTH 16
 #define RESPONSE_SHOWN 120
-/* delay before the next piece is sent; with 0 the timer could fire in the current loop iteration */
+/* delay in milliseconds before the next piece of a large profile is sent; with 0, the timer could
+ * fire in the current loop iteration */
 #define NEXT_PIECE_MS 1
 #define NS_PER_MS 1000000
 
@@ -163,8 +165,8 @@ static void scrape_receive(struct br_item *item)
     br_item_answered(item);
 }
 
-/* Queues the pieces of a large profile, of which one is sent per loop iteration. Frees `whole`,
- * the item that was split into the pieces. */
+/* Queues the pieces of a large profile. One piece is sent per loop iteration. Frees `whole`, the
+ * item that was split into the pieces. */
 static void scrape_send_pieces(struct pprof_scraper *scraper, struct br_item *whole,
                                struct br_list *pieces)
 {

@@ -178,8 +178,9 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     return rc;
 }
 
-/* Returns a random delay, so that the targets in a config, and those of hosts started at the
- * same time, are not scraped simultaneously. */
+/* Returns a random delay in milliseconds, shorter than scrape_interval. With random delays, the
+ * targets of one config are not all scraped at the same time, even by hosts that were started at
+ * the same time. */
 static uint64_t targets_jitter(struct pprof_job *job)
 {
     struct pprof_scraper *scraper = job->target->scraper;
@@ -192,7 +193,8 @@ static void targets_on_parked(struct br_timer *timer)
     (void)timer;
 }
 
-/* Parks all timers. Setting a parked timer does not allocate memory. */
+/* Allocates the timers of all jobs without starting them, because starting such a timer later does
+ * not allocate memory. */
 static bool targets_park(struct pprof_scraper *scraper)
 {
     struct br_host *host = scraper->node->host;

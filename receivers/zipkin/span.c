@@ -18,7 +18,8 @@
 #define NO_SERVICE "OTLPResourceNoServiceName"
 #define SERVICE_NAME_SOURCE "otlp.service.name.source"
 
-/* Tags that belong to the Resource, sorted. The list is that of the Collector. */
+/* Keys of the tags that become attributes of the Resource, sorted. The Collector moves the same
+ * tags. */
 static const char *const resource_keys[] = {
     "aws.ecs.cluster.arn",
     "aws.ecs.container.arn",
@@ -178,8 +179,8 @@ int zipkin_put_event(struct zipkin_reading *reading, uint64_t timestamp_us,
     return 0;
 }
 
-/* Parses an id of exactly `digits` hex digits, possibly in quotes. An empty text is an id of
- * zero. */
+/* Parses an id of exactly `digits` hex digits, possibly in quotes. An empty text is read as the id
+ * 0. */
 static bool zipkin_span_read_id(const char *text, size_t len, size_t digits, uint64_t *ret_high,
                                 uint64_t *ret_low)
 {

@@ -111,14 +111,14 @@ static void zipkin_v1_message(const struct br_tag *tag, struct status *status)
     status->len = tag->type == BR_VALUE_STRING ? tag->len : 0;
 }
 
-/* Reads a tag that describes the status. The tags that contain nothing else are dropped. */
+/* Reads a tag that describes the status. Drops the tag if it contains nothing but the status. */
 static void zipkin_v1_read_status(struct br_tag *tag, struct status statuses[STATUSES])
 {
     int32_t code;
     bool is_code = zipkin_v1_code(tag, &code);
     tag->dropped = true;
     if (br_bytes_are(tag->key, tag->key_len, "census.status_code")) {
-        if (is_code) /* 0 is OK in OpenCensus */
+        if (is_code) /* OpenCensus uses the code 0 for OK */
             statuses[CENSUS] = (struct status){true, code ? BR_SPAN_STATUS_ERROR : 1,
                                                statuses[CENSUS].text, statuses[CENSUS].len};
     } else if (br_bytes_are(tag->key, tag->key_len, "census.status_description") ||
@@ -187,8 +187,8 @@ static int zipkin_v1_resource(struct zipkin_reading *reading, struct zipkin_v1_s
     return rc;
 }
 
-/* Writes the times of the span. If the span has neither a timestamp nor annotations, its time is
- * that of the request, and an attribute notes this. */
+/* Writes the times of the span. If the span has neither a timestamp nor annotations, it gets the
+ * time at which the request arrived, and an attribute that marks the time as a substitute. */
 static int zipkin_v1_put_times(struct zipkin_reading *reading, const struct zipkin_v1_span *span)
 {
     static const char absent[] = "otel.zipkin.absentField.startTime";

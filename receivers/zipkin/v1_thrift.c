@@ -23,7 +23,7 @@ enum {
     SPAN_TRACE_ID_HIGH = 12,
 };
 
-/* The span that is read, and its request. */
+/* The span that is being read, and the state of reading its request. */
 struct state {
     struct zipkin_reading *reading;
     struct zipkin_v1_span *span;
@@ -93,7 +93,8 @@ static int zipkin_thrift_endpoint(struct zipkin_reading *reading, struct br_thri
             return rc;
     }
     uint32_t bytes = __builtin_bswap32((uint32_t)ipv4);
-    ret->port = (uint16_t)port; /* Thrift has no unsigned types */
+    /* Thrift has no unsigned types: the port is sent as a signed number of 16 bits */
+    ret->port = (uint16_t)port;
     if (!rc && ipv4)
         rc = zipkin_thrift_address(reading, &bytes, sizeof bytes, &ret->ipv4);
     return rc || !ipv6.len ? rc : zipkin_thrift_address(reading, ipv6.data, ipv6.len, &ret->ipv6);
@@ -125,7 +126,7 @@ static int zipkin_thrift_annotation(struct state *state, struct br_thrift *thrif
     return rc;
 }
 
-/* Sets the value of a tag to a number of `size` bytes, if the value has at least that many. */
+/* Sets the value of a tag to a number of `size` bytes. Does nothing if the value is shorter. */
 static void zipkin_thrift_number(struct zipkin_text value, size_t size, enum br_value_type type,
                                  struct br_tag *tag)
 {
@@ -139,8 +140,8 @@ static void zipkin_thrift_number(struct zipkin_text value, size_t size, enum br_
     tag->number = (uint64_t)((int64_t)(number << unused) >> unused);
 }
 
-/* Converts the value of a binary annotation. Bytes stay bytes, for which the Collector uses base64.
- * A value that is too short for its type has no result. */
+/* Converts the value of a binary annotation. Bytes become a bytes value; the Collector stores them
+ * as base64 text instead. A value that is too short for its type is ignored. */
 static void zipkin_thrift_value(struct zipkin_text value, int64_t type, struct br_tag *tag)
 {
     if (type == TYPE_STRING || type == TYPE_BYTES) {

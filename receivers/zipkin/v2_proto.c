@@ -25,8 +25,9 @@ enum { ENDPOINT_SERVICE_NAME = 1, ENDPOINT_IPV4 = 2, ENDPOINT_IPV6 = 3, ENDPOINT
 enum { ANNOTATION_TIMESTAMP = 1, ANNOTATION_VALUE = 2 };
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 
-/* Reads the next field of a message. Returns BR_EINVAL if the field is malformed, or if a field
- * with a number of `lens` (a set of bits) is not length-delimited. Returns 1 at the end. */
+/* Reads the next field of a message. `lens` is the bit set of the field numbers that must be
+ * length-delimited. Returns BR_EINVAL if the field is malformed or not length-delimited although it
+ * must be. Returns 1 at the end of the message. */
 static int zipkin_proto_next(struct zipkin_reading *reading, const uint8_t **p, const uint8_t *end,
                              uint32_t lens, struct br_field *ret)
 {
@@ -53,7 +54,7 @@ static int zipkin_proto_id(struct zipkin_reading *reading, const char *what,
 static int zipkin_proto_trace_id(struct zipkin_reading *reading, const struct br_field *field,
                                  struct zipkin_span *span)
 {
-    /* The schema permits 8 bytes, too, which the Collector rejects. */
+    /* The schema also permits 8 bytes. The Collector rejects such an id; Braid accepts it. */
     if (field->value != 8 && field->value != 16)
         return zipkin_fail(reading, "trace_id must have 16 or 8 bytes");
     span->trace_high = field->value == 16 ? __builtin_bswap64(br_load64(field->data)) : 0;

@@ -8,7 +8,8 @@
 
 #define V1_PATH "/api/v1/spans"
 #define V2_PATH "/api/v2/spans"
-/* Largest body, in bytes, that the worker converts at once, in one or two milliseconds. */
+/* Largest body, in bytes, that the worker converts without starting a thread. The conversion takes
+ * one or two milliseconds. */
 #define READ_NOW (512u << 10)
 
 /* --- Bodies ----------------------------------------------------------------------------------- */
@@ -115,8 +116,8 @@ static bool zipkin_type_is(const struct br_request *request, const char *wanted)
     return type && br_bytes_are_nocase(type, strcspn(type, "; \t"), wanted);
 }
 
-/* Selects the format of a request. As in the Collector, any body is JSON whose content type is not
- * that of another format. Returns false if the path is unknown. */
+/* Selects the format of a request. As in the Collector, a body is read as JSON unless its content
+ * type is that of another format. Returns false if the path is unknown. */
 static bool zipkin_choose(struct zipkin *zipkin, const struct br_request *request,
                           struct br_upload *how)
 {

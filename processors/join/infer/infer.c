@@ -7,25 +7,25 @@
 #include "wire/protobuf.h"
 
 #define KNOWN_MAX 65536u /* largest number of entries in each map of a struct join_infer */
-/* number of steps that are counted for reading a slot, even if the slot is empty */
+/* number of steps (units of work, which are limited) that reading a slot costs, even if the slot is
+ * empty */
 #define STEPS_PER_SLOT 16u
-/* largest number of spans that are open at a time on one thread; if there are more, no span is
- * selected */
+/* largest number of spans that may be open at one time on one thread; if there are more, the
+ * timestamp is not assigned to a span */
 #define OPEN_MAX 64u
 
-/* The spans of a set of threads that are in one level and one time slot (join_table_neighbours). */
+/* The spans of some threads in one time slot of one level (join_table_neighbours). */
 struct slot {
     struct join_neighbour *spans;
     unsigned count;
     bool more; /* true if the slot contains more spans than were read */
 };
 
-/* A span to which timestamps were assigned. */
+/* A span to which timestamps or samples were assigned. */
 struct found {
     const struct join_neighbour *span;
     uint64_t number;
-    /* totals of those samples of the span that do not name a span; NULL: all samples of the span
-     * name a span */
+    /* totals of the span's samples that do not name a span; NULL: there are no such samples */
     struct join_totals *share;
 };
 
@@ -73,8 +73,8 @@ bool join_thread_is_stored_by(const struct join_identity *where, enum join_threa
            key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
 }
 
-/* Returns true if spans of the thread may be found by `key`. The key is the thread's id, or its
- * name if the thread ids of span and sample have different origins. */
+/* Returns true if the thread is looked up by `key`: by its id or, if the thread ids of span and
+ * sample have different origins, by its name. */
 static bool infer_is_sought_by(const struct join_identity *where, enum join_thread_key key)
 {
     return infer_threads(where, key).thread &&
@@ -164,10 +164,10 @@ static bool infer_is_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* Returns true if the span and the sample ran in the same process. Attributes that the span and
- * the sample both have must be equal, and at least one place, such as the host, must be the
- * same. A service alone does not identify a process, because its replicas often have the same
- * process and thread ids. */
+/* Returns true if the span and the sample ran in the same process. Attributes that the span and the
+ * sample both have must be equal, and at least one attribute that names a place, such as the host,
+ * must be present in both. A service alone does not identify a process, because its replicas often
+ * have the same process and thread ids. */
 static bool infer_is_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
                                   const struct join_identity *where)
 {
@@ -195,11 +195,11 @@ static bool infer_is_same_span(const struct join_neighbour *neighbour, const uin
     return neighbour->span_id == span_id && memcmp(neighbour->trace_id, trace_id, 16) == 0;
 }
 
-/* The spans of a thread that were open at a given time. */
+/* The spans of a thread that were open at one point in time. */
 struct open {
     const struct join_neighbour *spans[OPEN_MAX];
     unsigned count;
-    bool unknown; /* true if further spans, which have been evicted, may have been open */
+    bool unknown; /* true if evicted spans may also have been open at that time */
 };
 
 /* The two spans to which a timestamp belongs. The timestamp was taken in `span`; the exported
@@ -295,8 +295,8 @@ static const struct join_neighbour *infer_deepest(const struct open *open)
     return n_above == count - 1 ? span : NULL;
 }
 
-/* Removes the spans that arrived too late for a link from the sample. Returns true if at least
- * one span was removed. */
+/* Removes the spans that arrived after the sample was released, so that the sample could not be
+ * linked to them. Returns true if at least one span was removed. */
 static bool infer_drop_late(struct open *open, struct join_release_time release_time)
 {
     unsigned n = 0, count = open->count;
@@ -307,10 +307,10 @@ static bool infer_drop_late(struct open *open, struct join_release_time release_
     return n < count;
 }
 
-/* Returns the spans of a timestamp. When totals are computed, `deferred` is the record that
- * contains the timestamp. When a sample is linked, `deferred` is NULL. When totals are computed,
- * spans that were evicted after the window do not make the result unknown, because their
- * timestamps were assigned before. */
+/* Returns the spans to which a timestamp belongs. To compute totals, `deferred` is the record that
+ * contains the timestamp. To link a sample, `deferred` is NULL. For totals, spans that were evicted
+ * after the window do not make the result unknown, because their timestamps were assigned before
+ * the eviction. */
 static struct owners infer_owners_at(struct join_infer *infer, const struct join_identity *where,
                                      uint64_t time_ns, const struct join_deferred *deferred)
 {
@@ -330,7 +330,7 @@ static bool infer_is_same(const struct join_neighbour *first, const struct join_
     return first && second && infer_is_same_span(first, second->trace_id, second->span_id);
 }
 
-/* Returns the spans to which all these timestamps belong. If too many steps were taken, both
+/* Returns the spans to which all of these timestamps belong. If the step limit was reached, both
  * spans are NULL. */
 static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
                                      const uint64_t *times, uint64_t n_times,
@@ -425,16 +425,16 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
     return thread && process;
 }
 
-/* A deferred record of a thread, while its timestamps are being assigned to spans. */
+/* A deferred record of a thread whose timestamps are being assigned to spans. */
 struct infer_sharing {
     struct join_infer *infer;
     const struct join_identity *where; /* process and thread in which the samples were taken */
-    const struct join_thread_ids *ids; /* the ids under which the record is stored */
+    const struct join_thread_ids *ids; /* ids of the thread under which the record is stored */
     const struct join_deferred_cursor *cursor;
 };
 
-/* Adds timestamps to the totals of the span in which they were taken. If `linked` is true, only
- * adds to the number of samples that are linked to the span. */
+/* Adds timestamps to the totals of the span in which they were taken. If `linked` is true, instead
+ * adds only to the number of samples that are linked to the span. */
 static void infer_add_share(const struct infer_sharing *sharing, const struct join_neighbour *span,
                             bool linked, uint64_t value, uint64_t n_times)
 {
@@ -492,8 +492,8 @@ static void infer_share_each(const struct infer_sharing *sharing)
     join_table_mark_assigned(sharing->infer->table, sharing->ids->span, cursor, spans);
 }
 
-/* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at
- * the end, or if too many steps were taken. */
+/* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at the
+ * end, or if the step limit was reached. */
 static bool infer_next_deferred(struct join_infer *infer, const struct join_thread_ids *ids,
                                 struct join_deferred_cursor *cursor)
 {
@@ -530,8 +530,8 @@ static struct join_identity infer_deferred_identity(const struct join_deferred *
     return where;
 }
 
-/* Assigns the deferred timestamps that are stored under this key of the span's thread. These
- * timestamps may have been taken on the thread of the span. */
+/* Assigns the deferred timestamps that are stored under the value of `key` of the span's thread,
+ * because they may have been taken on that thread. */
 static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
                                 enum join_thread_key key)
 {
@@ -546,7 +546,7 @@ static void infer_share_threads(struct join_infer *infer, const struct join_iden
             infer_deferred_identity(deferred, where->hashes[JOIN_PROCESS]);
         const uint64_t record[] = {br_load64(ids.span), cursor.found};
         if (key != JOIN_BY_THREAD_ID && id && deferred->thread == id)
-            continue; /* a record whose thread has an id is found under that id */
+            continue; /* the record has the span's thread id, so it is found under that id */
         if (!infer_is_same_process(deferred->service, deferred->places, where) ||
             !infer_is_first(infer, record, sizeof record))
             continue;

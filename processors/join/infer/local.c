@@ -16,8 +16,8 @@
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Returns the slot of the hash table at which the search for a span id begins. The id is
- * multiplied by a secret, so that clients cannot choose ids that collide. */
+/* Returns the slot of the hash table at which the search for a span id begins. The id is multiplied
+ * by a secret, so that clients cannot choose ids that have the same slot. */
 static unsigned local_slot_of(const struct join_local *local, uint64_t span_id)
 {
     return (unsigned)(span_id * local->multiplier >> (64 - local->slot_bits));
@@ -87,7 +87,8 @@ static void local_measure_depths(struct join_local *local)
     }
 }
 
-/* Writes the indices of the spans in order of increasing depth. Uses `end` as scratch memory. */
+/* Stores the indices of the spans in order of increasing depth in `ret`. Uses the array `end` as
+ * scratch memory. */
 static void local_order_by_depth(struct join_local *local, uint16_t *ret)
 {
     uint16_t *starts = local->end, n_before = 0;
@@ -103,9 +104,9 @@ static void local_order_by_depth(struct join_local *local, uint16_t *ret)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
-/* Assigns each span a place such that the places of its descendants directly follow it. Before a
- * span is placed, its `first` is the size of its subtree. The `end` of a placed span is the
- * place of its next child. Once all children are placed, `end` is the end of the subtree. */
+/* Assigns places in tree order: the places of a span's descendants directly follow its own place.
+ * Before a span is placed, its `first` is the size of its subtree. While the children of a span are
+ * placed, its `end` is the place of the next child. Afterwards, `end` is the end of the subtree. */
 static void local_place_spans(struct join_local *local)
 {
     uint16_t order[JOIN_FAMILY_MAX], next_root = 0;
@@ -396,7 +397,8 @@ bool join_credit_defer(struct join_credit *credit, const struct join_value_type 
  * these timestamps. */
 typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
 
-/* Counts the steps that `n_times` timestamps need. Returns false if not enough steps are left. */
+/* Counts the steps that the assignment of `n_times` timestamps needs. Returns false if they exceed
+ * the step limit. */
 static bool locals_spend_steps(struct join_locals *locals, const struct join_local *local,
                                uint64_t n_times)
 {
@@ -409,10 +411,10 @@ static bool locals_spend_steps(struct join_locals *locals, const struct join_loc
     return true;
 }
 
-/* Assigns each timestamp to the span at or below `root` that was open at that time. Calls `fn`
- * for each sequence of timestamps of one span. Overwrites `times` with the indices of the spans.
- * A single value for timestamps of several spans is assigned to the root. `release_time` has the
- * same meaning as in local_open. */
+/* Assigns each timestamp to the span at or below `root` that was open at that time, and replaces
+ * the elements of `times` by the indices of these spans. Calls `fn` for each sequence of timestamps
+ * of one span. If several spans share a single value, the value is assigned to the root.
+ * `release_time` has the same meaning as in local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
                             const struct join_deferred *deferred,
                             const struct join_release_time *release_time, uint64_t *times,
@@ -445,8 +447,8 @@ struct sharing {
     uint32_t named;
 };
 
-/* Returns the totals of a span's deferred samples, which are created if they do not exist.
- * Returns NULL if there is not enough memory. */
+/* Returns the totals of a span's deferred samples. Creates the totals if they do not exist. Returns
+ * NULL if there is not enough memory. */
 static struct join_totals *local_share_of(struct sharing *sharing, uint32_t span)
 {
     struct join_totals **share = &sharing->local->shares[span];
@@ -467,8 +469,8 @@ static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uin
     if (!share)
         return;
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
-    /* With link_spans, samples are split by span, so each piece names its own span. But a single
-     * value for timestamps of several spans stays with the root. */
+    /* With link_spans, samples are split by span, so each piece is linked to its own span. Only a
+     * single value for timestamps of several spans stays with the root. */
     bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
@@ -508,8 +510,8 @@ static void locals_share_one(struct sharing *sharing, struct join_deferred_curso
                     join_local_sharing_add, sharing);
 }
 
-/* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at
- * the end, or if too many steps were taken. */
+/* Advances the cursor to the next deferred record (join_table_next_deferred). Returns false at the
+ * end, or if the step limit was reached. */
 static bool locals_next_deferred(struct join_locals *locals, const uint8_t *trace_id,
                                  const uint8_t *span_id, struct join_deferred_cursor *cursor)
 {

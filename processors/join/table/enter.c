@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Enters spans in the join's table. */
+/* Adds spans to the join's table. */
 #include <stddef.h>
 
 #include "base/str.h"
@@ -10,25 +10,22 @@
 
 /* --- The index -------------------------------------------------------------------------- */
 
-/*
- * Records are found through slots by span id, and through the chains of families and threads. Spans
- * are entered in groups. While one group is entered, the cache lines that the next group needs are
- * prefetched.
- */
+/* A record is found by span id in the slots, and by family or thread in chains. Spans are added in
+ * groups. While one group is added, the cache lines that the next group needs are prefetched. */
 
-/* A span that is about to be entered. */
+/* A span that is about to be added to the table. */
 struct join_prepared {
     const struct br_span *span;
     const struct join_origin *origin;
     struct home home;
-    /* start of the chain of the span's family; NULL: the span does not belong to a family */
+    /* head of the chain of the span's family; NULL: the span does not belong to a family */
     _Atomic uint64_t *family;
-    /* words[1] of the record, in which kind and status are still missing */
+    /* words[1] of the record, to which kind and status still have to be added */
     uint64_t word;
     uint32_t size; /* size of the record, in bytes */
 };
 
-/* Spans that are entered in one shard: those in `order`, or all in `spans` if `order` is NULL. */
+/* Spans that are added to one shard of the table. */
 struct join_batch {
     const struct join_entries *entries;
     const struct br_span *spans;
@@ -36,26 +33,28 @@ struct join_batch {
     const uint16_t *order;
     size_t next, end;
     bool has_extra; /* true if records may have attributes or a location */
-    /* The fields below depend only on the span's trace and part. These fields are computed for
-     * one span and reused for the next span, which most likely has the same trace and part. */
+    /* The fields below depend only on the span's trace and on its part (ResourceSpans). The fields
+     * are computed once and reused while the next spans have the same trace and part. */
     uint64_t trace[2];
     uint32_t part;
-    uint32_t size; /* size of the record without its name, in bytes, plus 7 in order to round up */
+    /* size of the record without its name, in bytes, plus 7; the size with the name is then rounded
+     * down to a multiple of 8 */
+    uint32_t size;
     const struct join_origin *origin;
     _Atomic uint64_t *family;
     uint64_t word;
 };
 
-/* Spans that are entered together, in one contiguous piece of the ring. */
+/* Spans that are added together, in one contiguous piece of the ring. */
 struct join_group {
     uint32_t size; /* total size of the records of the group, in bytes */
     struct join_prepared *end;
     struct join_prepared spans[JOIN_GROUP_MAX];
 };
 
-/* Marks an older record of the same span dead and returns the number of its totals; 0: the
- * record has no totals. An older record exists if samples arrived before the span (the record is
- * pending), or if the span was received twice. */
+/* Marks an older record of the same span dead. Returns the index of its totals, which the new
+ * record takes over; 0: there are no totals to take over. An older record exists if samples arrived
+ * before the span (the record is pending), or if the span was received twice. */
 static uint32_t enter_take_over(struct join_table *table, struct shard *shard, struct record *old,
                                 const struct record *record, uint32_t now, struct join_tally *out)
 {
@@ -117,8 +116,7 @@ __attribute__((noinline)) static void enter_search(struct join_table *table, str
     join_slots_fill(home, &place, position);
 }
 
-/* The part of the ring that is in use. The extent does not change between the first and the last
- * span of a group. */
+/* The part of the ring that is in use. It does not change while a group of spans is added. */
 struct ring_extent {
     /* position of the ring's head, and length in use, in the units of slots (8 bytes) */
     uint32_t head, used;
@@ -199,8 +197,8 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
 /* mask of the word; the masked bits are not 0 if the record has attributes or a location */
 #define WORD_EXTRA (WORD_LOCATED | UINT16_MAX)
 
-/* Computes the fields that all spans of one trace and part have in common, and prefetches the
- * start of their family's chain. */
+/* Computes the fields that all spans of one trace and part have in common, and prefetches the head
+ * of their family's chain. */
 static inline void enter_prepare_run(const struct join_table *table, struct join_batch *batch,
                                      const uint64_t *trace, uint32_t part)
 {
@@ -218,8 +216,8 @@ static inline void enter_prepare_run(const struct join_table *table, struct join
     __builtin_prefetch(batch->family, 1);
 }
 
-/* Adds the attributes and the location to the size and the word of the record. In most tables,
- * records have neither attributes nor a location. */
+/* Adds the sizes of the attributes and the location to the size and to words[1] of the record. Most
+ * tables store neither attributes nor locations. */
 static void enter_prepare_extra(const struct join_table *table, const struct join_batch *batch,
                                 struct join_prepared *prepared)
 {
@@ -279,7 +277,7 @@ IN_LINE void enter_prepare_group(const struct join_table *table, const struct sh
     }
 }
 
-/* The data that all records of one resource have in common. */
+/* The fields and texts that all records of one resource have in common. */
 struct join_staged {
     const struct join_origin *origin;
     uint8_t service[TEXT_CHUNK]; /* first bytes of the service name, padded with zeros */
@@ -429,8 +427,8 @@ IN_LINE size_t enter_shard(struct join_table *table, struct shard *shard, struct
 
 #define SORTED_MAX 256u
 
-/* Enters up to SORTED_MAX spans, beginning at index `from`. Sorts the spans by shard, so that
- * each shard is locked once. */
+/* Adds up to SORTED_MAX spans, beginning at index `from`. Sorts the spans by shard, so that each
+ * shard is locked once. */
 static size_t enter_sorted(struct join_table *table, const struct join_entries *entries,
                            size_t from, unsigned count, uint32_t now, struct join_tally *out)
 {

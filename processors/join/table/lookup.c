@@ -39,7 +39,8 @@ static bool lookup_make_pending(struct join_table *table, struct shard *shard, s
                               .has_trace = sample->trace_id != NULL};
     struct place place = join_slots_spare(shard, home);
     if (join_slots_live(shard, place.bucket, (unsigned)place.slot)) {
-        /* no slot was free for the pending record, and it must not displace the record of a span */
+        /* no slot is free for the pending record, and a pending record never displaces the record
+         * of a span */
         record->dead = true;
         return false;
     }
@@ -62,18 +63,19 @@ static void lookup_add_sample(struct join_table *table, struct shard *shard, str
     bool waits = !sample->held && (!record || record->pending);
     if (record && record->pending && !record->has_trace && sample->trace_id) {
         memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
-        /* from now on, only a span of this trace takes over the pending record */
+        /* the record now has a trace id, so only a span of this trace can take it over */
         record->has_trace = true;
     }
     if (totals) {
         if (record->pending)
-            record->seen = now; /* the span is still open, so the record waits longer for it */
+            record->seen = now; /* samples of the span still arrive, so the record expires later */
         join_totals_add_sample(table, totals, sample, waits);
     } else if (!record && !place->ambiguous &&
                lookup_make_pending(table, shard, home, sample, now, out)) {
         return;
     } else if (waits) {
-        out->unknown[sample->type]++; /* the sample is not stored, so it is counted now */
+        /* the sample cannot be stored, so it is counted as unknown now */
+        out->unknown[sample->type]++;
         out->any = true;
     }
     if (!totals)

@@ -68,8 +68,7 @@ static void losses_mark_parent(struct join_table *table, const struct shard *sha
         *ancestor = losses_ancestor_of(parent);
     if (known)
         parent->ancestors_marked = true;
-    /* if the span has expired, items with it are no longer held, so its totals are not read
-     * again */
+    /* an expired span is in no held item, so its totals are not read again and need no mark */
     if (!known || !join_record_expired(table, parent, now))
         join_losses_note_span(table, table->lost_below, id);
     if (other != shard)

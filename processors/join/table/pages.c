@@ -5,22 +5,25 @@
 
 #include "processors/join/table/internal.h"
 
-/* Large pages are made ahead of the records, in another thread, because making one may take
- * milliseconds. If that thread is late, records are written to small pages, which stay small.
- * Small pages of buckets are collapsed into large pages: buckets are accessed in random order,
- * so with small pages nearly every access would wait for an address translation. */
+/* Large pages of a ring are allocated before records are written to them, in another thread,
+ * because the allocation of one may take milliseconds. If that thread is late, records are written
+ * to small pages, which stay small. Small pages of buckets are collapsed into large pages. Buckets
+ * are accessed in random order, so with small pages nearly every access would wait for an address
+ * translation. */
 
-#define AHEAD_SHARE 4u /* pages are made ahead of a ring's head, for 1/4 of the ring */
+/* 1/AHEAD_SHARE of a ring, after the ring's head, gets its pages in advance */
+#define AHEAD_SHARE 4u
 
 #ifndef MADV_POPULATE_WRITE
-/* available since Linux 5.14; with older kernels no pages are made ahead */
+/* available since Linux 5.14; with older kernels, no pages are allocated in advance */
 #define MADV_POPULATE_WRITE 23
 #endif
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* since Linux 6.1; older kernels keep small pages */
+/* available since Linux 6.1; with older kernels, small pages are not collapsed */
+#define MADV_COLLAPSE 25
 #endif
 
-/* Returns how many bytes of the shard's ring should have pages. */
+/* Returns the number of bytes from the beginning of the shard's ring that should have pages. */
 static uint64_t pages_wanted(const struct shard *shard)
 {
     uint64_t filled = shard->head < shard->ring_size ? shard->head : shard->ring_size;
@@ -30,7 +33,8 @@ static uint64_t pages_wanted(const struct shard *shard)
     return wanted < shard->ring_size ? wanted : shard->ring_size;
 }
 
-/* Selects memory of a shard that has records: first its buckets, then the next part of its ring. */
+/* Selects the next memory of a shard that should get pages: first its buckets, then its ring.
+ * Selects nothing if the shard has no records. */
 static bool pages_next_of_shard(struct shard *shard, struct join_pages *ret)
 {
     uint64_t wanted = pages_wanted(shard);

@@ -21,11 +21,12 @@
 
 #define STEPS_PER_RELATIVE 4u
 
-/* A walk along a chain from its newest record. The walk locks one shard at a time. */
+/* The state of following a chain from its newest record to older records. At most one shard is
+ * locked at a time. */
 struct walk {
     struct join_table *table;
     struct shard *locked;
-    uint64_t place; /* place of the record that the walk reaches next */
+    uint64_t place; /* place of the record that related_walk_next returns next */
 };
 
 static void related_walk_begin(struct walk *walk, struct join_table *table,
@@ -35,8 +36,8 @@ static void related_walk_begin(struct walk *walk, struct join_table *table,
         (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
 }
 
-/* Returns the next record, or NULL at the end. The shard of the record stays locked until the
- * next call. */
+/* Returns the next record, or NULL at the end of the chain. The shard of the record stays locked
+ * until the next call. */
 static const struct record *related_walk_next(struct walk *walk)
 {
     struct shard *shard =
@@ -137,9 +138,9 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
 
 /* --- Threads ---------------------------------------------------------------------------- */
 
-/* An eBPF profile and an SDK may report different places for the same process. Therefore the
- * hash of a thread does not contain a place. Replicas with the same process and thread ids share
- * a chain. */
+/* An eBPF profile and an SDK may report different places (host, container and so on) for the same
+ * process. Therefore the hash of a thread does not depend on a place. Replicas with the same
+ * process and thread ids share a chain. */
 
 uint32_t join_table_levels(const struct join_table *table)
 {
@@ -174,7 +175,8 @@ static unsigned related_level(const struct record *record)
     return level;
 }
 
-/* Returns the keys of the chains to which a record belongs: its thread id and its thread name. */
+/* Stores the keys of the two chains to which a record may belong, by thread id and by thread name,
+ * and returns their number. */
 static unsigned related_threads(const struct record *record, struct join_threads ret[2])
 {
     const struct location *location = join_record_location(record);

@@ -48,7 +48,7 @@ void join_ring_evict(struct join_table *table, struct shard *shard, uint32_t now
     join_shard_forward(shard, &shard->tail, &shard->tail_at, join_record_size(record));
 }
 
-/* number of bytes of old records that are evicted before their room is needed */
+/* number of bytes that are freed in the ring in addition to the bytes that the next records need */
 #define EVICT_AHEAD 512u
 
 void join_ring_make_room(struct join_table *table, struct shard *shard, uint32_t size, uint32_t now,

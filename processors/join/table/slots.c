@@ -61,7 +61,7 @@ struct place join_slots_find(const struct shard *shard, struct home home, uint64
     return place;
 }
 
-/* Returns the next free slot or, if the bucket is full, the oldest slot. */
+/* Returns a free slot of the bucket. If the bucket is full, returns the oldest slot. */
 static unsigned slots_spare_in(const struct shard *shard, const struct bucket *bucket)
 {
     unsigned slot = bucket->next;

@@ -12,14 +12,15 @@
  * in use, one bucket in 200 is full, and one in 8,000 is full together with its neighbour. */
 #define SLOTS_SHARE 2u
 #define TOTALS_SHARE 2u
-/* share of the totals, in sixteenths, if spans have function counters */
+/* bytes of the totals, in sixteenths of the table's bytes, if spans have function counters */
 #define TOTALS_AND_TOP_SHARE 5u
 /* longest window in milliseconds: about a year; the clock of records wraps around after six
  * years */
 #define WINDOW_MAX_MS (1ull << 35)
-/* largest number of records that one call expires, which takes up to a millisecond */
+/* largest number of records that one call expires, so that the call takes at most about a
+ * millisecond */
 #define EXPIRED_AT_ONCE 8192u
-/* bytes of the table per chain of families, so that there is one chain for about five spans */
+/* the table has one family chain for each BYTES_PER_FAMILY bytes, that is, for about five spans */
 #define BYTES_PER_FAMILY 1024u
 
 /* --- Life ------------------------------------------------------------------------------- */
@@ -66,8 +67,8 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
                                   bool threads, bool shared)
 {
     unsigned bits = shared || max_bytes > RING_MAX ? SHARDS_BITS : 0;
-    /* The memory comes directly from the kernel, so that pages are made when they are first
-     * used, or ahead of the records. */
+    /* The memory comes directly from the kernel. A page is allocated when it is first used, or
+     * ahead of the records that will be written to it. */
     size_t n_families = table_families_in(max_bytes), families = n_families * sizeof(uint64_t);
     size_t heads = families * (threads ? 5 + 2 * THREADS_PER_FAMILY : 3);
     size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
@@ -127,7 +128,7 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
     struct place place = join_slots_find(shard, join_slots_home(shard, hash), old.head.span_id,
                                          old.has_trace ? old.head.trace_id : NULL);
     if (join_slots_record(shard, &place) != join_shard_record(shard, shard->tail)) {
-        /* the record is dropped, because no slot refers to it */
+        /* no slot refers to the record any longer, so it is dropped */
         join_ring_evict(table, shard, now, out);
         return;
     }

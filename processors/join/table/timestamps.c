@@ -38,8 +38,8 @@ static uint64_t timestamps_until(const struct record *record)
     return until_ns;
 }
 
-/* Returns true if the record belongs to an earlier span with the same id: the record arrived
- * more than a window before the totals of the span were created. */
+/* Returns true if the record belongs to an earlier span with the same id. This is assumed if the
+ * record arrived more than a window before the totals of the span were created. */
 static bool timestamps_precede(const struct join_table *table, const struct record *record,
                                uint32_t since)
 {
@@ -213,8 +213,8 @@ static bool timestamps_thread_is_active(const struct join_table *table, const st
     return false;
 }
 
-/* Copies the timestamps that are not assigned to a span. Returns the latest timestamp that is
- * assigned, or 0 if none is assigned. */
+/* Copies the timestamps that are not assigned to a span. Returns the latest assigned timestamp, or
+ * 0 if no timestamp is assigned. */
 static uint64_t timestamps_copy_unassigned(const struct record *record,
                                            struct join_deferred_cursor *ret)
 {

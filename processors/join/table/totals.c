@@ -65,9 +65,9 @@ static void totals_add_amount(uint64_t *sum, uint64_t count)
 
 /* --- Functions -------------------------------------------------------------------------- */
 
-/* Returns true if values of the measure and type are to be added to the function counters.
- * Values of different measures, such as seconds and bytes, cannot be added to each other.
- * Therefore values of a better measure replace the values that were counted before. */
+/* Returns true if values of the measure and type are added to the function counters. Values of
+ * different measures, such as seconds and bytes, cannot be added up. Therefore values of a more
+ * preferred measure replace the values that were counted before. */
 static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
                                   uint16_t type)
 {
@@ -81,9 +81,9 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
     return true;
 }
 
-/* The algorithm is "Space-Saving" by Metwally, Agrawal and El Abbadi, in "Efficient computation
- * of frequent and top-k elements in data streams". If no counter is free, a new function takes
- * over the counter with the smallest value, and keeps that value. */
+/* The function counters follow the algorithm "Space-Saving" by Metwally, Agrawal and El Abbadi, in
+ * "Efficient computation of frequent and top-k elements in data streams". If no counter is free, a
+ * new function takes over the counter with the smallest value, and adds to that value. */
 /* Adds a value to the counter of a function. `*count` is the number of counters in use, at most
  * `max`, which is at least 1. The values are exact as long as there are at most `max` functions. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
@@ -108,7 +108,8 @@ static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, u
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
-/* Returns true if samples that name the span itself were added to the totals before. */
+/* Returns true if samples that name the span itself, not its root, were already added to the
+ * totals. */
 static bool totals_is_own(const struct join_totals *totals, const struct join_sample *sample)
 {
     return memcmp(totals->under, sample->span_id, sizeof totals->under) == 0;
