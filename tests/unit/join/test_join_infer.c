@@ -314,8 +314,8 @@ static void send_case_sample(struct join_rig *r, const struct thread_case *c)
     send_profile(r, &w, &d, p, o);
 }
 
-/* A Java runtime's thread.id differs from the system's. If the span and the sample both have a
- * thread name, the names decide. */
+/* The thread.id of a language runtime differs from that of the operating system. Then the thread
+ * names decide, if the span and the sample both have a name. */
 static const struct thread_case thread_cases[] = {
     {"java", "java", NULL, NULL, "9", "9", true},
     {"java", NULL, NULL, NULL, "9", "9", false},
@@ -327,7 +327,8 @@ static const struct thread_case thread_cases[] = {
     {"go", NULL, "main", "other", "9", "9", false},
     {"java", "java", "main", NULL, "9", "9", true},
     {"java", NULL, "main", NULL, "9", "9", false},
-    /* Different ids */
+    /* Different ids rule out a match only if both are from a language runtime, or both from the
+     * system. */
     {"java", NULL, "main", "main", "1", "4711", true},
     {NULL, "java", "main", "main", "4711", "1", true},
     {"java", NULL, "main", "other", "1", "4711", false},
