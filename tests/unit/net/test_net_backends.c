@@ -451,8 +451,8 @@ static void pick_first_uses_one_backend(void **state)
     finish(&f);
 }
 
-/* While a backend is down, the other backends serve all calls. When it is back, it gets as many
- * calls as before. */
+/* While a backend is down, the other backends serve all calls. When it is back, the client sends
+ * calls to it again. */
 static void a_stopped_backend_is_left_and_used_again(void **state)
 {
     struct fixture f;

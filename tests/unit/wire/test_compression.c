@@ -615,7 +615,7 @@ static void test_bombs(void **state)
         {BR_ENCODING_GZIP, gzip_bomb((size_t)1 << 32, piece, piece_len), limit * 5 / 4 + (1 << 20)},
         /* The size in the header is sufficient to reject it. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, true), 4 << 20},
-        /* The decoder fills its window and a buffer of 24 MiB, which has room for `limit` bytes. */
+        /* The decoder fills its window. The buffer that has room for `limit` bytes takes 24 MiB. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), (24 << 20) + (1 << 20)}};
     struct bytes whole = {piece, piece_len};
     struct bytes small = gzip_bomb(piece_len, piece, piece_len / 4);
