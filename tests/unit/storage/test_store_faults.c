@@ -520,7 +520,8 @@ static void test_directory_deleted(void **state)
     check_recovers(rig, 0, SPANS);
 }
 
-/* Also locks the directory, and creates the lock file again. */
+/* If the lock file is deleted, another store still cannot open the directory, because the directory
+ * itself is locked, too. The lock file is created again. */
 static void test_lock_deleted(void **state)
 {
     struct store_rig *rig = *state;
