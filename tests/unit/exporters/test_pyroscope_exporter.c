@@ -33,8 +33,8 @@ struct fixture {
     enum behaviour behaviour;
     unsigned busy_left, n_requests;
     int64_t retry_after_s;
-    const char *bad;               /* services; each is a letter */
-    unsigned stored[SERVICES_MAX]; /* number of stored profiles by letter */
+    const char *bad;               /* the bad services; each letter is a service */
+    unsigned stored[SERVICES_MAX]; /* number of stored profiles for each letter */
     struct fake_tally tally;
 };
 
@@ -163,7 +163,8 @@ static struct br_item *end_item(struct fixture *f, struct br_str *json)
     return item;
 }
 
-/* Makes an item with a profile for each letter; times[i] is relative to now. */
+/* Makes an item with one profile for each letter of `services`. times[i] is relative to the current
+ * time. */
 static struct br_item *item_of(struct fixture *f, const char *services, const int64_t *times)
 {
     struct br_str json = {0};

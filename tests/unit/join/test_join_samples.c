@@ -336,9 +336,9 @@ static void a_link_takes_precedence_over_a_label(void **state)
     /* a link with only a trace id is ignored, and the label is used */
     put_sample(&w, &(struct sample_in){
                        .value = 3, .attributes = {label}, .link = dict_link(&d, b.trace, NULL)});
-    /* a link without a trace id gets the trace id of the label */
-    put_sample(&w, &(struct sample_in){
-                       .value = 4, .attributes = {trace}, .link = dict_link(&d, NULL, a.span)});
+    put_sample(&w, &(struct sample_in){.value = 4, /* a link without a trace gets the label's */
+                                       .attributes = {trace},
+                                       .link = dict_link(&d, NULL, a.span)});
     /* the trace id of a link takes precedence over the trace id of the label */
     put_sample(&w, &(struct sample_in){.value = 5,
                                        .attributes = {label, trace},

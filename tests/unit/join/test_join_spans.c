@@ -37,8 +37,8 @@ static void spans_of_profiled_services_are_held_for_totals(void **state)
 }
 
 /* The first spans of a service are held, too, because it is not known yet whether the service is
- * profiled. If no profile arrives, later spans are not held until the service has sent no spans for
- * a window. */
+ * profiled. If no profile arrives, later spans are not held, until the service has sent no spans
+ * for a window. */
 static void the_first_spans_of_a_service_are_held(void **state)
 {
     (void)state;
