@@ -24,8 +24,7 @@ static int on_complete(http_parser *p)
     return 0;
 }
 
-/* Returns the number of messages that were accepted as complete, 0 if the parser failed in the
- * end. */
+/* Returns the number of messages that the parser accepted as complete, or 0 if it failed later. */
 static unsigned accepted(const struct http1_case *c, size_t step)
 {
     unsigned n = 0;

@@ -17,7 +17,7 @@
 extern const struct br_component br_basicauth_extension;
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Returns whether a line of the text may have a hash that takes long. */
+/* Returns true if a line of the text may contain a hash that takes long to compute. */
 static bool is_costly(const char *users)
 {
     for (const char *at = users; (at = strstr(at, ":$")); at += 2)
@@ -26,8 +26,8 @@ static bool is_costly(const char *users)
     return false;
 }
 
-/* Decodes base64 with OpenSSL, which needs the standard alphabet and padding. Returns the length.
- */
+/* Decodes base64 with OpenSSL, which requires the standard alphabet and padding. Returns the length
+ * of the result. */
 static int decode(const char *coded, char plain[DECODED_MAX + 4])
 {
     char padded[DECODED_MAX / 3 * 4 + 8] = {0};
@@ -47,7 +47,7 @@ static int decode(const char *coded, char plain[DECODED_MAX + 4])
     return n < 0 ? n : n - (int)(whole - len);
 }
 
-/* Decides without the extension's decoder whether the value is right. */
+/* Decides whether the header's value is right, without the extension's decoder. */
 static bool is_right(const char *value, const char *text)
 {
     char plain[DECODED_MAX + 4];

@@ -16,7 +16,7 @@ static bool is_blank(char letter)
     return letter == '\0' || strchr(" \t\r\n", letter) != NULL;
 }
 
-/* Returns whether the token is the first word of a line. */
+/* Returns true if the token is the first word of a line. */
 static bool is_in_file(const char *tokens, const char *token)
 {
     size_t len = strlen(token);

@@ -8,7 +8,7 @@
 #include "tests/fuzz/auth_fuzz.h"
 #include "tests/support/node_rig.h"
 
-#define ANSWER_MAX 65536 /* the client cuts longer answers */
+#define ANSWER_MAX 65536 /* the client truncates longer answers (bytes) */
 
 extern const struct br_component br_oauth2client_extension;
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

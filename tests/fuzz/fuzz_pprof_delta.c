@@ -16,7 +16,7 @@ static void check_difference(const uint8_t *data, size_t len)
     perftools__profiles__profile__free_unpacked(p, NULL);
 }
 
-/* Returns the length of the difference; 0 without one. */
+/* Returns the length of the difference, or 0 if there is none. */
 static size_t take(struct pprof_delta *d, const uint8_t *data, size_t len)
 {
     struct br_arena arena = {0};

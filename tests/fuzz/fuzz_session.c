@@ -15,7 +15,7 @@
 extern const struct br_component br_basicauth_extension;
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Divides a header as RFC 6265 section 5.4 composes it. Modifies the text. */
+/* Divides a header that has the form of RFC 6265 section 5.4 into cookies. Modifies the text. */
 static bool names_session(char *header)
 {
     char *rest = NULL;

@@ -20,7 +20,7 @@ static void require(bool ok)
         abort();
 }
 
-/* Returns whether a config or an earlier redirect may have this path. */
+/* Returns true if a config or an earlier redirect may have this path. */
 static bool is_path(const char *text)
 {
     size_t len = strlen(text);
@@ -58,7 +58,7 @@ static void check_proxy(const char *text, const struct br_endpoint *endpoint)
     (void)br_route_choose(&environment, endpoint, true, &route, NULL);
 }
 
-/* The first line is the reference, the second the path of the request. */
+/* The first line of the input is the reference, and the second line is the path of the request. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct br_endpoint server = {

@@ -56,7 +56,7 @@ static void make_directory(void)
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
 }
 
-/* Makes the frames in `data` valid as far as only checksums and lengths are wrong. */
+/* Corrects the checksums and lengths of frames in `data`, so that the log accepts these frames. */
 static void repair(uint8_t *data, size_t size)
 {
     for (size_t at = 0; size - at >= BR_FRAME_HEADER;) {
@@ -89,7 +89,7 @@ static void write_segment(const uint8_t *data, size_t size)
     (void)close(fd);
 }
 
-/* Opens the log, and reads all records of one queue. Returns how many there are. */
+/* Opens the log, and reads all records of one queue. Returns the number of records. */
 static uint64_t read_all(void)
 {
     const struct br_wal_config config = {.directory = directory,

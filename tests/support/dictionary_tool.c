@@ -180,7 +180,7 @@ static void divide(struct tool *t, const struct br_item *item)
         die(br_strerror(rc), "br_item_divide");
 }
 
-/* Returns true if all requests together make one result. */
+/* Returns true if all requests together produce one result. */
 static bool one_request(struct tool *t, const char *mode, struct br_item *item)
 {
     bool merge = !strncmp(mode, "merge", 5);

@@ -27,7 +27,7 @@ struct fake_request {
     struct br_list link; /* links of server->requests */
     struct fake_server *server;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char method[16], path[65536]; /* the query string, terminated, stored after the path */
+    char method[16], path[65536]; /* the query string is terminated and stored after the path */
     struct fake_reply reply;
     bool reads_not;      /* the response body */
     struct br_buf *kept; /* the response body that the client has not read yet */
@@ -542,7 +542,7 @@ static bool host_work(struct br_host *base, struct br_work *w)
     return true;
 }
 
-/* The work has not begun, so it is cancelled. */
+/* The work is cancelled, because it has not begun. */
 static void host_work_cancel(struct br_host *base, struct br_work *w)
 {
     (void)base;

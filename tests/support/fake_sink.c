@@ -64,7 +64,8 @@ static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
     if (edited && br_item_write(item, &rope) == 0)
         for (uint32_t i = 0; i < rope.count; i++)
             wire_raw(&w, rope.slices[i].data, rope.slices[i].len);
-    for (uint32_t i = 0; !edited && i < item->n_parts; i++) /* makes no allocation with br_malloc */
+    /* this loop does not allocate with br_malloc */
+    for (uint32_t i = 0; !edited && i < item->n_parts; i++)
         wire_raw(&w, item->parts[i].raw, item->parts[i].raw_len);
     br_rope_release(&rope);
     *ret_len = w.len;

@@ -6,7 +6,8 @@
 
 static struct {
     bool counting, failed, from_there_on;
-    unsigned long n, at; /* allocations counted, and the number of the one that fails (0: none) */
+    /* number of allocations so far, and number of the allocation that fails (0: none) */
+    unsigned long n, at;
     size_t alive;
 } fault;
 
@@ -91,7 +92,7 @@ bool fault_nth_stop(void)
     return fault.failed;
 }
 
-/* Runs the scenario once. Returns the number of allocations made. */
+/* Runs the scenario once. Returns the number of allocations that it made. */
 static unsigned long run(const char *what, void (*scenario)(void *arg), void *arg, unsigned long at,
                          bool from_there_on)
 {

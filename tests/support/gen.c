@@ -130,7 +130,7 @@ static void resource(struct gen *g)
 static void resources(struct gen *g)
 {
     size_t at = wire_open(g->w, 1);
-    /* positions of the field: first, last, in the middle, absent */
+    /* position of the field: first, last, in the middle, or absent */
     unsigned where = gen_below(g, 4);
     unknown(g);
     if (where == 0)

@@ -214,7 +214,8 @@ bool h2_server_turn(struct h2_server *s)
     const uint8_t *data;
     ssize_t n;
     while (!eof && (n = nghttp2_session_mem_send(s->session, &data)) > 0)
-        (void)net_try(s->peer, data, (size_t)n); /* small: fits into the socket's buffer */
+        /* the data is small and fits into the socket's buffer */
+        (void)net_try(s->peer, data, (size_t)n);
     return !eof;
 }
 

@@ -38,7 +38,7 @@ static void put_span(struct wire *w, uint64_t n)
     wire_close(w, at);
 }
 
-/* Returns how many of `n` records resource `r` of `resources` gets. */
+/* Returns the number of records, out of `n`, that resource `r` of `resources` gets. */
 static uint32_t share(uint32_t n, uint32_t r, uint32_t resources)
 {
     return n / resources + (r < n % resources);
@@ -72,8 +72,8 @@ static void put_sample(struct wire *w, uint64_t n)
 }
 
 /* Writes mappings 0 and 1, locations 0 to 2, functions 0 to 2, links 0 to 2, attributes 0 and 1,
- * stacks 0 to 2. String 3, a function's name, depends on `base`: requests have only some entries
- * in common. */
+ * and stacks 0 to 2. String 3 is the name of a function and depends on `base`, so requests have
+ * only some entries in common. */
 static void put_dictionary(struct wire *w, uint64_t base)
 {
     size_t d = wire_open(w, 2);
@@ -250,7 +250,7 @@ static uint64_t sample_number(const uint8_t *p, const uint8_t *end)
     return v;
 }
 
-/* Nested messages, each in field 2 of its parent, down to the records. */
+/* Reads nested messages, each in field 2 of its parent, down to the records. */
 static void descend(struct numbers *o, const uint8_t *p, const uint8_t *end, int levels)
 {
     struct br_field f;

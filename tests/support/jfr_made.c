@@ -158,7 +158,7 @@ static void string(const struct maker *m, const char *s)
 static void sized(const struct maker *m, const struct wire *body)
 {
     size_t at = m->w->len, size;
-    for (size = body->len + 1;; size++) { /* the length includes its own size */
+    for (size = body->len + 1;; size++) { /* the length includes the bytes of the length itself */
         m->w->len = at;
         ints(m, size);
         if (m->w->len - at + body->len == size)

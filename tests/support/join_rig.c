@@ -107,7 +107,8 @@ const char *join_rig_error(const char *yaml)
     return text;
 }
 
-/* The kernel needs longer to clear a table of the default size than most tests need otherwise. */
+/* Bytes. The kernel takes longer to clear a table of the default size than most tests take
+ * otherwise. */
 #define DEFAULT_TABLE (64 << 20)
 #define SMALL_TABLE (16 << 20)
 
@@ -277,7 +278,7 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type)
     return v < 0 ? 0 : v;
 }
 
-/* Returns how many samples were exported with the link of a span of trace 7. */
+/* Returns the number of samples that were exported with the link of a span of trace 7. */
 static unsigned count_linked(const struct join_rig *r, uint64_t id)
 {
     char link[80];
@@ -565,7 +566,7 @@ uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span)
     return d->n_links;
 }
 
-/* Each stack has two functions and two locations that no other stack uses. */
+/* Adds a stack with two functions and two locations that no other stack uses. */
 uint32_t dict_stack(struct dict *d, const char *leaf)
 {
     const char *const names[] = {leaf, "main"};

@@ -33,7 +33,7 @@ static void close_all(struct wire *w, size_t n, const size_t *open)
         wire_close(w, open[--n]);
 }
 
-/* AnyValues of every kind, nested. */
+/* Writes AnyValues of every kind, some of them nested. */
 static void put_values(struct wire *w, uint32_t field, int depth)
 {
     size_t pair = wire_open(w, field);
@@ -159,7 +159,8 @@ static void grpc(void)
         save(name, &w);
     }
     wire_byte(&w, 60);
-    h2_frame(&w, H2_SETTINGS, 0, 0, "\0\4\0\0\0\5\0\3\0\0\0\1", 12); /* a window of 5 bytes */
+    /* SETTINGS with an initial window of 5 bytes */
+    h2_frame(&w, H2_SETTINGS, 0, 0, "\0\4\0\0\0\5\0\3\0\0\0\1", 12);
     h2_headers(&w, 1, "/x", H2_END_STREAM);
     h2_frame(&w, H2_PING, 0, 0, "12345678", 8);
     h2_frame(&w, H2_WINDOW_UPDATE, 0, 1, "\0\0\0\1", 4);
@@ -171,7 +172,7 @@ static void grpc(void)
     wire_free(&body);
 }
 
-/* Every encoding of a chunk, with labels behind it; and two chunks. */
+/* Writes a chunk in every encoding with labels after it, and a file of two chunks. */
 static void jfr(void)
 {
     static const struct {

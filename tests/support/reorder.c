@@ -31,7 +31,7 @@ static int piece_compare(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Fields of a oneof have the rank of its first one. */
+/* All fields of a oneof have the rank of the first field of the oneof. */
 static uint64_t piece_group(const ProtobufCMessageDescriptor *type,
                             const ProtobufCFieldDescriptor *field, uint32_t number)
 {

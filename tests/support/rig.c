@@ -25,7 +25,7 @@ const char *rig_order_not_rising(unsigned variant)
     return rig_order(variant < REORDER_RISING ? variant : variant + 1);
 }
 
-/* Rewrites the bytes with their fields in another order. */
+/* Writes the fields of the request again in another order. */
 static struct br_buf *reordered(struct br_pool *pool, enum br_signal signal, enum reorder order,
                                 const void *data, size_t len)
 {
@@ -54,8 +54,8 @@ static uint64_t unix_ns(struct br_host *h)
 
 static const struct br_host_ops ops = {.mono_ms = mono_ms, .unix_ns = unix_ns};
 
-/* The item's size may exceed the bytes written by this number: additions to a dictionary are
- * written without the tag and the length of their parts. */
+/* Returns by how many bytes the item's size may exceed the bytes written: additions to a dictionary
+ * are written without the tag and the length of their parts. */
 static size_t slack(const struct br_item *item)
 {
     size_t n = 0;
@@ -383,7 +383,8 @@ const char *rig_run(struct rig *r, enum br_signal signal, const char *json)
     return r->n_out > before && r->out.data ? r->out.data : "";
 }
 
-/* Runs once with the n-th allocation failing. Returns whether there was an n-th. */
+/* Runs the scenario once while the n-th allocation fails. Returns true if there were at least n
+ * allocations. */
 static bool run_short(const struct rig_shortage *s, unsigned long n, unsigned *refused)
 {
     struct rig *r = rig_new(s->component, s->yaml);

@@ -224,7 +224,7 @@ static struct job *find_job(size_t n_jobs, pid_t process)
     return NULL;
 }
 
-/* Waits until a suite ends. Returns false if none is running. */
+/* Waits until a suite ends. Returns false if no suite is running. */
 static bool wait_for_job(size_t n_jobs)
 {
     int status;
@@ -245,7 +245,7 @@ static bool wait_for_job(size_t n_jobs)
 
 static int run_all(char **names)
 {
-    /* More processes than processors: many suites only wait for a timer. */
+    /* Uses more processes than processors, because many suites only wait for a timer. */
     size_t n_jobs = run.lists ? 1 : (size_t)get_nprocs() * 4;
     n_jobs = n_jobs < JOBS_MAX ? n_jobs : JOBS_MAX;
     for (const struct test_suite *suite = test_suites; suite->name; suite++) {

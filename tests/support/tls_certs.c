@@ -156,7 +156,8 @@ static const struct cert_spec specs[] = {
     {.name = "leaf", .issuer = "middle", .san = "DNS:localhost", .eku = "serverAuth"},
 };
 
-/* The leaf before its issuer, as servers need it, and in the reverse order. */
+/* Writes a chain with the leaf before its issuer, as servers need it, and a chain in reverse
+ * order. */
 static void make_chains(void)
 {
     char *leaf = tls_read("leaf.pem"), *middle = tls_read("middle.pem");

@@ -76,7 +76,7 @@ static void append_all(struct br_wal *wal)
     }
 }
 
-/* Removes the files of a folder, except the one at `kept`. */
+/* Removes the files of a folder, except the file with the path `kept`. */
 static void clear(const char *folder, const char *kept)
 {
     DIR *dir = opendir(folder);
@@ -111,7 +111,8 @@ static void put(const struct damage *damage, size_t len)
     (void)close(fd);
 }
 
-/* Reads all records, and sets the bit of each in `*ret_got`. Returns false if one is wrong. */
+/* Reads all records. Sets a bit in `*ret_got` for each record. Returns false if a record is
+ * wrong. */
 static bool read_all(struct br_wal *wal, uint64_t *ret_got)
 {
     struct br_wal_queue *queue = br_wal_queue(wal, "otlp");

@@ -88,7 +88,7 @@ static void a_connector_to_its_own_pipeline_is_a_cycle(void **state)
         "\"forward\" (traces to traces)");
 }
 
-/* Many paths from the first to the last pipeline, without a cycle. */
+/* Many paths lead from the first to the last pipeline, but there is no cycle. */
 static void pipelines_may_split_and_join(void **state)
 {
     (void)state;

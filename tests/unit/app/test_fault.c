@@ -17,8 +17,8 @@
 
 /* --- Walk ------------------------------------------------------------------------------------- */
 
-/* A request for which the walk allocates every kind of memory: many parts, spans, two Resource
- * fields, strings to repair. */
+/* Walks a request for which the walk allocates every kind of memory: it has many parts, spans, two
+ * Resource fields, and strings to repair. */
 static void walk_scenario(void *arg)
 {
     const enum br_signal signal = *(const enum br_signal *)arg;
@@ -211,7 +211,7 @@ static void pipeline_scenario(void *arg)
     fault_stop();
     if (graph)
         br_graph_drain(graph, 60000, on_drained, &drained);
-    fake_host_advance(h, 600000); /* memory is available again: everything ends */
+    fake_host_advance(h, 600000); /* memory is available again, so all items finish */
     assert_true(rc || drained);
     for (int i = 0; i < 4; i++) {
         if (!requests[i])

@@ -37,10 +37,10 @@ static struct bed {
     struct br_config *config;
     struct br_graph *graph;
     struct fake_tally tally;
-    char log[2048]; /* such as "create a; start a; " */
+    char log[2048]; /* the calls so far, such as "create a; start a; " */
     struct br_node *receivers[4];
     unsigned n_receivers;
-    struct fake_sink sinks[SINKS]; /* of the exporters sink/0, sink/1, ... */
+    struct fake_sink sinks[SINKS]; /* destinations of the exporters sink/0, sink/1, ... */
     unsigned n_drained;
     struct br_err err;
 } * bed;
@@ -613,7 +613,7 @@ static void a_connector_is_between_the_nodes_of_its_pipelines(void **state)
                         "destroy sink; destroy pass/2; destroy link; destroy pass; destroy in; ");
 }
 
-/* The first pipeline has an exporter, too, and two pipelines follow the connector. */
+/* The first pipeline also has an exporter. Two pipelines follow the connector. */
 static void connectors_join_and_split_pipelines(void **state)
 {
     (void)state;
@@ -634,7 +634,8 @@ static void connectors_join_and_split_pipelines(void **state)
         assert_int_equal(fake_sink_once(&bed->sinks[i], BR_TRACES, 0, 3), 3);
 }
 
-/* Items that a processor before a connector holds pass all later nodes before these end. */
+/* A processor before a connector holds items. At the drain, these items must pass all later nodes
+ * before the later nodes end. */
 static void nodes_after_a_connector_are_drained_later(void **state)
 {
     (void)state;

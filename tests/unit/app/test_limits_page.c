@@ -31,7 +31,7 @@ struct row {
 
 static const struct {
     const char *name;
-    double times; /* factor to bytes, or to milliseconds */
+    double times; /* factor that converts the value to bytes or milliseconds */
     bool is_time;
 } units[] = {{"", 1, false},          {"KiB", 1024, false},
              {"MiB", 1048576, false}, {"GiB", 1073741824, false},

@@ -58,7 +58,8 @@ static void spans_are_printed_as_a_table(void **state)
     br_str_release(&out);
 }
 
-/* A root from 0 to 100, a child in its second half, and a span whose parent is missing. */
+/* The trace has a root from 0 to 100, a child in the second half of the root, and a span whose
+ * parent is missing. */
 static void traces_are_printed_as_waterfalls(void **state)
 {
     struct br_str out = {0};
@@ -103,8 +104,8 @@ static void functions_have_a_percentage(void **state)
     br_str_release(&out);
 }
 
-/* total(10) -> a(6: b(4)), c(4: b(4)): the second b is below c, four columns after the end of
- * the first. */
+/* The tree is total(10) -> a(6: b(4)), c(4: b(4)). The second b is below c, four columns after the
+ * end of the first b. */
 static void flame_graphs_are_printed_as_trees(void **state)
 {
     struct br_str out = {0};
@@ -144,7 +145,7 @@ static void empty_flame_graphs_state_the_reason(void **state)
     br_str_release(&out);
 }
 
-/* a has half of 10 in the left graph, and 30 of 40 in the right one. */
+/* a has half of the 10 samples in the left graph, and 30 of the 40 samples in the right graph. */
 static void differences_are_in_percent_of_totals(void **state)
 {
     struct br_str out = {0};

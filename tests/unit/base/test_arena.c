@@ -31,15 +31,16 @@ static void a_maximum_is_respected(void **state)
     size_t got = 0;
     while (br_arena_alloc(&a, 100))
         got += 100;
-    /* An allocation takes 112 bytes, and less than that is lost at the end of each of two
-     * blocks. */
+    /* An allocation takes 112 bytes. At the end of each of the two blocks, less than 112 bytes are
+     * unused. */
     assert_in_range(got, (10000 / 112 - 2) * 100, 10000);
     assert_true(a.used <= 10000);
     assert_null(br_arena_alloc(&a, 5000));
     assert_true(a.full);
     br_arena_release(&a);
     assert_false(a.full);
-    assert_non_null(br_arena_alloc(&a, 9000)); /* usable again, with the same maximum */
+    /* the arena can be used again, with the same maximum */
+    assert_non_null(br_arena_alloc(&a, 9000));
     assert_false(a.full);
     assert_null(br_arena_alloc(&a, 9000));
     br_arena_release(&a);
@@ -78,7 +79,7 @@ static void a_zeroed_arena_is_valid(void **state)
     (void)state;
     struct br_arena a = {0};
     assert_non_null(br_arena_alloc(&a, 15u << 20));
-    assert_null(br_arena_alloc(&a, 2u << 20)); /* the maximum is 16 MiB */
+    assert_null(br_arena_alloc(&a, 2u << 20)); /* the maximum of 16 MiB is reached */
     br_arena_release(&a);
     br_arena_release(&a);
 }

@@ -61,7 +61,7 @@ static void a_large_buffer_may_be_exact(void **state)
     assert_int_equal(br_buf_append(&b, "x", 1, BR_BUF_MAX), 0);
     assert_true(b->cap > cap && b->data[cap] == 'x');
     br_buf_unref(b);
-    b = br_buf_new_exact(*state, 100); /* small buffers are not exact */
+    b = br_buf_new_exact(*state, 100); /* the sizes of small buffers are rounded up */
     assert_int_equal(b->cap, br_buf_room(100));
     br_buf_unref(b);
     assert_null(br_buf_new_exact(*state, SIZE_MAX));
@@ -131,10 +131,11 @@ static void a_pool_keeps_at_most_its_maximum(void **state)
     assert_int_equal(n_alive, 9);
     for (int i = 0; i < 8; i++)
         br_buf_unref(v[i]);
-    assert_int_equal(n_alive, 1 + 3); /* three idle buffers of 1,024 */
+    /* one block of the pool itself, and three idle buffers of 1,024 bytes */
+    assert_int_equal(n_alive, 1 + 3);
     for (int i = 0; i < 3; i++)
         v[i] = br_buf_new(pool, 1000);
-    assert_int_equal(n_alive, 1 + 3); /* one of them is reused */
+    assert_int_equal(n_alive, 1 + 3); /* the idle buffers are reused */
     for (int i = 0; i < 3; i++)
         br_buf_unref(v[i]);
     br_pool_trim(pool);

@@ -67,7 +67,8 @@ static void the_least_recently_used_entry_is_evicted(void **state)
     assert_int_equal(entries[6].key, 5);
 }
 
-/* Every entry is used, and no memory beyond them: a thousand keys in seven sets of two. */
+/* Every entry of the cache can be used, and it has no further memory: a thousand keys are put into
+ * seven sets of two entries. */
 static void every_entry_can_be_used(void **state)
 {
     (void)state;

@@ -16,7 +16,8 @@ static void digits_are_read_up_to_the_first_other_character(void **state)
     assert_false(br_decimal_read(&p, text + 7, UINT64_MAX, &n)); /* at the x */
     assert_ptr_equal(p, text + 4);
     p = text + 5;
-    assert_true(br_decimal_read(&p, text + 6, UINT64_MAX, &n)); /* the end is before the 5 */
+    /* the text to read ends before the 5 */
+    assert_true(br_decimal_read(&p, text + 6, UINT64_MAX, &n));
     assert_int_equal(n, 4);
     assert_false(br_decimal_read(&p, p, UINT64_MAX, &n));
     assert_int_equal(n, 4);
@@ -101,7 +102,8 @@ static void fractions_are_shares_of_the_unit(void **state)
         {"0019", 1000, 1},
         {"794111", 1000000000, 794111000},
         {"9999999999", 1000000000, 999999999},
-        {"5", 3600000000000, 1800000000000},          /* half an hour in nanoseconds */
+        /* the fraction of an hour in nanoseconds: half an hour */
+        {"5", 3600000000000, 1800000000000},
         {"999999999999999999", 1u << 30, 1073741823}, /* 2^30 * (1 - 10^-18), rounded down */
         {"1000000000000000009999", 10, 1},
     };

@@ -74,7 +74,8 @@ static void added_entries_are_found_by_their_index(void **state)
         assert_int_equal(numbers_find(numbers, 3 * i), i);
         assert_int_equal(numbers_find(numbers, 3 * i + 1), BR_INDEX_NONE);
     }
-    /* 5,000 entries need 42 doubled seven times; there are half as many slots more, and two */
+    /* For 5,000 entries, the capacity of 42 is doubled seven times. The number of slots is 1.5
+     * times the capacity, plus 2. */
     assert_int_equal(br_index_bytes(&numbers->index), br_index_bytes_for(42 << 7));
     assert_int_equal(br_index_bytes_for(42 << 7), 4 * (5376 + 2688 + 2));
     numbers_free(numbers);

@@ -90,8 +90,8 @@ static void one_message_is_one_line(void **state)
     assert_null(strchr(text, '\x1b'));
 }
 
-/* Characters that control a terminal: C0, DEL, C1 in UTF-8 and as bytes, marks of line and
- * direction. */
+/* Characters that control a terminal: C0, DEL, C1 (in UTF-8 and as single bytes), and marks of
+ * lines and text direction. */
 static void control_characters_are_escaped(void **state)
 {
     static const struct {
@@ -158,7 +158,7 @@ static void json_lines_are_json(void **state)
     json_decref(line);
 }
 
-/* A long message is cut, and the result is a valid line for any content. */
+/* A long message is cut. The result is a valid line, whatever the message contains. */
 static void long_lines_are_cut_to_4_kib(void **state)
 {
     (void)state;

@@ -118,7 +118,8 @@ static void arrays_grow_by_a_share_of_their_size(void **state)
     }
     assert_true(
         grown <
-        64); /* it grows by half each time: the logarithm of 2^20 / 8 to the base 1.5 is 29 */
+        /* the size grows by half each time, and the logarithm of 2^20 / 8 to the base 1.5 is 29 */
+        64);
     br_free(v);
 }
 
@@ -133,8 +134,8 @@ static void sizes_of_arrays_do_not_overflow(void **state)
     assert_int_equal(cap, 0);
 }
 
-/* A block in the C library's heap would be copied when it grows. The heap has a free range of
- * this size here, below a block in use. */
+/* A block in the C library's heap would be copied when it grows. In this test, the heap has a free
+ * range of this size below a block in use. */
 static void mapped_blocks_keep_content_and_are_counted_by_pages(void **state)
 {
     (void)state;

@@ -38,7 +38,7 @@ static void *allocate_there(void *arg)
     return NULL;
 }
 
-/* Memory allocated in one thread and freed in another cancels out. */
+/* If one thread allocates memory and another thread frees it, the count is correct. */
 static void threads_share_the_count(void **state)
 {
     (void)state;
@@ -60,7 +60,8 @@ static size_t sum_of_holders(void)
     return sum;
 }
 
-/* A buffer moves between memory categories and to the pool. The categories add up to the total. */
+/* A buffer moves between memory categories and to the pool. The sum of the categories equals the
+ * total. */
 static void memory_categories_add_up(void **state)
 {
     (void)state;
@@ -108,7 +109,7 @@ static void a_scope_has_a_maximum(void **state)
     br_free(a);
     a = br_malloc(90 * KIB);
     assert_non_null(a);
-    br_free(from_before); /* makes room in the scope */
+    br_free(from_before); /* leaves more room in the scope */
     void *b = br_malloc(40 * KIB);
     assert_non_null(b);
     br_mem_scope_end(&scope);
@@ -154,7 +155,7 @@ static void a_scope_may_have_the_largest_maximum(void **state)
         assert_non_null(b);
         br_mem_scope_end(&inner);
         br_mem_scope_give(KIB);
-        br_free(from_before); /* less memory is used than at the start */
+        br_free(from_before); /* now less memory is used than at the start of the scope */
         void *c = br_malloc(KIB);
         assert_non_null(c);
         br_mem_scope_end(&scope);
@@ -165,7 +166,7 @@ static void a_scope_may_have_the_largest_maximum(void **state)
     }
 }
 
-/* A reused buffer counts like an allocated one. */
+/* A buffer from the pool counts in a scope like an allocated one. */
 static void buffers_from_the_pool_count_in_a_scope(void **state)
 {
     (void)state;
@@ -200,8 +201,9 @@ static void marks(void **state)
     br_memory_limit(&m, 60 * MIB, 80 * MIB);
     assert_int_equal(br_memory_soft(&m), 60 * MIB);
     assert_int_equal(br_memory_hard(&m), 80 * MIB);
-    assert_int_equal(br_memory_intake(&m), 70 * MIB); /* an eighth is reserved for sending */
-    br_memory_limit(&m, 70 * MIB, 90 * MIB);          /* limits are only lowered */
+    /* an eighth of the memory is reserved for sending */
+    assert_int_equal(br_memory_intake(&m), 70 * MIB);
+    br_memory_limit(&m, 70 * MIB, 90 * MIB); /* br_memory_limit never raises a limit */
     assert_int_equal(br_memory_soft(&m), 60 * MIB);
     assert_int_equal(br_memory_hard(&m), 80 * MIB);
     size_t used = br_memory_used(&m);
@@ -211,8 +213,8 @@ static void marks(void **state)
     assert_int_equal(br_memory_largest(&m), 70 * MIB - used);
 }
 
-/* Overhead is resident memory that is not counted. It is measured when the count has changed by
- * 1/64 of the limit. */
+/* Overhead is resident memory that is not counted. It is measured again when the count has changed
+ * by 1/64 of the limit. */
 static void overhead_is_resident_memory_that_is_not_counted(void **state)
 {
     (void)state;
@@ -226,15 +228,15 @@ static void overhead_is_resident_memory_that_is_not_counted(void **state)
     assert_int_equal(br_memory_used(&m), br_mem_live() + 5 * MIB); /* not measured yet */
     void *more = br_malloc(MIB);
     assert_int_equal(br_memory_used(&m), resident_bytes);
-    resident_bytes = 0; /* memory counts even if it was never written to */
+    resident_bytes = 0; /* counted memory also counts if it was never written to */
     br_memory_look(&m);
     assert_int_equal(br_memory_used(&m), br_mem_live());
     br_free(little);
     br_free(more);
 }
 
-/* The memory that is never freed is measured again after a refusal, but not while other requests
- * hold memory, which will be freed. */
+/* After a refusal, the memory that is never freed is measured again. This does not happen while
+ * other requests hold memory, because that memory will be freed. */
 static void the_largest_request_depends_on_the_idle_process(void **state)
 {
     (void)state;
@@ -248,7 +250,7 @@ static void the_largest_request_depends_on_the_idle_process(void **state)
     resident_bytes = br_mem_live() + 20 * MIB;
     br_memory_settle(&m, 0);
     assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
-    br_memory_settle(&m, 8 * MIB); /* the request itself holds them */
+    br_memory_settle(&m, 8 * MIB); /* this memory is held by the request itself */
     size_t idle_bytes = br_mem_live() - other->cap;
     assert_int_equal(br_memory_largest(&m), 36 * MIB - idle_bytes);
     br_buf_unref(other);
@@ -259,8 +261,8 @@ static void the_largest_request_depends_on_the_idle_process(void **state)
     br_pool_free(pool);
 }
 
-/* If work goes on after a refusal for its maximum and then fails because others hold memory, a
- * retry can succeed. The reverse order is tested, too. */
+/* A request is first refused because of its maximum size, and then fails because others hold
+ * memory. A retry can then succeed. The opposite order is tested, too. */
 static void the_last_refusal_counts(void **state)
 {
     (void)state;
@@ -333,7 +335,7 @@ static void unused_buffers_are_freed_first(void **state)
     br_pool_free(pool);
 }
 
-/* The process has no room for the allocation in the scope. */
+/* The scope would allow the allocation, but the process has no room for it. */
 static void a_scope_respects_the_budget(void **state)
 {
     (void)state;

@@ -46,7 +46,7 @@ static void exceeding_a_maximum_keeps_the_content(void **state)
     br_str_puts(&s, "def");
     assert_true(s.failed);
     assert_string_equal(s.data, "abc");
-    br_str_puts(&s, "de"); /* shorter texts still fit */
+    br_str_puts(&s, "de"); /* shorter texts still fit after a text that was too long */
     assert_string_equal(s.data, "abcde");
     br_str_clear(&s);
     assert_false(s.failed);
@@ -235,7 +235,8 @@ static void utf8_of_rfc_3629(void **state)
                          cases[i].valid);
 }
 
-/* The byte that is not ASCII is at any offset of texts whose lengths are around that of a word. */
+/* The texts have lengths near that of a machine word. The byte that is not ASCII is at every
+ * offset. */
 static void utf8_is_valid_up_to_the_invalid_byte(void **state)
 {
     (void)state;

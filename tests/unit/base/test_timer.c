@@ -9,8 +9,8 @@ struct thing {
     struct br_timer timer;
     struct br_timers *ts;
     unsigned n;
-    uint64_t again_ms;   /* 0: not armed again by its callback */
-    struct thing *other; /* disarmed by the callback; NULL: none */
+    uint64_t again_ms;   /* delay after which the callback arms the timer again; 0: it does not */
+    struct thing *other; /* the timer that the callback disarms; NULL: none */
 };
 
 static uint64_t last_due;
@@ -129,8 +129,8 @@ static void releasing_the_heap_disarms_its_timers(void **state)
     assert_int_equal(a.n, 0);
 }
 
-/* Compares with an array: timers are armed, moved and disarmed in any order. Due times never
- * decrease. */
+/* Compares the timers with an array. Timers are armed, moved and disarmed in any order. Due times
+ * must never decrease. */
 static void timers_fire_in_order_of_time(void **state)
 {
     (void)state;

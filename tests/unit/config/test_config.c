@@ -189,7 +189,7 @@ static void test_expand_types(void **state)
     done(&f);
 }
 
-/* In quotes the result of ${...} is a text, except for numbers and booleans. */
+/* In quotes, the result of ${...} is a text, unless it is a number or a boolean. */
 static void test_expand_quoted(void **state)
 {
     (void)state;

@@ -219,7 +219,7 @@ static void test_range(void **state)
     br_str_release(&messages);
 }
 
-/* A row must not hide a component of the registry. */
+/* A row in the table of foreign components must not hide a component of the registry. */
 static void test_rows(void **state)
 {
     (void)state;

@@ -449,7 +449,8 @@ static void test_older_spellings(void **state)
     }
 }
 
-/* The texts are exact, and the shortest that Go's ParseDuration reads as the same duration. */
+/* The written texts are exact. They are the shortest texts that Go's ParseDuration reads as the
+ * same duration. */
 static void test_duration_format(void **state)
 {
     (void)state;

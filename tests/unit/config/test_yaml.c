@@ -239,7 +239,7 @@ static void test_depth(void **state)
     }
 }
 
-/* A list with n entries is n + 1 values. */
+/* A list with n entries counts as n + 1 values. */
 static void test_sizes(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Levels are used as by the Collector's failover connector 0.145 (traces.go, pipeline_selector.go):
- * the current level goes down when it fails, and after retry_interval one request tries the levels
- * from the first one.
+ * Levels are used as by the Collector's failover connector 0.145 (traces.go, pipeline_selector.go).
+ * If the current level fails, the next level is used. After retry_interval, one request tries the
+ * levels from the first one.
  */
 #include <fcntl.h>
 
@@ -103,8 +103,8 @@ static void a_level_in_between_is_found_again(void **state)
     pipelines_free(bed);
 }
 
-/* A request that is sent while the first level does not answer does not change the level back when
- * the answer comes. */
+/* A request was sent to the first level, which answers late. Its answer does not make the first
+ * level the current one again. */
 static void only_a_probe_raises_the_level(void **state)
 {
     (void)state;
@@ -152,7 +152,8 @@ static void a_rejected_request_does_not_change_the_level(void **state)
     pipelines_free(bed);
 }
 
-/* The first level has no pipeline of profiles. Each signal has its own current level. */
+/* The first level does not have a pipeline of profiles. Each signal has a separate current
+ * level. */
 static void levels_without_the_signal_are_skipped(void **state)
 {
     (void)state;

@@ -109,7 +109,7 @@ static void resources_are_routed_with_their_records(void **state)
     pipelines_free(bed);
 }
 
-/* All records have the same route: the item is sent as it is. */
+/* If all records have the same route, the item is sent unchanged. */
 static void an_item_with_one_route_is_not_divided(void **state)
 {
     (void)state;

@@ -58,7 +58,7 @@ static void accepted_spans_are_counted_once(void **state)
     pipelines_free(bed);
 }
 
-/* The limit applies to each metric; the sums stay exact. */
+/* The limit applies to each metric separately. The sums remain exact. */
 static void sums_are_exact_above_the_limit(void **state)
 {
     (void)state;
@@ -79,7 +79,8 @@ static void requests_in_progress_end_at_shutdown(void **state)
     pipelines_free(bed);
 }
 
-/* Without memory, spans are counted in another series, or as not counted. */
+/* If memory is exhausted, spans are counted in another series, or in
+ * braid_span_metrics_uncounted. */
 static void count_without_memory(void *arg)
 {
     struct pipelines_bed *bed =

@@ -25,7 +25,7 @@
 #define SEEDS 12
 #define LONG_MS 1200000 /* longer than any retry */
 
-/* settings with a directory of this run, made in the suite */
+/* storage settings with a directory of this run; the suite sets them */
 static char storage_yaml[96];
 
 static const struct {
@@ -65,8 +65,8 @@ static const struct {
      "{client_id: a, client_secret: b, token_url: 'http://localhost/token'}"},
 };
 
-/* Exporters whose backend the bed cannot replace, because a library connects to it. Their
- * deliveries are tested elsewhere: tests/e2e/test_kafka.py. */
+/* Returns true for exporters that connect to their backend with a library, so that the test bed
+ * cannot replace the backend. tests/e2e/test_kafka.py tests their deliveries. */
 static bool has_real_backend(const struct br_component *c)
 {
     return c->kind == BR_EXPORTER && strcmp(c->name, "kafka") == 0;
@@ -84,9 +84,9 @@ struct bed {
     struct br_graph *graph;
     struct fake_sink sink;
     struct br_node *source_node;
-    enum fake_verdict verdict; /* answer of the fake clients */
+    enum fake_verdict verdict; /* the answer that the fake clients give to requests */
     uint64_t seed;
-    uint64_t next[BR_SIGNALS]; /* next number of an item */
+    uint64_t next[BR_SIGNALS]; /* for each signal: number of the next item */
     unsigned n_sent, n_back, n_done, n_drained;
     uint8_t *n_finished; /* for each item: how often it finished */
 };
@@ -140,7 +140,7 @@ static const struct br_component sink = {.name = "sink",
                                          .drain = sink_drain,
                                          .destroy = sink_destroy};
 
-/* Answers the requests of an exporter under test. */
+/* Answers the requests that an exporter under test sends. */
 static struct fake_answer answer(const struct br_exchange *x, void *arg)
 {
     struct bed *b = arg;
@@ -196,7 +196,7 @@ static bool has_signal(const struct br_component *c, int s)
     return c->signals & BR_SIGNAL_BIT(s);
 }
 
-/* Adds the pipeline after a connector under test. */
+/* Adds a second pipeline, which receives the output of the connector under test. */
 static void connect_second(struct bed *b, int s)
 {
     struct br_pipeline *first = &b->pipelines[b->config.n_pipelines - 1];
@@ -278,7 +278,7 @@ static void free_graph(struct bed *b)
     fake_host_iterate(b->h);
 }
 
-/* Checks the invariants that hold after the end of a run, and frees the test bed. */
+/* Checks the invariants that hold at the end of a run, and frees the test bed. */
 static void bed_free(struct bed *b)
 {
     free_graph(b);
@@ -334,7 +334,7 @@ static void on_drained(void *arg)
 
 static void drain(struct bed *b, uint64_t ms)
 {
-    /* A timeout of 1 ms, if a neighbour is slow. */
+    /* If a neighbour is slow, the timeout of the drain is 1 ms. */
     br_graph_drain(b->graph, 1, on_drained, b);
     for (uint64_t at = 0; at < ms && !b->n_drained; at += 1000)
         fake_host_advance(b->h, 1000);
@@ -398,7 +398,7 @@ static void drive_jaeger(struct bed *b, struct session *session)
     w.len = 0;
     wire_raw(&w, thrift, sizeof thrift - 1);
     wire_byte(&w, (unsigned)++b->next[BR_TRACES]);
-    wire_raw(&w, "\0", 2); /* the ends of the span and of the batch */
+    wire_raw(&w, "\0", 2); /* ends the span and the batch */
     drive_spans(b, session, "thrift_http", "/api/traces", "application/x-thrift", w.data, w.len);
     wire_free(&w);
 }
@@ -420,7 +420,7 @@ static const struct {
     {"zipkin", drive_zipkin},
 };
 
-/* Sends the requests of the component's row in `drivers`, if there is one. */
+/* Sends the requests of the component's row in `drivers`, if the component has a row. */
 static void send_requests(struct bed *b, struct session *session)
 {
     for (size_t i = 0; i < BR_COUNT(drivers); i++)
@@ -650,7 +650,7 @@ static void destroying_ends_items_in_progress(void **state)
     fake_host_advance(b->h, 1000);
     send_items(b);
     bed_free(b);
-    /* and if it was drained, but could not deliver */
+    /* a component that is drained and cannot deliver */
     b = bed_new(*state);
     b->verdict = b->sink.verdict = FAKE_HOLD;
     start_graph(b);

@@ -119,7 +119,7 @@ static void timers_fire_at_their_time(void **state)
     fake_host_advance(h, 90);
     assert_int_equal(a.n, 1);
     assert_int_equal(a.at_ms, start + 25);
-    assert_int_equal(b.n, 3); /* at 10, 20 and 30 */
+    assert_int_equal(b.n, 3); /* the callback ran at 10, 20 and 30 ms */
     assert_int_equal(b.at_ms, start + 30);
 }
 
@@ -179,8 +179,8 @@ static void random_numbers_are_spread_over_zero_to_one(void **state)
         sum += r;
         low += r < 0.25;
     }
-    /* Five standard deviations: 0.2887 / sqrt(N) of the mean, sqrt(N * 0.25 * 0.75) of the count.
-     */
+    /* The tolerance is five standard deviations: 0.2887 / sqrt(N) for the mean, and sqrt(N * 0.25 *
+     * 0.75) for the count. */
     assert_true(sum / N > 0.5 - 0.0046 && sum / N < 0.5 + 0.0046);
     assert_in_range(low, N / 4 - 685, N / 4 + 685);
 }
@@ -226,7 +226,7 @@ static void a_fake_client_answers_as_scripted(void **state)
     assert_int_equal(h->n_exchanges, 4);
 }
 
-/* Allocates and releases so many mebibytes, one at a time. */
+/* Allocates and releases `mib` mebibytes, one mebibyte at a time. */
 static void work(struct fake_host *h, unsigned mib)
 {
     for (unsigned i = 0; i < mib; i++)
@@ -267,8 +267,8 @@ static void idle_pools_release_memory(void **state)
     br_trimmer_stop(&(struct br_trimmer){0});
 }
 
-/* Occasional requests, such as scrapes: the pool is trimmed after 8 MiB of them, not after each
- * pause. */
+/* If requests are occasional, such as scrapes, the pool is trimmed after 8 MiB of allocations, not
+ * after each pause. */
 static void occasional_requests_trim_the_pool_seldom(void **state)
 {
     struct fake_host *h = *state;

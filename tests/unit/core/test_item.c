@@ -163,7 +163,8 @@ static void add_dictionary(struct br_item *item, bool additions, size_t len)
     br_buf_unref(buf);
 }
 
-/* Two fields of 127 and 20 bytes become one of 147, whose length takes one byte more. */
+/* Two fields of 127 and 20 bytes become one field of 147 bytes, whose length takes one more
+ * byte. */
 static void the_size_is_an_upper_bound_of_the_written_bytes(void **state)
 {
     struct fake_host *h = *state;
@@ -302,7 +303,7 @@ static void absorbing_moves_parts_and_pending_records(void **state)
         assert_null(from->spans);
         br_item_done(from);
     }
-    assert_int_equal(into->received_ms, 50); /* that of the oldest data */
+    assert_int_equal(into->received_ms, 50); /* the time of the oldest data */
     assert_int_equal(into->n_records, 6);
     assert_int_equal(into->n_pending, 6);
     assert_null(into->spans);

@@ -7,7 +7,7 @@ struct sum {
     struct br_task task;
     bool cancel; /* cancels the task while it runs */
     unsigned n_runs, n_done;
-    bool cancelled; /* value when `done` was called */
+    bool cancelled; /* value of the task's flag `cancelled` when `done` was called */
 };
 
 static void on_run(struct br_task *task)

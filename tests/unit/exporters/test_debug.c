@@ -69,7 +69,8 @@ static void basic(void **state)
     rig_free(r);
 }
 
-/* The Collector's layout, plus durations. Control characters cannot forge lines. */
+/* The output has the Collector's layout, and durations in addition. Control characters cannot forge
+ * lines. */
 static void normal(void **state)
 {
     (void)state;
@@ -126,8 +127,8 @@ static void cut(void **state)
     rig_free(r);
 }
 
-/* In each second the first two requests, then every third one, separately for traces and
- * profiles. */
+/* In each second, the first two requests are written, and then every third request. Traces and
+ * profiles are counted separately. */
 static void sampling(void **state)
 {
     (void)state;
@@ -135,7 +136,7 @@ static void sampling(void **state)
     static const char t[] = "Traces: resource spans 0, spans 0\n";
     for (int i = 0; i < 9; i++)
         send(r, BR_TRACES, "{}");
-    assert_int_equal(strlen(written()), 4 * strlen(t)); /* the 1st, 2nd, 5th, 8th */
+    assert_int_equal(strlen(written()), 4 * strlen(t)); /* the 1st, 2nd, 5th and 8th request */
     send(r, BR_PROFILES, "{}");
     assert_non_null(strstr(written(), "Profiles: "));
     r->now_ms += 1000;

@@ -111,7 +111,8 @@ static void lines(void **state)
     rig_free(r);
 }
 
-/* Few programs that read such files support attributes by reference, so they are written inline. */
+/* Few programs that read such files support attributes by reference. The exporter therefore writes
+ * these attributes inline. */
 static void references(void **state)
 {
     (void)state;
@@ -136,7 +137,7 @@ static void proto(void **state)
     assert_memory_equal(got, want, sizeof want);
 }
 
-/* Each request is compressed separately, after its length, in both formats. */
+/* In both formats, each request is compressed separately and preceded by its length. */
 static void zstd(void **state)
 {
     (void)state;
@@ -170,7 +171,7 @@ static void truncates_or_appends(void **state)
     send(r, BR_TRACES, "{}");
     rig_free(r);
     assert_content("t.json", "old\n{}\n");
-    r = start("rotation: {}"); /* as in lumberjack, an existing file is appended to */
+    r = start("rotation: {}"); /* an existing file is appended to, as in the library lumberjack */
     send(r, BR_TRACES, "{}");
     rig_free(r);
     assert_content("t.json", "old\n{}\n{}\n");
@@ -206,7 +207,8 @@ static unsigned mode_of(const char *name)
     return st.st_mode & 0777;
 }
 
-/* New files and directories are accessible to the owner only; existing ones keep their mode. */
+/* Only the owner can access new files and directories. Existing files and directories keep their
+ * mode. */
 static void modes(void **state)
 {
     static const mode_t masks[] = {0, 0022, 0777};
@@ -229,7 +231,7 @@ static void modes(void **state)
     (void)umask(mask);
 }
 
-/* Workers share one file; two exporters cannot use the same path. */
+/* All workers share one file. Two exporters cannot use the same path. */
 static void shared(void **state)
 {
     (void)state;
@@ -341,10 +343,10 @@ static void rotation(void **state)
     struct br_str json = {0};
     br_str_printf(&json, "{\"resourceSpans\":[{\"schemaUrl\":\"%s\"}]}", name);
     for (int i = 0; i < 3; i++)
-        send(r, BR_TRACES, json.data); /* two fit into a MiB */
+        send(r, BR_TRACES, json.data); /* two requests fit into a MiB */
     assert_int_equal(count_files(), 2);
     for (int i = 0; i < 4; i++)
-        send(r, BR_TRACES, json.data); /* in the same millisecond */
+        send(r, BR_TRACES, json.data); /* this rotation is in the same millisecond */
     assert_int_equal(count_files(), 4);
     struct stat st;
     assert_int_equal(stat(path("t-2026-01-01T00-00-00.000.json"), &st), 0);
@@ -394,8 +396,8 @@ static void pruning(void **state)
 
 /* --- Failures -------------------------------------------------------------------------------- */
 
-/* On a full disk the sender is asked to retry and no incomplete line remains. Writing continues
- * when there is space. */
+/* If the disk is full, the sender is asked to retry, and the file does not contain an incomplete
+ * line. When there is space again, writing continues. */
 static void full(void **state)
 {
     (void)state;
@@ -420,7 +422,7 @@ static void full(void **state)
     rig_free(r);
 }
 
-/* Devices and pipes have no size and cannot be truncated. */
+/* Devices and pipes do not have a size and cannot be truncated. */
 static void not_a_regular_file(void **state)
 {
     (void)state;
@@ -458,7 +460,8 @@ static void fifo_has(int fd, const char *want)
     assert_string_equal(got, want);
 }
 
-/* Neither the start nor a request waits for a reader. With a reader, the FIFO works like a file. */
+/* If no process reads the FIFO, neither the start nor a request waits for a reader. If a process
+ * reads it, the FIFO works like a file. */
 static void fifo_without_reader(void **state)
 {
     (void)state;
@@ -472,7 +475,7 @@ static void fifo_without_reader(void **state)
     int fd = read_fifo();
     send(r, BR_TRACES, TRACE("b"));
     fifo_has(fd, TRACE("b") "\n");
-    (void)close(fd); /* the next write detects it */
+    (void)close(fd); /* the next write detects that there is no reader */
     rig_send(r, rig_item(r, BR_TRACES, TRACE("c")));
     assert_int_equal(r->outcome.verdict, BR_RETRY);
     fd = read_fifo();
@@ -514,7 +517,8 @@ static void fifo_that_is_full(void **state)
     rig_free(r);
 }
 
-/* At shutdown, the sender of a partly written request is asked to retry. */
+/* At shutdown, a request that was only partly written to the pipe is returned to its sender as
+ * retryable. */
 static void fifo_that_stays_full(void **state)
 {
     (void)state;
@@ -531,14 +535,15 @@ static void fifo_that_stays_full(void **state)
         rig_send(r, rig_item(r, BR_TRACES, json));
     while (r->n_ended == ++n_sent && n_sent < 100 && r->outcome.verdict == BR_DONE);
     assert_in_range(n_sent, 2, 65536 / NAME + 1); /* pipe(7): 65,536 bytes */
-    r->drained = true;                            /* as after the shutdown timeout */
-    rig_free(r);                                  /* fails unless all items have ended */
+    r->drained = true;                            /* this is the state after the shutdown timeout */
+    rig_free(r);                                  /* this fails unless all items have finished */
     (void)close(fd);
 }
 
 /* --- Deleted or replaced --------------------------------------------------------------------- */
 
-/* Acknowledged requests are in the file that has the path, even after another file had it. */
+/* An acknowledged request is in the file that has the path, even if another file had this path in
+ * the meantime. */
 static void deleted(void **state)
 {
     (void)state;
@@ -558,7 +563,7 @@ static void deleted(void **state)
     rig_free(r);
 }
 
-/* Requests are rejected while the directory is missing and may not be created. */
+/* While the directory is missing and may not be created, requests are rejected. */
 static void directory_deleted(void **state)
 {
     (void)state;
@@ -595,8 +600,8 @@ static bool keep_work(struct br_host *host, struct br_work *work)
     return true;
 }
 
-/* Many requests without records are queued behind one that is being written. They do not delay
- * the drain. */
+/* Many requests without records wait behind a request that is being written. They do not delay the
+ * drain. */
 static void no_group_while_busy(void **state)
 {
     (void)state;
@@ -631,7 +636,7 @@ static void no_group_while_busy(void **state)
     assert_int_equal(unlink(path("t.json")), 0);
 }
 
-/* There are more files than may stay open. */
+/* There are more files than the exporter may keep open. */
 static void many_groups(void **state)
 {
     (void)state;

@@ -104,7 +104,8 @@ static void size_errors_are_recognised(void **state)
         ("LIVE_TRACES_EXCEEDED: max live traces exceeded for tenant single-tenant: per-user traces "
          "limit (local: 10000 global: 0 actual local: 10000) exceeded"),
         "data refused due to high memory usage", /* the Collector's memory_limiter */
-        "request rate is too large",             /* Azure Cosmos DB, with 429 */
+        /* a message of Azure Cosmos DB with the status 429 */
+        "request rate is too large",
         ("the request was rejected because the tenant exceeded the request rate limit, set to 1000 "
          "requests/s across all distributors"), /* Mimir */
         "Received message larger than the quota that is left",
@@ -121,7 +122,7 @@ static void size_errors_are_recognised(void **state)
             fail_msg("about size: %s", other[i]);
 }
 
-/* An overloaded backend receives one request per delay: 13 in 300 s. */
+/* An overloaded backend receives one request per delay, which is 13 requests in 300 s. */
 static void rate_limit_delays_requests(void **state)
 {
     const struct fake_answer answer = {.grpc_status = BR_STATUS_RESOURCE_EXHAUSTED,

@@ -17,7 +17,7 @@
 #define MIB ((size_t)1 << 20)
 #define GROWTH 4
 #define SMALLEST (MIB / 16)
-#define PPROF_MAX (4 * MIB) /* the exporter's limit for one pprof */
+#define PPROF_MAX (4 * MIB) /* bytes; the exporter's limit for one pprof */
 
 /* Tables of the dictionary. */
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK };
@@ -99,7 +99,7 @@ static void profiles_with_a_comment(struct parts *p)
         profile(p, 1, 1);
 }
 
-/* Each sample is too large even alone, and would contain the comment. */
+/* Each sample alone is too large, and its pprof would contain the comment. */
 static void samples_with_a_comment(struct parts *p)
 {
     wire_str(&p->dictionary, STRING, "pprof.profile.comment");
@@ -287,7 +287,7 @@ static void short_strings(struct parts *p)
     profile(p, 0, 2);
 }
 
-/* Each link becomes two texts. */
+/* Each link is written as two texts. */
 static void links(struct parts *p)
 {
     struct wire w = {0};
@@ -432,7 +432,7 @@ static void check(const struct shape *shape, size_t size, bool in_worker)
     if (written > most || steps > most + written + PASSES * item->size)
         fail_msg("%s: %zu bytes and %llu steps for %zu", shape->name, written,
                  (unsigned long long)steps, item->size);
-    /* The index, plus buffers that exist twice while they are assembled or grow. */
+    /* Memory for the index, and for buffers that exist twice while they are assembled or grow. */
     size_t peak = mem_meter.peak - before;
     if (peak > GROWTH * item->size + MIB + 4 * (PPROF_MAX < most ? PPROF_MAX : most))
         fail_msg("%s: %zu bytes of memory for %zu", shape->name, peak, item->size);

@@ -33,8 +33,8 @@ struct fixture {
     enum behaviour behaviour;
     unsigned busy_left, n_requests;
     int64_t retry_after_s;
-    const char *bad;               /* services; each is a letter */
-    unsigned stored[SERVICES_MAX]; /* number of stored profiles by letter */
+    const char *bad;               /* the bad services; each letter is a service */
+    unsigned stored[SERVICES_MAX]; /* number of stored profiles for each letter */
     struct fake_tally tally;
 };
 
@@ -163,7 +163,8 @@ static struct br_item *end_item(struct fixture *f, struct br_str *json)
     return item;
 }
 
-/* Makes an item with a profile for each letter; times[i] is relative to now. */
+/* Makes an item with one profile for each letter of `services`. times[i] is relative to the current
+ * time. */
 static struct br_item *item_of(struct fixture *f, const char *services, const int64_t *times)
 {
     struct br_str json = {0};
@@ -202,7 +203,8 @@ static void old_and_future_profiles_are_dropped(void **state)
     stored_once(&f, "ACE");
     assert_true(dropped(&f, "too_old") == 1 && dropped(&f, "too_new") == 1);
     assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == 2);
-    fake_host_advance(f.rig.h, 3600000); /* new profiles become too old while time passes */
+    /* while time passes, the timestamps of new profiles become too old */
+    fake_host_advance(f.rig.h, 3600000);
     push(&f, "F", &(const int64_t){-hour});
     push(&f, "G", &(const int64_t){0});
     stored_once(&f, "ACEG");
@@ -304,7 +306,7 @@ static void push_with_memory_left(struct fixture *f, size_t left)
     br_mem_flush();
 }
 
-/* An eighth of the limit is reserved for sending: more than 2 MiB. */
+/* An eighth of the memory limit is reserved for sending, which is more than 2 MiB here. */
 static void sent_from_reserved_memory_or_retried(void **state)
 {
     struct fixture f;
@@ -408,7 +410,7 @@ static void forbidden_item_is_rejected(void **state)
 
 #define RETRY "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}"
 
-/* Only the two rejected profiles are sent again. */
+/* The server is too busy for two profiles. Only these are sent again. */
 static void busy_server_is_retried(void **state)
 {
     struct fixture f;
@@ -441,8 +443,8 @@ static void retry_after_is_respected(void **state)
     end(&f);
 }
 
-/* All profiles are sent to each endpoint. If one fails, the others do not receive them twice.
- * The queue waits for a failing endpoint only with wait_for_result. */
+/* All profiles are sent to each endpoint. If one endpoint fails, the other endpoints do not receive
+ * them twice. The queue waits for a failing endpoint only if wait_for_result is set. */
 static void failing_endpoint_does_not_affect_others(void **state)
 {
     struct fixture f;
@@ -476,7 +478,7 @@ static void destroyed_during_requests(void **state)
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-/* Writes the first error, or else the first warning, or an empty text. */
+/* Writes the first error. If there is none, writes the first warning or an empty text. */
 static void first_message(const struct br_errs *errs, char *out, size_t size)
 {
     const struct br_err *first = NULL;

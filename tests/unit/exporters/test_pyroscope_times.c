@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times of profiles with equal series. Pyroscope's compaction keeps one profile per time, so two
- * profiles never get the same time, and a profile that is sent twice gets the same time twice.
+ * Times of profiles with equal series. Pyroscope's compaction keeps only one profile per time. Two
+ * profiles must therefore never get the same time, and a profile that is sent again must get its
+ * earlier time.
  */
 #include "base/steps.h"
 #include "exporters/pyroscope/pyroscope.h"
@@ -51,8 +52,8 @@ static void same_profile_gets_the_same_time(void **state)
     pyroscope_times_free(t);
 }
 
-/* Profiles have two times in turn, so that the search from the first time passes all later
- * times. Each search looks up a few keys of 24 bytes. */
+/* Profiles alternate between two times, so that the search for a free time passes all later times.
+ * Each search looks up only a few keys of 24 bytes. */
 static void lookups_stay_cheap(void **state)
 {
     enum { N = 20000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store exporter: the results that senders get, and when. */
+/* Tests the store exporter: which results the senders get, and at which time. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -146,7 +146,8 @@ static void consume(struct fake_host *h, struct br_node *node, uint64_t first, s
     (void)br_host_iterate(&h->host);
 }
 
-/* Items end only after a thread has written them. Items that arrive meanwhile are written next. */
+/* Items finish only after a thread has written them. Items that arrive during a write are written
+ * next. */
 static void test_thread(void **state)
 {
     struct fake_host *h = fake_host_new();
@@ -194,7 +195,7 @@ static void test_cancelled(void **state)
     br_free(node.state);
     (void)br_host_iterate(&h->host);
     assert_int_equal(ended.n_retry, 3);
-    (void)fake_host_work(h); /* `done` is called nevertheless */
+    (void)fake_host_work(h); /* `done` is called although the node was destroyed */
     (void)br_host_iterate(&h->host);
     assert_int_equal(ended.n_done + ended.n_others, 0);
     br_arena_release(&arena);

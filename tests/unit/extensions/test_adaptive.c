@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The adaptive extension and pipeline/shed. The test controls the CPU time and the clock. Steps and
- * shares are those of extensions/adaptive/README.md.
+ * Tests the extension adaptive and pipeline/shed. The test controls the CPU time and the clock. The
+ * expected steps and rates are those in extensions/adaptive/README.md.
  */
 #include "base/mem.h"
 #include "core/shed.h"
@@ -31,7 +31,7 @@ static void start(struct node_rig *f, const char *yaml)
     fake_host_iterate(f->h);
 }
 
-/* Uses the given percentage of the two CPUs for so many seconds. Returns the step at their end. */
+/* Uses the given percentage of the two CPUs for `seconds` seconds. Returns the step at the end. */
 static unsigned use_cpus(struct node_rig *f, unsigned percentage, unsigned seconds)
 {
     for (unsigned i = 0; i < seconds; i++) {
@@ -64,7 +64,7 @@ static void steps_rise_at_checks(void **state)
     node_rig_end(&f);
 }
 
-/* Between the two thresholds the step never changes in either direction. */
+/* Between the two thresholds, the step neither rises nor falls. */
 static void steps_stay_between_the_thresholds(void **state)
 {
     struct node_rig f;
@@ -77,8 +77,8 @@ static void steps_stay_between_the_thresholds(void **state)
     node_rig_end(&f);
 }
 
-/* Each step back requires 10 s below the threshold, which begin at a check. Higher use restarts
- * them. */
+/* The step falls by one after 10 s below the threshold. The 10 s begin at a check. If the use rises
+ * above the threshold, they begin again. */
 static void steps_fall_slowly(void **state)
 {
     struct node_rig f;
@@ -110,7 +110,7 @@ static void options(void **state)
     assert_int_equal(use_cpus(&f, 5, 9), BR_SHED_PROFILES);
     assert_int_equal(use_cpus(&f, 4, 2), BR_SHED_MOST);
     node_rig_end(&f);
-    start(&f, "{cpus: 1, check_interval: 10s}"); /* 50 % of 2 CPUs is all of 1 CPU */
+    start(&f, "{cpus: 1, check_interval: 10s}"); /* 50 % of the two CPUs is 100 % of one CPU */
     assert_int_equal(use_cpus(&f, 50, 9), BR_SHED_NONE);
     assert_int_equal(use_cpus(&f, 50, 1), BR_SHED_HALF);
     node_rig_end(&f);
@@ -144,7 +144,8 @@ static unsigned use_memory(struct node_rig *f, unsigned percentage)
     return br_shed_step(&f->h->host);
 }
 
-/* The step rises at 70, 80 and 90 %, and falls 5 points below each. */
+/* The step rises at 70, 80 and 90 % of the memory limit. It falls when the use is 5 points
+ * lower. */
 static void steps_follow_memory(void **state)
 {
     static const struct {
@@ -159,7 +160,8 @@ static void steps_follow_memory(void **state)
     for (size_t i = 0; i < BR_COUNT(levels); i++)
         if (use_memory(&f, levels[i].percentage) != levels[i].step)
             fail_msg("%zu: %u%% give step %u", i, levels[i].percentage, br_shed_step(&f.h->host));
-    assert_int_equal(use_memory(&f, 71), BR_SHED_HALF); /* the higher of the two steps counts */
+    /* the higher step of CPU and memory applies */
+    assert_int_equal(use_memory(&f, 71), BR_SHED_HALF);
     assert_int_equal(use_cpus(&f, 90, 3), BR_SHED_PROFILES);
     assert_int_equal(use_memory(&f, 10), BR_SHED_PROFILES);
     assert_int_equal(use_cpus(&f, 0, 33), BR_SHED_NONE);
@@ -288,7 +290,7 @@ static void scenario(void *arg)
     int rc = f.node.component->create(&f.node, &err);
     if (!rc)
         rc = f.node.component->start(&f.node, &err);
-    if (!rc) /* it does not allocate after the start */
+    if (!rc) /* after the start, the extension does not allocate memory */
         assert_int_equal(use_cpus(&f, 90, 4), BR_SHED_TRACES);
     fault_stop();
     assert_true(rc == 0 || fault_failed());
@@ -301,7 +303,7 @@ static void without_memory(void **state)
     fault_each("adaptive", scenario, NULL);
 }
 
-/* Destroyed before its first step was sent to the workers. */
+/* The extension is destroyed before its first step was sent to the workers. */
 static void destroyed_at_once(void **state)
 {
     struct node_rig f;
@@ -331,7 +333,8 @@ static void number_of_cpus(void **state)
     assert_true(adaptive_quota(root.path) == 0.5);
     fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "400000 100000\n");
     assert_true(adaptive_quota(root.path) == 1.5);
-    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000\n"); /* half of the two fields */
+    /* the file only has the first of its two fields */
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000\n");
     assert_true(adaptive_quota(root.path) == 4);
     fake_root_put(&root, "/proc/self/cgroup", "4:cpu,cpuacct:/x\n");
     assert_true(adaptive_quota(root.path) == 0);
@@ -340,7 +343,7 @@ static void number_of_cpus(void **state)
     assert_true(adaptive_cpus(1, 0) == 1);
     assert_true(adaptive_cpus(1, 0.25) == 0.25);
     assert_true(adaptive_cpus(1, 4) == 1);
-    assert_true(adaptive_cpus(100000, 0) < 100000); /* more than any machine has */
+    assert_true(adaptive_cpus(100000, 0) < 100000); /* 100,000 is more CPUs than any machine has */
 }
 
 static void wrong_configs(void **state)

@@ -162,7 +162,8 @@ static void the_token_is_required(void **state)
         {"Bearer 0123456789abcdeF", false},
         {"Bearer 1123456789abcdef", false},
         {"Bearer " TOKEN "0", false},
-        {"Bearer " TOKEN TOKEN, false}, /* must not match if the comparison repeats the token */
+        /* a comparison that repeats the token would accept this value */
+        {"Bearer " TOKEN TOKEN, false},
         {"Bearer " TOKEN " ", false},
         {"Bearer " TOKEN, true},
         {"bearer " TOKEN, true}, /* RFC 9110 section 11.1: the scheme is case-insensitive */
@@ -211,8 +212,8 @@ static unsigned status_with(struct fixture *f, const char *authorization)
     return status;
 }
 
-/* Ten failures are allowed at once, then one per second. Requests with the right token are not
- * limited. */
+/* Ten failures are allowed at once, and then one failure per second. Requests with the right token
+ * are not limited. */
 static void failed_authentications_are_limited(void **state)
 {
     struct fixture f;
@@ -485,11 +486,11 @@ static void overrides_end_at_their_time(void **state)
     expect_answer(&f, "GET", path, NULL, 404, "no override has this id");
     expect_answer(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
     expect_answer(&f, "DELETE", path, NULL, 404, "no override has this id");
-    assert_int_equal(f.t.n_withdrawn, 0); /* the overridable ends it by its own clock */
+    assert_int_equal(f.t.n_withdrawn, 0); /* the overridable ends the override by its own clock */
     end(&f);
 }
 
-/* An override whose time is over is freed then, not only by the next request. */
+/* When the time of an override is over, the override is freed without another request. */
 static void test_is_freed_at_its_end(void **state)
 {
     struct fixture f;

@@ -39,7 +39,8 @@ static void expect_answer(struct node_rig *f, const char *path, unsigned status,
 #define DOWN                                                                                       \
     "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\",\"uptime\":\"\"}"
 
-/* Bodies in the format of the Collector's health_check; uptimes in the format of Go's durations. */
+/* Bodies have the format of the Collector's health_check. Uptimes have the format of Go's
+ * durations. */
 static void answers_like_the_collector(void **state)
 {
     static const struct {
@@ -109,7 +110,7 @@ static void texts(void **state)
     end(&f);
 }
 
-/* The options of contrib's healthcheckv2: http::status::path, by default /status. */
+/* The options of contrib's healthcheckv2: the path is http::status::path, by default /status. */
 static void options_of_healthcheckv2(void **state)
 {
     struct node_rig f;

@@ -58,7 +58,8 @@ static void known_hashes(void **state)
     }
 }
 
-/* The salt follows the digest. The value is SHA1("secret" + "salt"), computed with Python. */
+/* In these values, the salt follows the digest. The digest is SHA1("secret" + "salt"), computed
+ * with Python. */
 static void salted_sha(void **state)
 {
     (void)state;

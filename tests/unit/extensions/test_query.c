@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The query extension on a fake host: access control, and answers without stored data. */
+/* Tests the extension query on a fake host: access control, answers with and without stored data,
+ * and limits. */
 #include <ftw.h>
 
 #include "base/mem.h"
@@ -113,8 +114,8 @@ static void foreign_hosts_and_origins_are_rejected(void **state)
     end(&f);
 }
 
-/* A browser's requests without Origin. An image embedded in another site must not cause work for
- * the server; a link to the page is allowed. */
+/* Requests of a browser that have no Origin header. An image on another site must not cause work
+ * for the server. A link to the page from another site is allowed. */
 static void requests_embedded_in_other_sites_are_rejected(void **state)
 {
     static const struct {
@@ -123,7 +124,7 @@ static void requests_embedded_in_other_sites_are_rejected(void **state)
     } cases[] = {
         {"same-origin", "no-cors", 200}, {"none", "navigate", 200},
         {"cross-site", "navigate", 200}, {"cross-site", "no-cors", 403},
-        {"same-site", "no-cors", 403}, /* another port of localhost */
+        {"same-site", "no-cors", 403}, /* a page on another port of localhost */
         {"cross-site", NULL, 403},
     };
     struct node_rig f;
@@ -171,9 +172,9 @@ static void answers_grpc_with_a_status(void **state)
 
 /* --- With a store ----------------------------------------------------------------------------- */
 
-/* A node whose store has an empty directory. */
+/* A node with a store whose directory is empty at first. */
 struct stored {
-    struct node_rig rig; /* must be the first field */
+    struct node_rig rig; /* this must be the first field */
     char directory[64];
 };
 
@@ -212,7 +213,7 @@ static void end_stored(struct stored *f)
     remove_directory(f);
 }
 
-/* Ends a node that is drained already, or that is not to be drained. */
+/* Ends a node that has been drained, or that must end without a drain. */
 static void end_stored_now(struct stored *f)
 {
     end_now(&f->rig);
@@ -262,7 +263,7 @@ static void answers_in_a_thread(void **state)
     end_stored(&f);
 }
 
-/* A client may disconnect before its query has a thread, or while the thread runs it. */
+/* A client may disconnect before a thread runs its query, or while a thread runs it. */
 static void queries_of_disconnected_clients_end(void **state)
 {
     struct stored f;
@@ -284,7 +285,7 @@ static void queries_of_disconnected_clients_end(void **state)
     end_stored(&f);
 }
 
-/* The node is destroyed before the thread has ended. It waits for the thread and does not
+/* The node is destroyed while a thread runs a query. The node waits for the thread, and does not
  * answer. */
 static void may_be_destroyed_during_a_query(void **state)
 {
@@ -299,8 +300,8 @@ static void may_be_destroyed_during_a_query(void **state)
     remove_directory(&f);
 }
 
-/* A streamed answer continues with new data, sends comments to keep the connection open, and
- * ends with the server. */
+/* A streamed answer sends new data as it arrives. It sends comments to keep the connection open,
+ * and ends when the server ends. */
 static void streams_end_with_the_server(void **state)
 {
     struct stored f;
@@ -336,7 +337,8 @@ static void on_wake(struct br_conn *conn, void *owner)
     (void)owner;
 }
 
-/* Sends a request from a client that does not read, and for which `unread` bytes wait already. */
+/* Sends a request from a client that does not read. `unread` bytes are already waiting on its
+ * connection. */
 static struct fake_request *get_full(struct stored *f, struct br_conn *conn, const char *path,
                                      size_t unread)
 {
@@ -361,8 +363,8 @@ static unsigned status_of(struct fake_request *r)
     return fake_request_reply(r)->status;
 }
 
-/* An answer counts against the limit until it is sent. After a second without progress, a new
- * query may replace it. */
+/* An answer counts against the limit until all of it has been sent. If it makes no progress for a
+ * second, a new query may replace it. */
 static void slow_readers_are_replaced(void **state)
 {
     struct br_conn conns[4] = {0};
@@ -393,7 +395,7 @@ static void slow_readers_are_replaced(void **state)
     end_stored(&f);
 }
 
-/* Answers may use a quarter of the memory limit, but a single one may be larger. */
+/* All answers together may use a quarter of the memory limit, but a single answer may be larger. */
 static void answers_have_a_share_of_the_memory(void **state)
 {
     struct br_conn conns[3] = {0};
@@ -407,7 +409,7 @@ static void answers_have_a_share_of_the_memory(void **state)
     size_t bytes = br_mem_held(BR_HOLDER_ANSWERS);
     assert_true(bytes >= fake_request_reply(r[0])->body_len);
     f.rig.h->host.memory = &memory;
-    /* so that a worker's share is the size of that answer */
+    /* makes the memory of one worker exactly as large as this answer */
     f.rig.h->host.n_workers = (unsigned)((1 << 30) / 4 / bytes);
     r[1] = get_on(&f, &conns[1], "/api/echo");
     assert_int_equal(status_of(r[1]), 503);
@@ -427,7 +429,7 @@ static void answers_have_a_share_of_the_memory(void **state)
     end_stored(&f);
 }
 
-/* Tails have a separate limit, and a new one replaces the oldest. */
+/* Live streams of new items (tails) have a separate limit. A new stream replaces the oldest one. */
 static void tails_have_a_separate_limit(void **state)
 {
     struct br_conn conns[3] = {0};
@@ -476,7 +478,7 @@ static void a_connection_may_have_half_of_the_answers(void **state)
 #define FROM "from=1767225590&until=1767225610"
 #define TRACE "01000000000000000000000000000001"
 
-/* A request for each route, and for each kind of work that a route does. */
+/* One request for each route, and for each kind of work in a route. */
 static const struct {
     const char *path, *body;
 } asked[] = {
@@ -528,8 +530,8 @@ static const struct {
     {"/api/braid/join", NULL},
 };
 
-/* Sends a request while the `n`-th allocation fails (0: none). Returns true if that many were
- * made. */
+/* Sends a request while the `n`-th allocation fails (0: none). Returns true if there were at least
+ * `n` allocations. */
 static bool send_query_without_memory(struct stored *f, size_t at, unsigned long n,
                                       struct fake_request **ret)
 {
@@ -591,7 +593,8 @@ static void answers_are_complete_or_errors(void **state)
     end_stored(&f);
 }
 
-/* Names are those of the time that is asked about: the items' time is in ALL, not before it. */
+/* Only names of items in the requested time range are returned. The items' time is in the range
+ * ALL, and not before it. */
 static void test_names_have_a_time_range(void **state)
 {
     static const struct {
@@ -642,8 +645,8 @@ static struct fake_request *begin_slice(struct stored *f)
     return r;
 }
 
-/* A download does not have a Content-Length: the end of the transfer shows whether it is
- * complete. */
+/* A download does not have a Content-Length. The client sees by the end of the transfer whether the
+ * download is complete. */
 static void downloads_are_complete_or_broken(void **state)
 {
     struct stored f;
@@ -664,7 +667,7 @@ static void downloads_are_complete_or_broken(void **state)
     fake_host_advance(f.rig.h, 1000);
     assert_true(fault_nth_stop());
     assert_true(reply->broken && !reply->streaming);
-    assert_int_equal(reply->body_len, len); /* without an error message in the file */
+    assert_int_equal(reply->body_len, len); /* the file does not contain an error message */
     fake_request_free(r);
 
     r = begin_slice(&f);
@@ -675,7 +678,7 @@ static void downloads_are_complete_or_broken(void **state)
     end_stored_now(&f);
 }
 
-/* A client may read a slice slowly until another client requests one. */
+/* A client may read a slice slowly, until another client requests a slice. */
 static void slow_downloads_are_replaced(void **state)
 {
     struct br_conn conns[3] = {0};

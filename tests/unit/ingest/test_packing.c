@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of request bodies (egress/packing.c), at once or in a thread of the pool. Tested with
- * the OTLP exporters and the pyroscope exporter. */
+/* Tests the packing of request bodies (egress/packing.c), in the worker or in a thread of the pool.
+ * Uses the OTLP exporters and the pyroscope exporter. */
 #include <inttypes.h>
 
 #include "base/log.h"
@@ -24,7 +24,7 @@ extern const struct br_component br_pyroscope_exporter;
 struct fixture {
     struct node_rig rig;
     struct fake_tally tally;
-    uint64_t timeout_ms; /* of the last exchange */
+    uint64_t timeout_ms; /* timeout of the last exchange */
     bool never;
 };
 
@@ -246,7 +246,7 @@ static void a_thread_writes_the_same_pprof(void **state)
     test_free(first);
 }
 
-/* The exporter is destroyed in the second step, while a pprof is being compressed. */
+/* The exporter is destroyed in the second step of packing, while a pprof is being compressed. */
 static void destroyed_while_compressing_a_pprof(void **state)
 {
     struct fixture f;
@@ -266,7 +266,8 @@ static void destroyed_while_compressing_a_pprof(void **state)
     fake_host_free(f.rig.h);
 }
 
-/* The timeout applies to the whole attempt, so compression shortens the time for the response. */
+/* The timeout applies to the whole attempt. The time that compression takes is therefore subtracted
+ * from the time for the response. */
 static void timeout_includes_packing(void **state)
 {
     struct fixture f;
@@ -327,7 +328,7 @@ static void destroyed_during_packing(void **state)
     }
 }
 
-/* A running job goes on after it is cancelled, but its result is discarded. */
+/* A running job continues after it was cancelled, but its result is discarded. */
 static void on_packed(void *arg, int rc, struct br_rope *body)
 {
     (void)rc;

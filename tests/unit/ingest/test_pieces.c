@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large items in pieces (ingest/pieces.h). */
+/* Tests how large items are divided into pieces (ingest/pieces.h). */
 #include "base/mem.h"
 #include "ingest/pieces.h"
 #include "tests/support/fake_host.h"
@@ -13,7 +13,7 @@ struct bench {
     struct br_reading r;
     struct br_list sendings;
     unsigned n_ended;
-    struct br_outcome outcome; /* of the whole item */
+    struct br_outcome outcome; /* the result of the whole item */
     uint32_t n_records;
 };
 
@@ -81,7 +81,7 @@ static unsigned count(const struct br_list *list)
     return n;
 }
 
-/* Runs several loop iterations; the clock is read once for several of them. */
+/* Runs `n` loop iterations. The clock is read once for several of them. */
 static void run_iterations(struct bench *b, unsigned n)
 {
     while (n-- > 0) {
@@ -109,7 +109,7 @@ static void small_items_stay_whole(void **state)
     fake_bed_end(&b.fake);
 }
 
-/* Returns the number of pieces of an item of 3.5 MB, in which each record counts at least 256
+/* Returns the number of pieces of an item of 3.5 MB. Each of its records counts as at least 256
  * bytes. */
 static unsigned pieces_of(uint32_t n_records)
 {
@@ -162,7 +162,8 @@ static void put_samples(struct wire *w, uint32_t n_samples, uint32_t n_stacks)
     wire_close(w, part);
 }
 
-/* Writes a profile with a stack of many frames, which takes half of each piece. */
+/* Writes a profile whose samples share a stack of many frames. This stack takes half of the size of
+ * a piece. */
 static void put_deep(struct wire *w, uint32_t n_samples)
 {
     put_samples(w, n_samples, 1);
@@ -228,8 +229,8 @@ static void put_scattered(struct wire *w, uint32_t n_samples, uint32_t n_functio
     wire_close(w, dictionary);
 }
 
-/* Sizes that cannot work are abandoned early: all attempts together allocate at most a few times
- * the item's size. */
+/* If a size of pieces cannot work, the attempt ends early. All attempts together allocate at most a
+ * few times the item's size. */
 static void failed_attempts_use_little_memory(void **state)
 {
     (void)state;
@@ -307,7 +308,8 @@ static void put_small_spans(struct wire *w, uint32_t n_spans)
     put_spans_of(w, n_spans, 0, 0);
 }
 
-/* Each piece repeats the resource and the scope of its spans, so there are fewer pieces. */
+/* Each piece must repeat the resource and the scope of its spans. If these are large, the item is
+ * divided into fewer pieces. */
 static void repeated_resources_make_fewer_pieces(void **state)
 {
     (void)state;
@@ -369,8 +371,8 @@ static uint32_t cut_spans(const struct wire *w, uint32_t *n)
     return n_pieces;
 }
 
-/* The span lists of such spans are twice as large as the spans. If there is no memory for them,
- * the pieces have no lists. */
+/* The span list of each piece takes twice the memory of its spans. If there is no memory for the
+ * lists, the pieces have no lists. */
 static void no_span_lists_when_memory_is_short(void **state)
 {
     (void)state;
@@ -401,8 +403,8 @@ static void no_span_lists_when_memory_is_short(void **state)
     }
 }
 
-/* Very small spans cause as much work as others, so a piece has at most 1,024 of them, even if
- * the body is small. */
+/* A very small span causes as much work as a large one. A piece therefore contains at most 1,024
+ * spans, even if they take few bytes. */
 static void small_spans_count_as_larger(void **state)
 {
     (void)state;
@@ -417,8 +419,8 @@ static void small_spans_count_as_larger(void **state)
     }
 }
 
-/* Writes spans of 48 bytes in one ScopeSpans: the most per byte for which a walk makes a span
- * list. */
+/* Writes spans of 48 bytes in one ScopeSpans. This is the largest number of spans per byte for
+ * which a walk makes a span list. */
 static void put_smallest(struct wire *w, uint64_t n_spans)
 {
     size_t part = wire_open(w, 1), scope = wire_open(w, 2);
@@ -436,8 +438,8 @@ static void put_smallest(struct wire *w, uint64_t n_spans)
     wire_close(w, part);
 }
 
-/* The span list takes more than twice the bytes of such a piece. Pieces are not larger for that,
- * because all of them together stay within four times the item. */
+/* The span list takes more than twice the bytes of such a piece. The pieces are not made larger for
+ * this reason, because all pieces together stay within four times the item's size. */
 static void smallest_spans_are_divided(void **state)
 {
     (void)state;
@@ -449,7 +451,7 @@ static void smallest_spans_are_divided(void **state)
     wire_free(&w);
 }
 
-/* Pieces of 32,768 samples would consist mostly of their dictionaries; those of twice as many do
+/* Pieces of 32,768 samples would mostly consist of their dictionaries. Pieces of 65,536 samples do
  * not. */
 static void large_dictionaries_make_larger_pieces(void **state)
 {
@@ -494,7 +496,7 @@ static void first_rejection_rejects_the_whole(void **state)
     end(&b);
 }
 
-/* Accepted pieces are not sent again, rejected ones are. */
+/* Rejected pieces are sent again, but accepted pieces are not. */
 static void later_rejection_is_retried(void **state)
 {
     (void)state;
@@ -537,7 +539,7 @@ static void permanent_rejection_is_partial_success(void **state)
     end(&b);
 }
 
-/* A retryable failure takes precedence over a permanent one. */
+/* If one piece fails as retryable and another one permanently, the result is retryable. */
 static void retryable_failure_wins(void **state)
 {
     (void)state;

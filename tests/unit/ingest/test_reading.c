@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readings of bodies (ingest/reading.h), at once or in a thread of the pool. Tested with uploads
- * of folded stacks, of which 256 KiB are read at once. */
+/* Tests the reading of bodies (ingest/reading.h), in the worker or in a thread of the pool. Uses
+ * uploads of folded stacks. Bodies of up to 256 KiB are read in the worker. */
 #include <zstd.h>
 
 #include "base/mem.h"
@@ -31,7 +31,7 @@ static int teardown(void **state)
     return receiver_rig_teardown(state);
 }
 
-/* Returns a text of `len` bytes that repeats one stack: it has one sample. */
+/* Returns a text of `len` bytes that repeats one stack, so its profile has one sample. */
 static struct br_str stacks(size_t len)
 {
     struct br_str text = {0};
@@ -73,7 +73,7 @@ static void work(struct receiver_rig *r)
     fake_host_iterate(r->h);
 }
 
-/* Simulates a thread that begins at once. */
+/* Simulates a thread that begins its work at once. */
 static bool begin_at_once(struct br_host *h, struct br_work *w)
 {
     const struct br_reading_task *job = br_container_of(w, struct br_reading_task, task.work);
@@ -109,7 +109,8 @@ static int free_body(struct br_reading *reading)
     return 0;
 }
 
-/* Later steps can use the memory of bytes that are no longer needed. */
+/* Bytes that are no longer needed are freed during the reading, so that later steps can use their
+ * memory. */
 static void bytes_are_freed_before_the_reading_ends(void **state)
 {
     (void)state;
@@ -215,13 +216,15 @@ static void invalid_body_is_rejected_from_a_thread(void **state)
     br_str_release(&text);
 }
 
-/* The client cannot be answered, so nothing is received. */
+/* The client has disconnected and cannot be answered, so its profile is not sent to the
+ * pipeline. */
 static void request_of_a_disconnected_client_is_discarded(void **state)
 {
     struct receiver_rig *r = *state;
     struct fake_request *q = post_stacks(r, LARGE);
     fake_request_gone(q);
-    assert_int_equal(r->h->n_waits, 0); /* a wait would delay other clients */
+    /* the loop does not wait for the thread, because this would delay other clients */
+    assert_int_equal(r->h->n_waits, 0);
     work(r);
     assert_int_equal(r->n, 0);
     fake_request_free(q);

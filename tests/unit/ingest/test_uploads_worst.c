@@ -27,7 +27,7 @@ static void text(struct body *b, const char *text)
     wire_raw(&b->w, text, strlen(text));
 }
 
-/* Repeats the text until only the room for an end is left. */
+/* Repeats the text until the body only has room for its end. */
 static void fill(struct body *b, const char *unit)
 {
     while (b->w.len + 1024 < b->size)
@@ -125,7 +125,7 @@ static void long_header(struct body *b)
     text(b, "\"\r\n\r\n");
 }
 
-/* Writes fifteen files, each of which gets the labels of the event. */
+/* Writes fifteen files. Each file gets the labels of the event. */
 static void many_files(struct body *b)
 {
     field(b, "event");
@@ -204,7 +204,7 @@ static void push_empty_samples(struct body *b)
     push(b, SERIES LABELS "],\"samples\":[", "{},", "{}]}]}");
 }
 
-/* Repeats a key; the last value counts. */
+/* Repeats a key of an object. Only the last value counts. */
 static void push_profile_again(struct body *b)
 {
     push(b, SERIES LABELS "],\"samples\":[{", "\"rawProfile\":\"" PACKED "\",",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The join as a component: requests in, requests out, metrics. Expected figures are computed by
- * hand. */
+/* Tests the join as a component: its requests, its output and its metrics. Expected numbers are
+ * computed by hand. */
 #include <unistd.h>
 
 #include "base/log.h"
@@ -76,7 +76,8 @@ static void profiles_wait_for_their_spans(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{profile_hold: 10s}", NULL, 0);
     join_steps_send_span(r, "shop", 7, 1, "a");
-    join_steps_send_sample(r, "shop", 7, 1, 5); /* all spans are known, so it is not held */
+    /* all spans that the profile names are known, so it is not held */
+    join_steps_send_sample(r, "shop", 7, 1, 5);
     assert_int_equal(r->n_out, 2);
     join_steps_check_counts(r, CPU, 1, 0, 0, 0, 0);
     join_steps_send_sample(r, "shop", 7, 42, 5);
@@ -97,8 +98,9 @@ static void profiles_wait_for_their_spans(void **state)
     join_rig_free(r);
 }
 
-/* If items are held as long as the window, both orders of arrival join, also at the edges of the
- * window: a span that was known when the sample arrived is still known at its release. */
+/* If items are held for the whole window, a sample is joined whether it arrives before or after its
+ * span. This includes the edges of the window: a span that was known when the sample arrived is
+ * still known when the sample is released. */
 static void a_hold_of_the_whole_window_joins_both_orders(void **state)
 {
     (void)state;
@@ -107,7 +109,8 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
     struct dict d = {0};
     struct ids a = join_ids(7, 1), b = join_ids(7, 2), c = join_ids(7, 3);
     join_steps_send_span(r, "shop", 7, 3, "too old");
-    fake_host_advance(r->h, 8000); /* old enough to be removed before the sample is released */
+    /* the span is now old enough to be removed before the sample is released */
+    fake_host_advance(r->h, 8000);
     join_steps_send_span(r, "shop", 7, 1, "before");
     fake_host_advance(r->h, 9900);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
@@ -146,7 +149,7 @@ static void items_without_a_span_list_are_walked(void **state)
     close_resource(&w, o);
     struct br_item *item = join_rig_item(r, BR_TRACES, &w, false);
     assert_null(item->spans);
-    /* As the resource processor changes it. */
+    /* Changes the resource as the resource processor does. */
     struct br_buf *buf = otlp_text_message(
         r->h->host.pool, &opentelemetry__proto__resource__v1__resource__descriptor,
         "{'attributes': [{'key': 'host.name', 'value': {'stringValue': 'h2'}}]}");
@@ -233,7 +236,7 @@ static void send_one_sample(struct join_rig *r, struct wire *w, struct dict *d, 
     fake_host_advance(r->h, 1000);
 }
 
-/* After a window with both signals, the most likely reason is logged once. */
+/* After a window with spans and samples but no join, the most likely reason is logged once. */
 static void a_window_without_a_join_is_explained(void **state)
 {
     (void)state;
@@ -272,7 +275,8 @@ static void a_window_without_a_join_is_explained(void **state)
     }
 }
 
-/* With `infer`, both sides have a place and a time, but their clocks differ by an hour. */
+/* With `infer`, the spans and the samples have a place and a time, but their clocks differ by an
+ * hour. */
 static void clocks_apart_are_a_reason(void **state)
 {
     (void)state;
@@ -309,7 +313,8 @@ static void clocks_apart_are_a_reason(void **state)
     }
 }
 
-/* Marks are added to the right spans if a request has several resources, some of them profiled. */
+/* A request has several resources, and some of them are profiled. Marks are added to the right
+ * spans. */
 static void marks_are_added_to_the_right_spans(void **state)
 {
     (void)state;
@@ -318,7 +323,9 @@ static void marks_are_added_to_the_right_spans(void **state)
     static const char *const services[] = {"a", "shop", "b", "shop"};
     join_steps_send_sample(r, "shop", 7, 100, 5);
     join_steps_send_sample(r, "b", 7, 3,
-                           5); /* before its span, in a resource without further samples */
+                           /* the sample arrives before its span, in a resource without further
+                            * samples */
+                           5);
     uint64_t id = 1;
     for (unsigned i = 0; i < 4; i++) {
         struct open o = open_resource(&w, services[i], NULL, NULL, NULL);
@@ -353,7 +360,7 @@ static void workers_share_one_table(void **state)
     fake_host_advance(a->h, 1000); /* the first span of its service is held */
     join_steps_send_sample(b, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(b), "5 " T7 "/" S42 ": span.name=GET\n");
-    /* is held: worker b knows that shop is profiled */
+    /* this span is held: worker b knows that shop is profiled */
     join_steps_send_span(a, "shop", 7, 43, "PUT");
     assert_int_equal(a->n_out, 1);
     join_steps_send_sample(b, "shop", 7, 43, 6);

@@ -12,9 +12,10 @@
 #define EXAMPLE "config/examples/pyroscope.yaml"
 #define REQUESTS 300u
 #define EACH_MS 333u
-#define STEP_MS 37u                    /* step of the clock */
-#define SPANS_MS 5000u                 /* OTEL_BSP_SCHEDULE_DELAY */
-#define CHILD (1000u)                  /* added to a request's number: the id of its child span */
+#define STEP_MS 37u    /* step of the clock */
+#define SPANS_MS 5000u /* OTEL_BSP_SCHEDULE_DELAY */
+/* the id of a request's child span is the request's number plus this constant */
+#define CHILD (1000u)
 #define TRACE(request) ((request) + 1) /* also the id of the root */
 
 /* Default interval of each profiler. */
@@ -36,16 +37,16 @@ struct request {
     unsigned begin_ms, end_ms;
     char name[16], child[16], id[17];
     bool has_samples;
-    bool named;  /* an exported sample names it */
-    bool button; /* the exported span has a mark with its own id */
+    bool named;  /* true if an exported sample names the span */
+    bool button; /* true if the exported span has a mark with its own id */
     unsigned n_out;
 };
 
 struct scene {
     struct join_rig *r;
     struct request requests[REQUESTS];
-    unsigned spans_at, profiles_at;     /* time of the next export, in ms */
-    unsigned spans_from, profiles_from; /* earlier records have been exported */
+    unsigned spans_at, profiles_at;     /* time of the next export in milliseconds */
+    unsigned spans_from, profiles_from; /* index of the first record that has not been exported */
     unsigned n_nameless, n_odd;
 };
 
@@ -120,8 +121,8 @@ static bool is_within(unsigned at_ms, unsigned from_ms, unsigned until_ms)
     return from_ms <= at_ms && at_ms < until_ms;
 }
 
-/* Sends the samples since the last profile: of the first and the last millisecond of each
- * request that has samples. */
+/* Sends the samples since the last profile. Requests with samples have one in their first and one
+ * in their last millisecond. */
 static void send_profile(struct scene *s, unsigned now_ms)
 {
     struct wire w = {0};
@@ -145,7 +146,7 @@ static void send_profile(struct scene *s, unsigned now_ms)
     wire_free(&w);
 }
 
-/* Returns the request that a line is about; NULL if its span is a child. */
+/* Returns the request whose span is in the line, or NULL if the span is a child. */
 static struct request *request_of(struct scene *s, const char *id)
 {
     unsigned long long number = strtoull(id, NULL, 16);
@@ -196,7 +197,7 @@ struct verdict {
     unsigned missing, dead, nameless, n_sampled;
 };
 
-/* Plays the scene with a profile every `ms`, the first one after `first_ms`. */
+/* Runs the scene with a profile every `ms` milliseconds. The first profile is after `first_ms`. */
 static struct verdict run_scene(const char *config, unsigned ms, unsigned first_ms)
 {
     struct scene *s = calloc(1, sizeof *s);
@@ -248,7 +249,8 @@ static void the_examples_fit_the_clocks_of_the_sdks(void **state)
         }
 }
 
-/* Datadog's profilers send once a minute: spans that are held for less have no button. */
+/* Datadog's profilers send one profile per minute. Spans that are held for a shorter time have no
+ * mark. */
 static void rare_profiles_need_a_longer_hold(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Held items of the join: the limit, and how they are released. */
+/* Tests the items that the join holds: their limit, and how they are released. */
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"
 
@@ -15,21 +15,21 @@ static void items_beyond_the_limit_are_not_held(void **state)
         join_rig_send(r, BR_PROFILES, &w, false);
     assert_int_equal(r->n_out, 1);
     assert_int_equal((int)join_rig_count(r, "hold_full_items", NULL), 1);
-    /* The item that passed arrived before its span, as without profile_hold. */
+    /* The item that was not held arrived before its span, as it would without profile_hold. */
     join_steps_send_span(r, "shop", 7, 42, "GET");
     join_steps_check_counts(r, CPU, 0, 1, 0, 0, 0);
     fake_host_advance(r->h, 10000);
     assert_int_equal(r->n_out, 4);
     join_steps_check_counts(r, CPU, 0, 3, 0, 0, 0);
-    /* there is room again, but the item need not be held */
+    /* there is room again, but this item does not need to be held */
     join_rig_send(r, BR_PROFILES, &w, false);
     assert_int_equal(r->n_out, 5);
     wire_free(&w);
     join_rig_free(r);
 }
 
-/* Released items that are not delivered still count against the limit, so that senders notice a
- * destination that accepts nothing. */
+/* Items that were released but not delivered still count against the limit. Senders therefore
+ * notice a destination that does not accept anything. */
 static void undelivered_items_count_against_the_limit(void **state)
 {
     (void)state;
@@ -73,7 +73,8 @@ static void failed_items_are_sent_again(void **state)
     assert_int_equal(*r->h->host.ledger.held[BR_TRACES], 0);
     assert_int_equal(*r->h->host.ledger.sent[BR_TRACES], 1);
     assert_int_equal(*r->h->host.ledger.sent[BR_PROFILES], 1);
-    join_steps_check_counts(r, CPU, 0, 1, 0, 0, 0); /* counted once, however often it was sent */
+    /* the sample is counted once, however often it was sent */
+    join_steps_check_counts(r, CPU, 0, 1, 0, 0, 0);
     join_rig_free(r);
 }
 
@@ -128,11 +129,12 @@ static void destroying_drops_held_items(void **state)
     struct join_rig *r = join_rig_new("{hold: 1m, profile_hold: 1s}", NULL, 0);
     join_steps_send_sample(r, "shop", 7, 42, 5);
     r->verdict = RIG_RETRY;
-    fake_host_advance(r->h, 1000); /* released, rejected, to be sent again */
+    /* the item is released and rejected as retryable, so it must be sent again */
+    fake_host_advance(r->h, 1000);
     join_steps_send_sample(r, "shop", 7, 43, 5);
     join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_int_equal(r->n_out, 1);
-    join_rig_destroy(r); /* checks that the ledger closes with nothing held */
+    join_rig_destroy(r); /* checks that the ledger balances and no items are held */
 }
 
 static void held_items_keep_their_metadata(void **state)

@@ -13,7 +13,7 @@
 #define INFER "{infer: true}"
 #define T7 "00000000000000000000000000000007"
 
-/* The thread, process and host of a span or a sample; NULL: absent. */
+/* Attributes that identify the origin of a span or a sample; NULL: absent. */
 struct place {
     const char *pid, *host, *container, *service;
 };
@@ -123,7 +123,7 @@ static void the_deepest_open_span_is_inferred(void **state)
     (void)state;
     static const struct timed_sample samples[] = {
         {"9", 1, {1050}},       {"9", 1, {1250}}, {"9", 2, {1150, 1400}}, /* root, query, work */
-        {"9", 2, {1150, 1250}}, /* work and query: split in two */
+        {"9", 2, {1150, 1250}}, /* in work, then in query: the sample is split in two */
         {"9", 1, {2000}},       /* no span is open any more */
         {"8", 1, {1250}},       /* a thread without spans */
         {NULL, 1, {1250}},      /* without a thread */
@@ -143,13 +143,14 @@ static void the_deepest_open_span_is_inferred(void **state)
         "1250 -: thread.id=8\n"
         "1250 -:\n"
         "1000 -: thread.id=9\n");
-    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 4); /* one of them in two pieces */
+    /* the split sample counts once */
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 4);
     assert_int_equal(join_rig_count(r, "samples_unlinked", CPU), 4);
     assert_int_equal(join_rig_count(r, "samples_joined", CPU), 0);
     join_rig_free(r);
 }
 
-/* Estimated times are those of the file's end, so they do not identify a span. */
+/* Timestamps estimated from the end of the file do not identify a span. */
 static void estimated_times_are_ignored(void **state)
 {
     (void)state;
@@ -199,14 +200,15 @@ static void a_sample_that_matches_two_spans_is_unlinked(void **state)
                          : (struct span_in[]){query, sibling, work, root},
                    4);
         send_samples(r, &here, samples, 2);
-        /* 1450: only work is open */
+        /* at 1450 only work is open */
         assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 1);
         assert_non_null(strstr(join_rig_last(r), "1250 -:"));
         join_rig_free(r);
     }
 }
 
-/* If the parent of a span ran elsewhere, the span is not known to be below the other open span. */
+/* If the parent of a span ran on another thread, the span may not be below the other open span, so
+ * its samples are not joined. */
 static void a_span_with_a_remote_parent_is_not_inferred(void **state)
 {
     (void)state;
@@ -237,7 +239,8 @@ static void process_and_host_must_be_the_same(void **state)
         {{"42", "h1", "c1", NULL}, {"42", "h1", "c2", NULL}, false},
         {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "cart"}, false},
         {{"42", "h1", NULL, "shop"}, {"43", "h1", NULL, "shop"}, false},
-        {{"42", "h1", NULL, NULL}, {"42", NULL, NULL, "shop"}, false}, /* no place in common */
+        /* no common attribute of the place */
+        {{"42", "h1", NULL, NULL}, {"42", NULL, NULL, "shop"}, false},
         {{"42", NULL, NULL, NULL}, {"42", NULL, NULL, NULL}, false},
         {{NULL, "h1", NULL, "shop"}, {NULL, "h1", NULL, "shop"}, false},
     };
@@ -311,8 +314,8 @@ static void send_case_sample(struct join_rig *r, const struct thread_case *c)
     send_profile(r, &w, &d, p, o);
 }
 
-/* A runtime's thread.id differs from the system's. In that case the names decide, if both sides
- * have one. */
+/* The thread.id of a language runtime differs from that of the operating system. Then the thread
+ * names decide, if the span and the sample both have a name. */
 static const struct thread_case thread_cases[] = {
     {"java", "java", NULL, NULL, "9", "9", true},
     {"java", NULL, NULL, NULL, "9", "9", false},
@@ -324,7 +327,8 @@ static const struct thread_case thread_cases[] = {
     {"go", NULL, "main", "other", "9", "9", false},
     {"java", "java", "main", NULL, "9", "9", true},
     {"java", NULL, "main", NULL, "9", "9", false},
-    /* Ids that differ decide only if they have the same origin. */
+    /* Different ids rule out a match only if both are from a language runtime, or both from the
+     * system. */
     {"java", NULL, "main", "main", "1", "4711", true},
     {NULL, "java", "main", "main", "4711", "1", true},
     {"java", NULL, "main", "other", "1", "4711", false},
@@ -332,7 +336,7 @@ static const struct thread_case thread_cases[] = {
     {"java", NULL, NULL, "main", "1", "4711", false},
     {"java", "java", "main", "main", "1", "4711", false},
     {"go", NULL, "worker", "worker", "1", "4711", false},
-    /* One side, or both, have no id. */
+    /* The span or the sample, or both, have no id. */
     {"java", NULL, "main", "main", NULL, "4711", true},
     {"go", NULL, "main", "main", NULL, "4711", true},
     {"go", NULL, "main", "main", "4711", NULL, true},
@@ -356,7 +360,8 @@ static void ids_of_one_origin_or_names_identify_threads(void **state)
     }
 }
 
-/* The same cases with samples that arrive first and both items held: the span counts them once. */
+/* The same cases, but the samples arrive first and are held, as is the span. The span must count
+ * each sample once. */
 static void held_samples_distinguish_threads(void **state)
 {
     (void)state;
@@ -375,7 +380,7 @@ static void held_samples_distinguish_threads(void **state)
     }
 }
 
-/* Threads and places are found wherever their fields are in the messages. */
+/* The attributes of threads and places may have any position in a message. */
 static void fields_may_have_any_order(void **state)
 {
     (void)state;
@@ -410,7 +415,8 @@ static void held_profiles_are_joined_at_release(void **state)
     static const struct timed_sample samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, profile_hold: 1s, hold: 2s}", NULL, 0);
     send_spans(r, &here, (struct span_in[]){work}, 1);
-    send_samples(r, &here, samples, 2); /* one matches work at first, the other no span */
+    /* before query and root arrive, one sample matches work, and the other does not match a span */
+    send_samples(r, &here, samples, 2);
     send_spans(r, &here, (struct span_in[]){query, root}, 2);
     fake_host_advance(r->h, 1000);
     assert_string_equal(
@@ -461,9 +467,9 @@ static void inferred_samples_have_figures(void **state)
     join_rig_free(r);
 }
 
-/* An eBPF profiler sends one sample per stack and thread with all timestamps of five seconds.
- * Here they are in fifty spans: each span gets its timestamps, and those before the first span
- * belong to none. */
+/* An eBPF profiler sends one sample per stack and thread with all timestamps of five seconds. Here
+ * its timestamps are in fifty spans. Each span gets the timestamps within it. Those before the
+ * first span are not joined. */
 static void a_sample_in_many_spans_is_split(void **state)
 {
     (void)state;
@@ -502,7 +508,7 @@ static void a_sample_in_many_spans_is_split(void **state)
         put_sample(&w, &in);
         send_profile(r, &w, &d, p, o);
         fake_host_advance(r->h, 6000);
-        /* N pieces of one received sample */
+        /* The sample was split into N pieces, but it counts once. */
         assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), 1);
         uint64_t us = 0;
         for (unsigned i = 0; i < N; i++) {
@@ -542,7 +548,8 @@ static double n_splits_cut(unsigned n_attributes, int *ret_inferred)
     return cut;
 }
 
-/* A sample of 512 bytes would repeat 62 bytes in each of 50 pieces; one of 453 bytes repeats 3. */
+/* A sample of 512 bytes would be split into 50 pieces that repeat 62 bytes each, which is too much.
+ * A sample of 453 bytes repeats only 3 bytes in each piece. */
 static void samples_that_are_not_split_are_counted(void **state)
 {
     (void)state;
@@ -584,7 +591,7 @@ static bool is_above(const struct span_in *spans, const bool *open, unsigned abo
     return false;
 }
 
-/* Returns the only open span that has all other open spans as ancestors; SPANS: none. */
+/* Returns the open span that is below all other open spans; SPANS: there is none. */
 static unsigned oracle(const struct span_in *spans, const char *thread, uint64_t time)
 {
     bool open[SPANS];
@@ -630,8 +637,8 @@ static void one_world(uint64_t seed, uint64_t unit_ns, enum reorder order)
     join_rig_free(r);
 }
 
-/* Sends each span and each sample in a separate request, shuffled, within a second. Both are
- * held. */
+/* Sends each span and each sample in a separate request, in random order, within a second. All of
+ * them are held. */
 static void one_shuffled_world(uint64_t seed, uint64_t unit_ns)
 {
     static const char *const threads[] = {"1", "2", "3"};
@@ -718,8 +725,8 @@ static void send_consecutive_spans(struct join_rig *r, uint64_t trace, uint64_t 
     wire_free(&w);
 }
 
-/* If too many spans of a thread are near a time, not all are read, and samples near that time
- * are not joined. Spread over 30 seconds, each span is found. */
+/* If a thread has too many spans near a time, the join does not read all of them and does not join
+ * samples near that time. If the spans are spread over 30 seconds, it finds each span. */
 static void times_with_too_many_spans_are_not_inferred(void **state)
 {
     (void)state;
@@ -747,8 +754,8 @@ static void times_with_too_many_spans_are_not_inferred(void **state)
 
 /* --- Marks ------------------------------------------------------------------------------------ */
 
-/* Spans arrive up to 8 s after samples that are held for 2 s, so many samples are released
- * before. */
+/* Spans arrive up to 8 s after their samples. Samples are held for 2 s, so many are released before
+ * their spans arrive. */
 static void marks_lead_to_samples(void **state)
 {
     (void)state;
@@ -820,8 +827,8 @@ static void send_replicas(struct join_rig *r, const char *key)
     wire_free(&w);
 }
 
-/* If both sides have a place, it distinguishes replicas with the same process and thread ids. If
- * one side has none, samples are not joined. */
+/* If the span and the sample both have a place, it distinguishes replicas with the same process and
+ * thread ids. If the span or the sample has no place, samples are not joined. */
 static void any_place_distinguishes_replicas(void **state)
 {
     (void)state;
@@ -873,8 +880,8 @@ static void fill_table(struct join_rig *r)
     wire_free(&w);
 }
 
-/* A span that was evicted for lack of room may have been the right one, so its samples are not
- * joined to the span above it. Its parent, which arrives later, is marked as partial. */
+/* A span that was evicted because the table was full may have been the right one, so its samples
+ * are not joined to the span above it. Its parent arrives later and is marked as partial. */
 static void spans_evicted_early_leave_samples_unlinked(void **state)
 {
     (void)state;
@@ -907,7 +914,8 @@ static void send_sample_with_times(struct join_rig *r, uint64_t time, unsigned n
     }
 }
 
-/* Spans arrive at their end: timestamps of a thread are retained as long as its samples arrive. */
+/* A span arrives when it ends. Until then, the timestamps of its thread are retained as long as
+ * samples of the thread arrive. */
 static void a_long_span_has_all_samples(void **state)
 {
     (void)state;
@@ -926,7 +934,8 @@ static void a_long_span_has_all_samples(void **state)
     join_rig_free(r);
 }
 
-/* If no sample of the thread arrives for a window, they are dropped, and the span is partial. */
+/* If no sample of the thread arrives within a window, the retained timestamps are dropped, and the
+ * span is marked as partial. */
 static void a_long_span_with_a_gap_is_partial(void **state)
 {
     (void)state;
@@ -940,8 +949,8 @@ static void a_long_span_with_a_gap_is_partial(void **state)
     join_rig_free(r);
 }
 
-/* Timestamps in spans below, which have arrived and were evicted, do not count for the long span
- * itself. Its inclusive sums lack them, so it is marked as partial. */
+/* Timestamps within child spans that arrived and were evicted do not count as the long span's own.
+ * They are missing from its inclusive sums, so it is marked as partial. */
 static void a_long_span_excludes_samples_of_spans_below(void **state)
 {
     (void)state;
@@ -977,7 +986,8 @@ static void send_sample_of_each(struct join_rig *r, const char *language, const 
     send_profile(r, &w, &d, p, o);
 }
 
-/* More threads than chains: each chain of ids and of names is followed to its end. */
+/* There are more threads than chains, so a lookup must follow its chain of thread ids or names to
+ * the end. */
 static void many_threads_are_distinguished(void **state)
 {
     (void)state;
@@ -1001,8 +1011,8 @@ static void many_threads_are_distinguished(void **state)
     wire_free(&w);
     send_sample_of_each(r, NULL, "thread.name", names);
     send_sample_of_each(r, "java", "thread.id", ids);
-    /* In one of 2,000 runs, two of the names have the same 31-bit hash; their samples then match
-     * two spans. */
+    /* In one of 2,000 runs, two of the names have the same 31-bit hash. Their samples then match
+     * two spans and are not joined. */
     assert_in_range((int)join_rig_count(r, "samples_inferred", CPU), 2 * THREADS - 2, 2 * THREADS);
     join_rig_free(r);
 }
@@ -1035,7 +1045,7 @@ static void without_memory_samples_pass(void **state)
     fault_each("infer", infer_with_faults, config);
 }
 
-/* Lists of spans are reused, and absent attributes of a span must not be written into them. */
+/* Lists of spans are reused. A span without a thread must not get the thread of an earlier span. */
 static void spans_without_threads_follow_spans_with_threads(void **state)
 {
     (void)state;

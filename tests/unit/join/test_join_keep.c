@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The links that are kept, and the merging of the other samples. An oracle checks random worlds
- * with protobuf-c: it tracks every span and every sample separately.
+ * Tests which links are kept, and how the other samples are merged. An oracle checks random worlds
+ * with protobuf-c. It tracks every span and every sample separately.
  */
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
@@ -101,7 +101,9 @@ static void links_survive_for_slow_and_failed_spans(void **state)
                         "8 00000000000000000000000000000007/0000000000000004: span.name=PUT\n"
                         "16 -: span.name=POLL\n"
                         "64 -: span.name=GET\n" /* of another stack */
-                        "896 -:\n");            /* 128 and 256, which had no link, and 512 */
+                        /* the samples of 128 and 256, which had no link, and of 512, whose link
+                         * was removed */
+                        "896 -:\n");
     assert_int_equal(join_rig_count(r, "samples_folded", CPU), 6);
     assert_int_equal(join_rig_count(r, "folded_values", CPU), 2 + 16 + 32 + 64 + 128 + 512);
     assert_int_equal(join_rig_count(r, "samples_joined", CPU), 7);
@@ -109,8 +111,8 @@ static void links_survive_for_slow_and_failed_spans(void **state)
     join_rig_free(r);
 }
 
-/* The third sample raises the span above the threshold; then the links of the first ones are
- * kept, too. */
+/* With the third sample, the span's CPU time exceeds the threshold. Then the links of the first two
+ * samples are kept, too. */
 static void links_to_spans_with_much_cpu_time_are_kept(void **state)
 {
     (void)state;
@@ -166,8 +168,8 @@ static void links_to_unknown_spans_can_be_kept(void **state)
     join_rig_free(r);
 }
 
-/* A link that was decided without its span is decided again if the profile is held until the
- * span arrives. */
+/* The decision about a link was made without its span. If the profile is held until the span
+ * arrives, the decision is made again. */
 static void held_profiles_know_whether_a_span_is_slow(void **state)
 {
     (void)state;
@@ -251,8 +253,12 @@ struct world {
 };
 
 struct choice {
-    unsigned span; /* SPANS: none; SPANS + 1: a span that is never sent */
-    unsigned by;   /* 0: by link, 1: by labels, 2: by a label without the trace */
+    /* number of the span that the sample names; SPANS: it does not name a span; SPANS + 1: a
+     * span that is never sent */
+    unsigned span;
+    /* how the sample names the span: 0: by a link, 1: by labels, 2: by a label without the trace
+     * id */
+    unsigned by;
     unsigned n;
     uint64_t values[4], times[4];
 };
@@ -375,7 +381,7 @@ static bool same_but_values(const sample_msg *a, const sample_msg *b)
     return same;
 }
 
-/* Subtracts the output from the input; nothing may remain. */
+/* Subtracts the samples of the output from those of the input. No sample may remain. */
 static void check_output(struct world *w, const request *m)
 {
     const profile_msg *p = m->resource_profiles[0]->scope_profiles[0]->profiles[0];
@@ -450,8 +456,8 @@ static void totals_per_stack_stay_exact(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* Writes samples that name a span and differ, as short as possible: of eight stacks, each with
- * two of 120 attributes. */
+/* Writes samples that name a span and differ from each other, in as few bytes as possible. They
+ * have one of eight stacks, and two of 120 attributes. */
 static size_t put_short_samples(struct wire *w, unsigned n)
 {
     struct dict d = {0};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that name the root of a local tree: the spans that they belong to, and the sums of the
- * spans above. Expected figures are counted by hand, or by an oracle that tries all spans.
+ * The samples here name the root of a local tree. The tests check to which spans these samples
+ * belong, and the sums of the spans above those. Expected figures are counted by hand, or by an
+ * oracle that tries all spans.
  */
 #include "base/mem.h"
 #include "base/steps.h"
@@ -16,13 +17,14 @@
 #define ALL_US "profile.inclusive_duration_us"
 #define STORED_AT "pyroscope.profile.id"
 
-/* One sample of a wall profile with one timestamp for each time, each of which is 10 ms. */
+/* A sample of a wall profile. Each timestamp stands for 10 ms. */
 struct timed_sample {
-    uint64_t span; /* span that it names */
+    uint64_t span; /* id of the span that the sample names */
     const char *thread, *thread_name;
     unsigned n;
     uint64_t times[8], values[8];
-    bool values_apart; /* one value for each timestamp; otherwise one in all */
+    /* the sample has one value for each timestamp; otherwise one value for all */
+    bool values_apart;
 };
 
 static void put_spans(struct wire *w, const struct span_in *spans, unsigned n)
@@ -151,16 +153,16 @@ static void a_timestamp_belongs_to_the_deepest_open_span(void **state)
     join_rig_free(r);
 }
 
-/* If a sample has no thread, or the spans have none, a sample that matches two siblings belongs
- * to their parent. */
+/* If the sample or the spans have no thread, a sample that matches two siblings belongs to their
+ * parent. */
 static void samples_that_match_siblings_belong_to_the_parent(void **state)
 {
     (void)state;
     static const struct timed_sample samples[] = {
-        /* matches work and other: root */
+        /* matches work and other, so it belongs to root */
         {.span = 1, .n = 1, .times = {1150}},
         {.span = 1, .n = 1, .times = {1250}}, /* query is the deepest */
-        /* work has no thread name: root */
+        /* work has no thread name, so the sample belongs to root */
         {.span = 1, .thread_name = "two", .n = 1, .times = {1150}},
         {.span = 1, .thread = "9", .thread_name = "two", .n = 1, .times = {1150}}, /* other */
         {.span = 1, .thread = "1", .thread_name = "one", .n = 1, .times = {1150}}, /* work */
@@ -218,7 +220,8 @@ static void samples_can_get_the_deepest_spans_link(void **state)
         {.span = 1, .thread = "1", .n = 1, .times = {1250}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
-        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work: split in two */
+        /* in root, then in work: the sample is split in two */
+        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}},
     };
     struct join_rig *r =
         join_rig_new("{hold: 1s, mark: likely, local_root: {link: span}}", NULL, 0);
@@ -238,7 +241,7 @@ static void samples_can_get_the_deepest_spans_link(void **state)
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1150 " TRACE "2: thread.id=1 span.name=work\n");
-    /* A label that named the root is removed. */
+    /* If a sample gets the link of a deeper span, its label with the id of the root is removed. */
     wire_clear(&w);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
@@ -297,8 +300,8 @@ static void naming_a_span_below_makes_roots_exact(void **state)
     }
 }
 
-/* A sample that gets the link of the deepest span is held until that span arrives, even if the
- * root has arrived. The root, which no exported sample names then, has no mark. */
+/* A sample that gets the link of the deepest span is held until that span arrives, even if the root
+ * has already arrived. Exported samples then do not name the root, so the root has no mark. */
 static void links_to_the_deepest_span_wait_for_it(void **state)
 {
     (void)state;
@@ -398,7 +401,7 @@ static void cycles_of_parents_end(void **state)
     join_rig_free(r);
 }
 
-/* Only the newest spans of a service are read from a trace, as many as configured. */
+/* From each trace, only the newest spans of a service are read, up to the configured number. */
 static void spans_that_are_not_read_are_counted(void **state)
 {
     (void)state;
@@ -424,9 +427,8 @@ static void spans_that_are_not_read_are_counted(void **state)
     }
 }
 
-/* Reading 256 spans takes one lookup for each and one more; every timestamp takes a step for
- * each span and one more. With one timestamp too many, all of them belong to the root and are
- * counted as cut. */
+/* Reading 256 spans takes 257 lookups. Each timestamp takes 257 steps. With one timestamp more than
+ * the limit allows, all timestamps belong to the root and are counted as cut. */
 static void steps_of_an_item_are_limited(void **state)
 {
     (void)state;
@@ -474,8 +476,8 @@ static void steps_of_an_item_are_limited(void **state)
     free(times);
 }
 
-/* Spans with one id and no service, each of which could have all timestamps: the number of
- * records read for a request is limited. */
+/* Spans with the same id and no service could each match all timestamps. The number of records read
+ * for a request is limited. */
 static void reads_of_deferred_samples_are_limited(void **state)
 {
     (void)state;
@@ -557,8 +559,8 @@ static void a_family_is_read_once_for_an_item(void **state)
     }
 }
 
-/* There are more families than fit into the cache. Reading them again takes steps, and samples
- * that are cut are counted. */
+/* There are more families (spans of one trace and service) than fit into the cache. Reading them
+ * again takes steps. Samples beyond the limit of steps are counted as cut. */
 static void reads_of_families_are_limited(void **state)
 {
     (void)state;
@@ -566,7 +568,7 @@ static void reads_of_families_are_limited(void **state)
     uint64_t before = br_steps();
     struct join_rig *r = send_chains(CHAINS, SAMPLES_OF_CHAINS);
     assert_in_range(br_steps() - before, JOIN_STEPS_MAX / 2, JOIN_STEPS_MAX * 3 / 2);
-    /* Each sample takes 257 lookups and 257 steps, or less if its family is cached. */
+    /* Each sample takes 257 lookups and 257 steps, or fewer if its family is cached. */
     double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOKUP));
     assert_true(join_rig_count(r, "steps_cut", NULL) > least - CHAINS);
     assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
@@ -599,8 +601,8 @@ static bool matches(const struct span_in *s, uint64_t time, const char *thread)
            (!thread || !s->attributes[1] || strcmp(thread, s->attributes[1]) == 0);
 }
 
-/* Returns the deepest matching span that has all other matching spans of its depth below it, by
- * trying all. */
+/* Returns the deepest matching span. If several have this depth, returns their nearest common
+ * ancestor. Compares all spans. */
 static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
 {
     unsigned deepest = 0, depth, best = 0;
@@ -676,7 +678,7 @@ static void shuffle(uint64_t *seed, unsigned *order, unsigned n)
     }
 }
 
-/* Sends each span and each sample in a separate request, shuffled, within a second. */
+/* Sends each span and each sample in a separate request, in random order, within a second. */
 static void one_shuffled_world(uint64_t seed, const char *config)
 {
     struct timed_sample samples[SAMPLES];
@@ -719,8 +721,8 @@ static void random_trees_add_up_in_any_order(void **state)
     }
 }
 
-/* With `link: span`, and spans that arrive up to 8 s after samples that are held for 2 s: each
- * span with a mark has as many samples under its id as its attribute reports, or is marked as
+/* With `link: span`, spans arrive up to 8 s after their samples, which are held for 2 s. Each span
+ * with a mark must have as many samples under its id as its attribute reports, or be marked as
  * partial. */
 static void marks_lead_to_samples(void **state)
 {
@@ -761,8 +763,8 @@ static void marks_lead_to_samples(void **state)
     assert_in_range(marks.n_partial, 100, marks.n - 20);
 }
 
-/* If `hold` is 0, the root has all samples until the span below it arrives, which then has its
- * own. */
+/* If `hold` is 0, the root has all samples until a span below it arrives. That span then gets the
+ * samples that were taken in it. */
 static void samples_move_from_the_root_to_a_later_span(void **state)
 {
     (void)state;
@@ -799,7 +801,7 @@ static bool is_partial(struct join_rig *r, const char *span)
     return partial && partial < end;
 }
 
-/* Spans arrive at their end. Samples in a span below a root that lasts for many windows are
+/* Spans arrive when they end. Samples of a span below a root that lasts for many windows are
  * remembered as long as those of the root, or the spans are marked as partial. */
 static void a_span_below_a_long_root_is_complete_or_partial(void **state)
 {
@@ -841,7 +843,7 @@ static void send_sample_at(struct join_rig *r, uint64_t span, uint64_t time)
 static void samples_before_a_gap_are_not_counted(void **state)
 {
     (void)state;
-    /* and after its memory has been reused */
+    /* in the second round, the memory of the samples before the gap has been reused */
     for (unsigned rest_ms = 0; rest_ms <= 8000; rest_ms += 8000) {
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
         struct wire w = {0};
@@ -873,7 +875,7 @@ static void evicted_spans_below_make_a_long_span_partial(void **state)
     };
     static const struct span_in below = {
         .ids = ID(4), .name = "below", .parent = 2, .start_ns = 1100, .end_ns = 1200};
-    /* the span between them may arrive, and be evicted, together with the lowest */
+    /* the span "above" may arrive and be evicted together with "below" */
     for (unsigned i = 0; i < 4; i++) {
         unsigned is_evicted = i % 2, with = i / 2;
         struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
@@ -901,7 +903,7 @@ static void evicted_spans_below_make_a_long_span_partial(void **state)
     }
 }
 
-/* The same for a span that has arrived and is held when the span below it is evicted. */
+/* The same for a span that is already held when the span below it is evicted. */
 static void evictions_during_a_hold_make_a_span_partial(void **state)
 {
     (void)state;

@@ -103,7 +103,8 @@ static void pending_samples_are_counted_when_the_span_arrives(void **state)
     }
 }
 
-/* Two workers share a table: the first two names have separate counters, the others share one. */
+/* Two workers share a table. The first two names have separate counters. All further names share
+ * one counter. */
 static void series_are_bounded(void **state)
 {
     (void)state;
@@ -130,7 +131,7 @@ static void series_are_bounded(void **state)
     br_shared_free(shared);
 }
 
-/* A timestamp in a span below the root counts for that span. */
+/* A timestamp within a span below the root counts for that span. */
 static void samples_count_for_the_spans_they_belong_to(void **state)
 {
     (void)state;

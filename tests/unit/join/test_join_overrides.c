@@ -24,7 +24,7 @@ static void end(struct fixture *f)
     fake_host_free(f->h);
 }
 
-/* Sets an override for `ms` from now and returns the result. */
+/* Sets an override that ends `ms` milliseconds from now. Returns the result. */
 static int set(struct fixture *f, uint64_t id, const char *service, uint64_t ms, double percentage,
                uint64_t slow_ns)
 {
@@ -45,7 +45,8 @@ static bool keeps(struct fixture *f, const char *service, const uint8_t *trace,
                                duration_ns);
 }
 
-/* A threshold of 50 percent is half of 2^56: the ids just below it and at it. */
+/* A threshold of 50 percent is half of 2^56. The trace ids are just below the threshold, and equal
+ * to it. */
 static const uint8_t low[16] = {[9] = 0x7f, [10] = 0xff}, high[16] = {[9] = 0x80};
 
 static void an_override_selects_by_service_duration_and_trace(void **state)
@@ -84,7 +85,7 @@ static void an_override_ends_by_the_clock(void **state)
     assert_true(keeps(&f, "shop", NULL, 0));
     fake_host_advance(f.h, 1);
     assert_false(keeps(&f, "shop", NULL, 0));
-    assert_int_equal(set(&f, 2, "shop", 0, 100, 0), 0); /* expired before it began */
+    assert_int_equal(set(&f, 2, "shop", 0, 100, 0), 0); /* the override ends before it begins */
     end(&f);
 }
 
@@ -94,7 +95,8 @@ static void overrides_of_others_are_ignored(void **state)
     char name[JOIN_OVERRIDE_SERVICE_MAX + 2];
     (void)state;
     begin(&f, false);
-    assert_int_equal(set(&f, 1, "shop", 100, 100, 0), 0); /* all links are kept anyway */
+    /* all links are kept even without the override */
+    assert_int_equal(set(&f, 1, "shop", 100, 100, 0), 0);
     end(&f);
     begin(&f, true);
     const struct br_override scrape = {.id = 1, .until_ms = UINT64_MAX, .service = "shop"};

@@ -38,7 +38,7 @@ struct span {
     uint64_t trace, id;
     unsigned service;
     char name[32], route[32]; /* route "": none */
-    unsigned request[2];      /* numbers of the requests that contain it; 0: none */
+    unsigned request[2];      /* numbers of the requests that contain the record; 0: none */
     bool came;
     int64_t came_ms;
 };
@@ -62,7 +62,8 @@ struct world {
     unsigned n_spans, n_samples, n_requests;
     struct span spans[SPANS_MAX];
     struct sample samples[SAMPLES_MAX];
-    struct request requests[REQUESTS_MAX]; /* by time; 0 is unused */
+    /* the requests in the order of their time; request 0 is unused */
+    struct request requests[REQUESTS_MAX];
 };
 
 static unsigned below(struct world *w, unsigned n)
@@ -209,7 +210,7 @@ static void advance_to(struct join_rig *r, int64_t start, int64_t ms)
         fake_host_advance(r->h, (uint64_t)(ms - now));
 }
 
-/* Advances both clocks; the second is slightly behind. */
+/* Advances the clocks of both workers. The clock of the second worker is slightly behind. */
 static void both_to(struct join_rig *rigs[2], int64_t start, int64_t ms)
 {
     for (int64_t at = (int64_t)rigs[0]->h->now_ms - start; at < ms;) {
@@ -364,7 +365,7 @@ static void check_overflow(struct world *w, struct join_rig *rigs[2])
     assert_true(evicted > 0);
 }
 
-/* The smallest table has room for a third of the spans. */
+/* The smallest table has room for only a third of the spans. */
 static void a_table_that_overflows_joins_none_wrongly(void **state)
 {
     (void)state;
@@ -373,7 +374,7 @@ static void a_table_that_overflows_joins_none_wrongly(void **state)
                   CONFIG "hold_max_bytes: 1000000000, max_bytes: 1048576}", check_overflow);
 }
 
-/* Late samples that could not be held are counted, and have no name. */
+/* Late samples that could not be held are counted. They do not have a span name. */
 static void check_full_hold(struct world *w, struct join_rig *rigs[2])
 {
     struct seen seen = check_output(w, rigs, false);

@@ -26,7 +26,8 @@ static void the_oldest_are_evicted_first(void **state)
     assert_true(s.max_bytes <= MIB);
     assert_true(tally.evicted > N / 4);
     assert_int_equal(table_rig_sum(tally.unknown) + table_rig_sum(tally.late), 0);
-    /* Shards fill evenly, so apart from a small margin the remaining spans are the newest. */
+    /* Shards fill evenly. The remaining spans are therefore the newest ones, except for a small
+     * margin. */
     struct seen seen = {0};
     uint64_t n_found = 0, n_lost = 0;
     for (uint64_t k = 1; k <= N; k++) {
@@ -42,8 +43,8 @@ static void the_oldest_are_evicted_first(void **state)
     join_table_free(t);
 }
 
-/* Records of every size wrap around the ring many times, so that the remainder at its end takes
- * every size. */
+/* Records of every size wrap around the end of the ring many times. The unused space at the end
+ * takes every size. */
 static void records_of_every_size_wrap_around(void **state)
 {
     (void)state;
@@ -112,7 +113,8 @@ static void skip_to(struct join_table *t, uint64_t position)
     }
 }
 
-/* Only the low bits of positions are stored, and they wrap around; in a family after months. */
+/* Only the low bits of positions are stored, so the stored positions wrap around. In a family, this
+ * happens after months. */
 static void positions_wrap_around(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes that the join makes to samples: links and attributes. */
+/* Tests the changes that the join makes to samples: links and attributes. */
 #include "base/mem.h"
 #include "tests/support/join_steps.h"
 #include "tests/support/otlp_text.h"
@@ -37,7 +37,7 @@ static void items_without_joins_pass_unchanged(void **state)
         assert_memory_equal(r->out[1 + spans].bytes.data, w.data, w.len);
     }
     wire_clear(&w);
-    join_rig_send(r, BR_PROFILES, &w, false); /* without resources or dictionary */
+    join_rig_send(r, BR_PROFILES, &w, false); /* a profile without resources or dictionary */
     join_rig_send(r, BR_TRACES, &w, true);
     assert_int_equal(r->out[3].bytes.len + r->out[4].bytes.len, 0);
     struct br_buf *buf =
@@ -57,7 +57,7 @@ static void items_without_joins_pass_unchanged(void **state)
 
 struct label_case {
     const char *key, *value, *trace_key, *trace_value; /* value NULL: absent */
-    /* link that the sample gets; NULL: not joined */
+    /* the link that the sample must get; NULL: none, because it is not joined */
     const char *link;
 };
 
@@ -83,7 +83,7 @@ static void labels_name_spans(void **state)
          "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
         {"span_id", "00f067aa0ba902b7", "trace_id", "4BF92F3577B34DA6A3CE929D0E0E4736",
          "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
-        /* not an id of the span */
+        /* this id is not the id of the span */
         {"span_id", "00f067aa0ba902b8", NULL, NULL, NULL},
         {"span_id", "", NULL, NULL, NULL},
         {"span_id", "0000000000000000", NULL, NULL, NULL},
@@ -164,7 +164,7 @@ static void ids_may_have_any_type(void **state)
     /* JFR writes ids as signed integers */
     assert_non_null(strstr(join_labelled(r, "'intValue': '-81985529216486896'", NULL, NULL),
                            "5 " T7 "/fedcba9876543210: span_id=-81985529216486896 span.name=op\n"));
-    /* the bytes fe dc ba 98 76 54 32 10, and all but the last of them */
+    /* the eight bytes fe dc ba 98 76 54 32 10, and only the first seven of them */
     assert_non_null(
         strstr(join_labelled(r, "'bytesValue': '/ty6mHZUMhA='", NULL, NULL), "span.name=op\n"));
     assert_null(strstr(join_labelled(r, "'bytesValue': '/ty6mHZUMg=='", NULL, NULL), "span.name"));
@@ -200,7 +200,8 @@ static const char *with_labels(struct join_rig *r, const char *const (*labels)[2
     return join_rig_last(r);
 }
 
-/* With asyncio, the SDK labels a thread with all requests that it serves. */
+/* If asyncio is used, the SDK labels a thread with all requests that it serves. Such a sample stays
+ * without a link. */
 static void a_sample_of_several_spans_stays_unlinked(void **state)
 {
     (void)state;
@@ -259,7 +260,7 @@ static void a_repeated_label_is_not_ambiguous(void **state)
     assert_non_null(strstr(with_labels(r, other, 3, NULL), "span.name=one\n"));
     assert_non_null(strstr(with_labels(r, linked, 2, &two), "span.name=two\n"));
     assert_int_equal((int)join_rig_count(r, "samples_ambiguous", CPU), 0);
-    /* an earlier join has added this already */
+    /* an earlier join has already added this attribute */
     static const char *const again[][2] = {
         {"span_id", "1"}, {"span_id", "2"}, {"profile.join", "ambiguous"}};
     const char *text = with_labels(r, again, 3, NULL);
@@ -281,7 +282,8 @@ static void the_first_label_of_the_list_wins(void **state)
     join_rig_free(r);
 }
 
-/* A label becomes a link whether its span is known or not; samples with the same label share it. */
+/* A label becomes a link, whether its span is known or not. Samples with the same label share the
+ * link. */
 static void labels_become_links(void **state)
 {
     (void)state;
@@ -304,7 +306,8 @@ static void labels_become_links(void **state)
     const char *text = join_rig_last(r);
     assert_int_equal(strncmp(text, "5 " T7 "/" S42 ": span_id=2a trace_id=7\n", 72), 0);
     assert_non_null(strstr(text, "\n6 00000000000000000000000000000000/" S42 ": span_id=2a\n"));
-    /* 200 link indices of two bytes, two links of 30 bytes, the zero entry, and longer lengths */
+    /* 200 link indices of two bytes each, two links of 30 bytes each, the zero entry, and longer
+     * length fields */
     assert_in_range(r->out[0].bytes.len, before + 400, before + 400 + 2 * 30 + 2 + 30);
     wire_free(&w);
     join_rig_free(r);
@@ -330,13 +333,13 @@ static void a_link_takes_precedence_over_a_label(void **state)
     put_sample(&w, &(struct sample_in){.value = 2, /* a link of zeros is ignored */
                                        .attributes = {label},
                                        .link = dict_link(&d, none, none)});
-    /* a link with a trace alone is ignored; the label counts */
+    /* a link with only a trace id is ignored, and the label is used */
     put_sample(&w, &(struct sample_in){
                        .value = 3, .attributes = {label}, .link = dict_link(&d, b.trace, NULL)});
     put_sample(&w, &(struct sample_in){.value = 4, /* a link without a trace gets the label's */
                                        .attributes = {trace},
                                        .link = dict_link(&d, NULL, a.span)});
-    /* the trace of a link takes precedence over the label's */
+    /* the trace id of a link takes precedence over the trace id of the label */
     put_sample(&w, &(struct sample_in){.value = 5,
                                        .attributes = {label, trace},
                                        .link = dict_link(&d, b.trace, NULL)});
@@ -365,8 +368,8 @@ static void send_attributes(struct join_rig *r, const char *attributes)
         attributes);
 }
 
-/* Doubles are written with the fewest digits that are read as the same number, as in OTLP/JSON:
- * 0.1 + 0.2 needs 17 of them. The test sends all digits of the doubles 0x3fd3333333333334,
+/* As in OTLP/JSON, a double is written with the fewest digits that are read as the same number. 0.1
+ * + 0.2 needs 17 digits. The test sends all digits of the doubles 0x3fd3333333333334,
  * 0x3fb999999999999a and 0x44b52d02c7e14af6. */
 static void numbers_are_written_as_in_otlp_json(void **state)
 {
@@ -527,7 +530,8 @@ static void values_above_max_values_are_other(void **state)
     join_rig_free(r);
 }
 
-/* A join after another join, as in a gateway after a sidecar, adds nothing twice. */
+/* If an item passes two joins, for example a sidecar's and then a gateway's, the second join does
+ * not add an attribute again. */
 static void existing_attributes_are_not_added_again(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes that the join makes to spans: marks and totals. Expected figures are computed by hand. */
+/* Tests the changes that the join makes to spans: marks and totals. Expected numbers are computed
+ * by hand. */
 #include "base/mem.h"
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"
@@ -35,8 +36,9 @@ static void spans_of_profiled_services_are_held_for_totals(void **state)
     join_rig_free(r);
 }
 
-/* The first spans of a service are held, too, because only its first profile shows that it is
- * profiled. If no profile arrives, later spans are not held until none has arrived for a window. */
+/* The first spans of a service are held, too, because it is not known yet whether the service is
+ * profiled. If no profile arrives, later spans are not held, until the service has sent no spans
+ * for a window. */
 static void the_first_spans_of_a_service_are_held(void **state)
 {
     (void)state;
@@ -50,7 +52,8 @@ static void the_first_spans_of_a_service_are_held(void **state)
     assert_int_equal(join_rig_span_int(r, "first", "profile.sample_count"), 5);
     assert_int_equal(r->n_out, 3);
     unsigned n_at_once[2] = {0};
-    /* 20 seconds of cart, more than a window without spans, 20 seconds */
+    /* cart sends spans for 20 seconds, pauses for more than a window, and sends spans for 20
+     * seconds */
     for (unsigned i = 0; i < 40; i++) {
         unsigned before = r->n_out;
         join_steps_send_span(r, "cart", 7, 100 + i, "cart");
@@ -74,8 +77,8 @@ static void send_marked_span(struct join_rig *r, uint64_t span, const char *mark
     wire_free(&w);
 }
 
-/* Bridges mark each local root, with or without samples. After a hold it is known which have
- * samples. */
+/* A bridge (profiler integration of an SDK) marks each local root, with or without samples. After a
+ * hold, it is known which roots have samples, and the other marks are removed. */
 static void marks_without_samples_are_removed(void **state)
 {
     (void)state;
@@ -84,7 +87,8 @@ static void marks_without_samples_are_removed(void **state)
             join_rig_new(exact ? "{hold: 10s, mark: exact}" : "{hold: 10s}", NULL, 0);
         send_marked_span(r, 42, S42);                /* has samples */
         send_marked_span(r, 43, "000000000000002b"); /* has no samples */
-        send_marked_span(r, 44, "mine");             /* not a mark that a bridge writes */
+        /* this value is not a mark that a bridge writes */
+        send_marked_span(r, 44, "mine");
         join_steps_send_sample(r, "shop", 7, 42, 5);
         fake_host_advance(r->h, 10000);
         assert_int_equal(r->n_out, 4);
@@ -98,8 +102,8 @@ static void marks_without_samples_are_removed(void **state)
     }
 }
 
-/* Samples of a span that was not held may still arrive. If samples were lost, the profile store
- * has some of them. */
+/* Samples of a span that was not held may still arrive. Lost samples may be in the profile store.
+ * In both cases, the mark is kept. */
 static void marks_that_may_have_samples_are_kept(void **state)
 {
     (void)state;
@@ -117,8 +121,8 @@ static void marks_that_may_have_samples_are_kept(void **state)
     join_rig_free(r);
 }
 
-/* A request every 150 s and a profile every 15 s, whose samples do not name a span in between: the
- * service counts as profiled all the time. */
+/* There is a request every 150 s and a profile every 15 s. The samples in between do not name a
+ * span. The service must count as profiled all the time. */
 static void rare_requests_are_likely(void **state)
 {
     (void)state;
@@ -171,7 +175,8 @@ static void wait_and_sample(struct join_rig *r, unsigned n, uint64_t each_ms)
     }
 }
 
-/* A span arrives at its end: samples are remembered until then, as long as further ones arrive. */
+/* A span arrives when it ends. Until then its samples are remembered, as long as further samples of
+ * it arrive. */
 static void a_span_of_many_windows_has_all_samples(void **state)
 {
     (void)state;
@@ -185,7 +190,8 @@ static void a_span_of_many_windows_has_all_samples(void **state)
     join_rig_free(r);
 }
 
-/* If none arrives for a window, the samples are forgotten, and the span is marked as partial. */
+/* If no sample of a span arrives for a window, its earlier samples are forgotten, and the span is
+ * marked as partial. */
 static void a_span_that_lost_samples_is_partial(void **state)
 {
     (void)state;
@@ -201,7 +207,8 @@ static void a_span_that_lost_samples_is_partial(void **state)
     join_rig_free(r);
 }
 
-/* Samples name local roots, so a button on any other span would show nothing. */
+/* Samples name only local roots. A mark on any other span would lead to an empty profile, so only
+ * local roots are marked as likely. */
 static void only_spans_that_samples_can_name_are_likely(void **state)
 {
     (void)state;
@@ -235,8 +242,8 @@ static void only_spans_that_samples_can_name_are_likely(void **state)
     join_rig_free(r);
 }
 
-/* If the profile's resource has an instance, only spans of that instance are likely. References
- * to strings count, too. */
+/* If the profile's resource has an instance id, only spans of that instance are marked as likely.
+ * The id may also be a reference to a string. */
 static void instances_are_distinguished(void **state)
 {
     (void)state;
@@ -269,7 +276,8 @@ static void instances_are_distinguished(void **state)
     join_rig_free(r);
 }
 
-/* Some profilers do not report the service; it is taken from the joined spans. */
+/* Some profilers do not report the service. The join then takes it from the spans of the
+ * samples. */
 static void profiles_without_a_service_use_their_spans_service(void **state)
 {
     (void)state;
@@ -307,7 +315,7 @@ struct figure_case {
     struct profile_in profile;
     struct sample_in samples[3];
     unsigned n;
-    const char *want; /* type, count and duration on the span */
+    const char *want; /* type, count and duration that the span must get */
 };
 
 static void figures_follow_type_unit_and_period(void **state)
@@ -315,20 +323,20 @@ static void figures_follow_type_unit_and_period(void **state)
     (void)state;
     static const uint8_t id[16] = {0xab, 0xcd};
     static const struct figure_case cases[] = {
-        /* values are nanoseconds; 30 ms and 24 ms with one sample every 10 ms are 3 and 2
-         * samples */
+        /* The values are nanoseconds. With one sample every 10 ms, 30 ms and 24 ms are 3 and 2
+         * samples. */
         {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
          {{.value = 30000000}, {.value = 24000000}},
          2,
          "cpu:nanoseconds profile.sample_count=5 profile.duration_us=54000 "
          "profile.inclusive_sample_count=5 profile.inclusive_duration_us=54000"},
-        /* without a period each sample counts as one */
+        /* Without a period, each sample counts as one. */
         {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
          {{.value = 30000000}, {.value = 24000000}},
          2,
          "cpu:nanoseconds profile.sample_count=2 profile.duration_us=54000 "
          "profile.inclusive_sample_count=2 profile.inclusive_duration_us=54000"},
-        /* timestamps are counted, and the time is their number times the period */
+        /* The timestamps are counted. The time is their number multiplied by the period. */
         {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
          {{.no_value = true, .n_times = 4}},
          1,
@@ -344,7 +352,7 @@ static void figures_follow_type_unit_and_period(void **state)
          1,
          "cpu:microseconds profile.sample_count=1 profile.duration_us=1500 "
          "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1500"},
-        /* values are numbers of periods: 3 + 1 + 2 of 1/19 s */
+        /* The values are numbers of periods: 3 + 1 + 2 periods of 1/19 s. */
         {{"samples", "count", "cpu", "nanoseconds", 52631578, NULL},
          {{.value = 3}, {.value = 1}, {.no_value = true, .n_times = 2}},
          3,
@@ -355,7 +363,8 @@ static void figures_follow_type_unit_and_period(void **state)
          1,
          "samples:count profile.sample_count=3 profile.duration_us=30000 "
          "profile.inclusive_sample_count=3 profile.inclusive_duration_us=30000"},
-        /* a count without a period, or with a period that is not of CPU time, has no time */
+        /* A count without a period, or with a period of another kind than CPU time, does not give a
+         * time. */
         {{"samples", "count", NULL, NULL, 0, NULL},
          {{.value = 3}, {.value = 4}},
          2,
@@ -381,7 +390,8 @@ static void figures_follow_type_unit_and_period(void **state)
          1,
          "off_cpu:nanoseconds profile.sample_count=1 profile.duration_us=1234 "
          "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1234"},
-        /* negative values (deltas of some profilers) and absurdly large numbers do no harm */
+        /* Negative values (deltas of some profilers) and extremely large numbers have no undefined
+         * effect. */
         {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
          {{.value = (uint64_t)-5}, {.value = 2000}},
          2,
@@ -428,8 +438,8 @@ static void figures_follow_type_unit_and_period(void **state)
     }
 }
 
-/* Go's CPU profiles contain the same samples twice, as samples:count and as cpu:nanoseconds. A
- * wall profile of the same span is a different time. The CPU time counts, once. */
+/* Go's CPU profiles contain the same samples twice, as samples:count and as cpu:nanoseconds. Their
+ * CPU time counts only once. The time of a wall profile of the same span is not added to it. */
 static void profile_types_of_one_span_do_not_add_up(void **state)
 {
     (void)state;

@@ -54,7 +54,7 @@ static void ids_must_be_equal(void **state)
     assert_int_equal(table_rig_look(t, 7, 43, NOW, &seen), JOIN_UNKNOWN);
     assert_int_equal(seen.n, 0);
     assert_int_equal(table_rig_look(t, 0, 42, NOW, &seen),
-                     JOIN_FOUND); /* a span id alone is sufficient */
+                     JOIN_FOUND); /* the span id is sufficient without a trace id */
     assert_string_equal(seen.name, "a");
     join_table_free(t);
 }
@@ -72,7 +72,8 @@ static void an_id_in_two_traces_needs_the_trace(void **state)
     assert_string_equal(seen.name, "a");
     assert_int_equal(table_rig_look(t, 8, 42, NOW, &seen), JOIN_FOUND);
     assert_string_equal(seen.name, "b");
-    /* A sample that matches two spans is unknown at once, and is added to neither. */
+    /* A sample that matches two spans is counted as unknown at once, and is not added to either of
+     * them. */
     assert_int_equal(table_rig_sample(t, 0, 42, NOW, &seen, &tally), JOIN_UNKNOWN);
     assert_int_equal(tally.unknown[1], 1);
     struct join_totals f;
@@ -113,7 +114,7 @@ static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
     assert_int_equal(table_rig_stats(t, NOW).spans, 1);
     assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_CPU_TIME], 1);
-    assert_false(tally.any); /* no sample was late, no record evicted */
+    assert_false(tally.any); /* no sample was late, and no record was evicted */
     join_table_free(t);
 }
 
@@ -139,7 +140,7 @@ static void the_window_is_limited(void **state)
     join_table_free(t);
 }
 
-#define TICK_MS 100 /* tick of the table's clock */
+#define TICK_MS 100 /* milliseconds of a tick of the table's clock */
 
 /* Spans and pending records are valid for a window and not a tick longer. */
 static void the_window_ends_at_its_edge(void **state)
@@ -191,8 +192,8 @@ static void a_late_sample_does_not_change_totals(void **state)
     join_table_free(t);
 }
 
-/* Workers read the clock once per loop iteration, so one may enter a record that is in the
- * future of another. */
+/* Each worker reads the clock once per loop iteration. A worker may therefore enter a record whose
+ * time is later than the clock of another worker. */
 static void clocks_of_workers_may_differ(void **state)
 {
     (void)state;
@@ -246,7 +247,7 @@ static void a_span_id_alone_is_pending_too(void **state)
     assert_int_equal(table_rig_sample(t, 0, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
     table_rig_enter(t, 7, 42, "a", NOW, &tally);
     assert_int_equal(tally.late[1], 1);
-    /* another span: the totals belong to the first one */
+    /* another span with the same id: the totals belong to the first span */
     table_rig_enter(t, 8, 42, "b", NOW, &tally);
     assert_int_equal(tally.late[1], 1);
     struct join_totals f;
@@ -390,7 +391,8 @@ static void totals_add_up_by_measure_and_saturate(void **state)
     join_table_free(t);
 }
 
-/* If a span has too many types, waiting samples are still counted, as "other". */
+/* If a span has too many types, samples of further types that waited for the span are counted as
+ * "other". */
 static void types_above_a_spans_limit_are_other(void **state)
 {
     (void)state;
@@ -407,7 +409,7 @@ static void types_above_a_spans_limit_are_other(void **state)
     join_table_free(t);
 }
 
-/* A table of 1 MiB has 16 shards, each with totals in an eighth of its 64 KiB. */
+/* A table of 1 MiB has 16 shards of 64 KiB each. An eighth of each shard is for totals. */
 static void without_totals_samples_are_unknown_at_once(void **state)
 {
     (void)state;
@@ -420,7 +422,7 @@ static void without_totals_samples_are_unknown_at_once(void **state)
     assert_true(pending <= most);
     assert_true(pending > most / 2);
     assert_int_equal(table_rig_sum(tally.unknown), n - pending);
-    /* All totals are free again once the records have been removed. */
+    /* After the records have been removed, all totals can be used again. */
     join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
     assert_int_equal(table_rig_sum(tally.unknown), n);
     for (uint64_t k = 1; k <= n; k++)
@@ -429,8 +431,8 @@ static void without_totals_samples_are_unknown_at_once(void **state)
     join_table_free(t);
 }
 
-/* Deferred timestamps that are evicted before their span is read belong to the span that the
- * sample names. */
+/* Deferred timestamps wait until the span to which they belong is known. If they are evicted
+ * earlier, they belong to the span that the sample names. */
 static void evicted_timestamps_belong_to_the_named_span(void **state)
 {
     (void)state;
@@ -528,19 +530,20 @@ static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **
     struct join_table *t = table_rig_new(MIB);
     uint64_t interval = 5 * WINDOW_MS, last = NOW + interval;
     assert_true(join_table_profiled(t, 77, NOW));
-    assert_true(join_table_profiled(t, 77, NOW + 200)); /* a profile of another type */
+    /* a profile of another type, which does not change the measured interval */
+    assert_true(join_table_profiled(t, 77, NOW + 200));
     assert_false(join_table_is_profiled(t, 77, NOW + WINDOW_MS + 2000));
     assert_true(join_table_profiled(t, 77, last));
     assert_true(join_table_is_profiled(t, 77, last + 2 * interval - 2000));
     assert_false(join_table_is_profiled(t, 77, last + 2 * interval + 2000));
-    /* the interval was too long, so the service counts as new */
+    /* the interval since the last profile is too long, so the service counts as a new one */
     assert_true(join_table_profiled(t, 77, last + 4000 * 1000));
     assert_false(join_table_is_profiled(t, 77, last + 4000 * 1000 + WINDOW_MS + 2000));
     join_table_free(t);
 }
 
-/* Services do not displace each other. Beyond the maximum the table returns false, until some
- * services are not profiled any more. */
+/* A new service does not displace another service. If the table has the maximum number of services,
+ * it returns false for further services, until other services are no longer profiled. */
 static void services_do_not_displace_each_other(void **state)
 {
     (void)state;
@@ -561,7 +564,8 @@ static void services_do_not_displace_each_other(void **state)
     join_table_free(t);
 }
 
-/* The same for services with spans: a service without a place is not a newcomer. */
+/* The same limit for services with spans: a service for which the table has no room is not a
+ * newcomer. */
 static void the_number_of_new_services_is_limited(void **state)
 {
     (void)state;
@@ -633,13 +637,14 @@ static void without_memory_the_table_stays_consistent(void **state)
 
 /* --- A random history ------------------------------------------------------------------------- */
 
-/* Every sample ends as exactly one of found, late, unknown and too late. */
+/* Every sample is counted once: as found, late, unknown or too late. */
 static void a_random_history_counts_every_sample_once(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         uint64_t random = seed, now = NOW, n_samples = 0, found = 0, too_late = 0;
-        /* With few ids all cases occur for each of them; with many the table overflows. */
+        /* If there are few ids, all cases occur for each id. If there are many, the table
+         * overflows. */
         uint64_t n_ids = seed % 2 ? 50 : 30000;
         struct join_table *t = table_rig_new(MIB);
         struct join_tally tally = {0};
@@ -694,7 +699,7 @@ static void a_random_history_counts_every_sample_once(void **state)
     }
 }
 
-/* A full table is not emptied in one loop iteration. */
+/* Many records expire at the same time. They are not all removed in one loop iteration. */
 static void spans_expire_in_several_steps(void **state)
 {
     enum { SPANS = 20000, SORTED_MAX = 8192 };
@@ -714,7 +719,7 @@ static void spans_expire_in_several_steps(void **state)
     join_table_free(t);
 }
 
-/* Returns true if every page of the range is resident. */
+/* Returns true if every memory page of the range is resident. */
 static bool is_resident(const struct join_pages *pages)
 {
     static unsigned char there[16384];
@@ -729,13 +734,14 @@ static bool is_resident(const struct join_pages *pages)
     return true;
 }
 
-/* Makes all pages that are due and returns their bytes. */
+/* Makes all due memory pages resident, and returns their size in bytes. */
 static size_t make_pages(struct join_table *t)
 {
     struct join_pages pages, other;
     size_t made = 0;
     while (join_table_pages_begin(t, &pages)) {
-        assert_false(join_table_pages_begin(t, &other)); /* one range at a time */
+        /* only one range of pages can be in progress */
+        assert_false(join_table_pages_begin(t, &other));
         join_table_pages_make(&pages);
         assert_true(is_resident(&pages));
         join_table_pages_end(t);
@@ -753,8 +759,8 @@ static bool can_populate_pages(void)
     return can;
 }
 
-/* A span's record takes about 100 bytes: 20,000 of them do not fill the rings, which are 12 of
- * 16 MiB; 160,000 do. */
+/* A span's record takes about 100 bytes. The rings for records are 12 of the table's 16 MiB. 20,000
+ * records do not fill the rings, but 160,000 do. */
 static void pages_are_made_before_records(void **state)
 {
     (void)state;
@@ -762,10 +768,11 @@ static void pages_are_made_before_records(void **state)
     struct join_tally tally = {0};
     struct seen seen = {0};
     size_t made = make_pages(t), more;
-    assert_true(made < MIB); /* without spans, only the heads of families */
+    assert_true(made < MIB); /* without spans, only the array of families is made resident */
     table_rig_enter(t, 1, 1, "a", NOW, &tally);
     more = make_pages(t);
-    /* a quarter of the ring, up to a large page more, and the buckets */
+    /* After the first record, a quarter of the ring is made resident, rounded up to a large page,
+     * and the hash buckets. */
     assert_in_range(more, table_rig_shared ? 1 : 4 * MIB, 7 * MIB);
     made += more;
     for (unsigned i = 2; i <= 160000; i++) {
@@ -801,8 +808,8 @@ static void expire_all(struct join_table *t, uint64_t now, struct join_tally *ta
         ;
 }
 
-/* Timestamps of a thread whose samples keep arriving, without spans, take at most an eighth of
- * the rings. When no more arrive, they are removed. */
+/* Timestamps of a thread without spans take at most an eighth of the rings, as long as samples of
+ * the thread arrive. Afterwards they are removed. */
 static void retained_timestamps_are_limited(void **state)
 {
     (void)state;
@@ -822,8 +829,8 @@ static void retained_timestamps_are_limited(void **state)
         assert_in_range(table_rig_stats(t, now).bytes, TAKEN_BYTES,
                         MIB / n_rings / 8 + n_fresh * TAKEN_BYTES);
     }
-    /* Slightly less than three quarters of the table are rings, and half of an eighth is used
-     * again. */
+    /* The rings are slightly less than three quarters of the table. Retained timestamps fill
+     * between a half and all of an eighth of the rings. */
     assert_in_range(count_deferred(t, &thread),
                     WAIT_MS / EACH_MS + MIB / n_rings / 8 / 3 / TAKEN_BYTES,
                     n_fresh + MIB / n_rings / 8 / TAKEN_BYTES);
@@ -838,7 +845,7 @@ static void retained_timestamps_are_limited(void **state)
     join_table_free(t);
 }
 
-/* A timestamp that was assigned to a span is not retained, and its eviction is noted. */
+/* Timestamps that were assigned to a span are not retained. The table notes their eviction. */
 static void assigned_timestamps_are_not_retained(void **state)
 {
     (void)state;
@@ -858,7 +865,7 @@ static void assigned_timestamps_are_not_retained(void **state)
     cursor = (struct join_deferred_cursor){0};
     assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
     assert_true(join_table_next_deferred(t, thread.trace, thread.span, &cursor));
-    /* it can be read as long as it is there */
+    /* the timestamps can be read until they are removed */
     assert_memory_equal(cursor.times, times, sizeof times);
     expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
     cursor = (struct join_deferred_cursor){0};
@@ -872,9 +879,9 @@ static void assigned_timestamps_are_not_retained(void **state)
     join_table_free(t);
 }
 
-/* Enters a chain of spans, the lowest of which has a sample if `sampled`, and removes all of them.
- * Only the missing parent of the chain must then count as incomplete. Spans of one request are
- * removed at the same time, even if they are in different shards. */
+/* Enters a chain of spans, and removes all of them. If `sampled`, the lowest span has a sample.
+ * Only the missing parent of the whole chain must then count as incomplete. Spans of one request
+ * are removed at the same time, even if they are in different shards. */
 static void check_eviction_below(uint64_t number, bool sampled)
 {
     enum { DEPTH = 5 };

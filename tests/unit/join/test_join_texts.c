@@ -136,7 +136,7 @@ static void a_threads_name_is_hashed_once(void **state)
     made_free(m);
 }
 
-/* A thread's id is an integer on one side and text on the other. */
+/* A thread's id is an integer in the span and a text in the sample, or vice versa. */
 static void an_integer_has_the_hash_of_its_digits(void **state)
 {
     (void)state;
@@ -163,7 +163,8 @@ static void an_integer_has_the_hash_of_its_digits(void **state)
     };
     struct join_table *table = join_table_new(JOIN_BYTES_MIN, 1000, 0, true, false);
     assert_non_null(table);
-    assert_int_equal(join_table_hash_value(table, NULL, 7), 0); /* the length is undefined then */
+    /* the text is NULL, so its length has no meaning */
+    assert_int_equal(join_table_hash_value(table, NULL, 7), 0);
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         uint32_t text = join_table_hash(table, cases[i].text, strlen(cases[i].text)),
                  number = join_table_hash_int(table, cases[i].value);
@@ -235,7 +236,7 @@ static void a_long_link_is_read_once(void **state)
     made_free(m);
 }
 
-/* Stacks that share a location, and locations that share a function. */
+/* Stacks share a location, and locations share a function. */
 static void shared_parts_of_stacks_are_read_once(void **state)
 {
     (void)state;

@@ -236,7 +236,7 @@ static void *work(void *arg)
     struct thread *t = arg;
     pthread_barrier_wait(&t->shared->begin);
     for (unsigned i = 0; i < STEPS; i++) {
-        /* Each thread reads the clock slightly late, as loops do. */
+        /* Each thread uses a time that is slightly late, as loops do. */
         uint64_t now =
             atomic_fetch_add(&t->shared->clock_ms, i % 8 == 0) - fake_random(&t->seed) % 150;
         switch (fake_random(&t->seed) % 3) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions with the largest own values of a span. Expected orders are counted by hand. */
+/* Tests the functions of a span that have the largest own values. Expected orders are counted by
+ * hand. */
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
@@ -109,7 +110,8 @@ static void off_by_default(void **state)
     join_rig_free(r);
 }
 
-/* Sums of random samples of fewer functions than counters. */
+/* Random samples have fewer different functions than there are counters, so the sums must be
+ * exact. */
 static void sums_are_exact_while_there_are_counters(void **state)
 {
     (void)state;

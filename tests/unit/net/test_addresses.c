@@ -78,13 +78,15 @@ static void delays_grow_up_to_their_maximum(void **state)
     assert_int_equal(next_address(&a, now), 0);
     br_addresses_failed(&a, 0, now, 0.5);
     assert_int_equal(next_address(&a, now + 1000), 0);
-    br_addresses_failed(&a, 0, now, 0); /* the jitter is 20 % down or up */
+    /* the jitter changes the delay by up to 20 % in both directions */
+    br_addresses_failed(&a, 0, now, 0);
     assert_int_equal(a.addresses[0].due_ms, now + 1280);
     br_addresses_failed(&a, 0, now, 1);
     assert_int_equal(a.addresses[0].due_ms, now + 3072);
 }
 
-/* If no other address works, the one that is due first is tried, at most once per second. */
+/* If no other address works, the address that is due first is tried, but at most once per
+ * second. */
 static void the_last_resort_is_paced(void **state)
 {
     struct br_addresses a;

@@ -12,7 +12,7 @@ static void fail_times(struct br_failures *failures, const char *peer, unsigned 
         br_failures_add(failures, peer, now_ms);
 }
 
-/* Ten failures reach the limit; one is forgiven each second. */
+/* Ten failures reach the limit. Each second, one failure is forgiven. */
 static void a_burst_and_its_end(void **state)
 {
     struct br_failures failures;
@@ -59,7 +59,8 @@ static void addresses_that_count_together(void **state)
     }
 }
 
-/* Many addresses displace others and need no more memory. An address that fails often stays. */
+/* Many addresses displace other addresses, and need no more memory. An address that fails often is
+ * not displaced. */
 static void the_table_is_bounded(void **state)
 {
     struct br_failures failures;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client with backends that hang, disappear and return, on several loopback addresses. The
- * test controls name resolution and the clock. */
+/* Tests a client with several backends on loopback addresses. The backends hang, disappear and
+ * return. The test controls name resolution and the clock. */
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,7 +21,7 @@
 /* --- Names ------------------------------------------------------------------------------------ */
 
 static _Atomic unsigned n_addresses = NODES,
-                        n_look_ups; /* backends.test resolves to so many addresses */
+                        n_look_ups; /* n_addresses: number of addresses of backends.test */
 
 static int resolve(const char *name, uint32_t *ret_addresses)
 {
@@ -44,7 +44,7 @@ struct node {
     unsigned n; /* accepted connections */
     unsigned n_calls;
     bool unresponsive; /* does not answer */
-    bool not_reading;  /* does not read either */
+    bool not_reading;  /* does not read, in addition to not answering */
 };
 
 struct fixture {
@@ -135,7 +135,7 @@ static void step_nodes(struct fixture *f)
 
 #define UNTIL(f, condition) NET_UNTIL((f)->rig, (step_nodes(f), (condition)))
 
-/* Simulates a machine that was shut down: its connections end, and it does not listen. */
+/* Simulates a machine that is shut down: its connections end, and it does not listen any more. */
 static void node_stop(struct node *node)
 {
     for (unsigned k = 0; k < node->n; k++)
@@ -222,7 +222,7 @@ static void two_consecutive_timeouts_end_a_connection(void **state)
     open_with(&f, state, (struct br_client_config){.endpoint = "127.0.0.1"});
     struct node *node = &f.nodes[0];
     assert_int_equal(call(&f), 0);
-    for (int i = 0; i < 3; i++) { /* an answer between the timeouts keeps the connection */
+    for (int i = 0; i < 3; i++) { /* an answer between two timeouts keeps the connection open */
         node->unresponsive = true;
         call_without_answer(&f, node, 0);
         node->unresponsive = false;
@@ -235,12 +235,12 @@ static void two_consecutive_timeouts_end_a_connection(void **state)
     call_without_answer(&f, node, 0);
     UNTIL(&f, n_open(node) == 0);
     node->unresponsive = false;
-    assert_int_equal(call(&f), 0); /* at once, on another connection */
+    assert_int_equal(call(&f), 0); /* the client uses another connection at once */
     assert_int_equal(node->n, 2);
     finish(&f);
 }
 
-/* Other requests in progress on a connection that the client no longer uses may still be
+/* Requests in progress on a connection that the client does not use for new requests may still be
  * answered. */
 static void other_calls_of_the_connection_may_finish(void **state)
 {
@@ -287,8 +287,8 @@ static void a_full_socket_is_closed_at_once(void **state)
     finish(&f);
 }
 
-/* Defaults: if a call is in progress and nothing is received for 30 s, the client sends a PING.
- * It closes the connection 10 s later. */
+/* With the default settings, the client sends a PING if a call is in progress and nothing was
+ * received for 30 s. Without an answer, it closes the connection 10 s later. */
 static void silent_connections_get_a_ping(void **state)
 {
     struct fixture f;
@@ -299,7 +299,7 @@ static void silent_connections_get_a_ping(void **state)
     net_call_init(f.rig, &c, true, 100);
     br_client_send(f.client, &c.x);
     UNTIL(&f, node->n == 1 && node->h2[0]->n_streams == 1);
-    pass(&f, 0); /* SETTINGS and their ACKs */
+    pass(&f, 0); /* exchanges SETTINGS and their acknowledgements */
     pass(&f, 29000);
     assert_int_equal(node->h2[0]->n_pings, 0);
     pass(&f, 2000);
@@ -330,7 +330,7 @@ static void idle_connections_get_no_pings(void **state)
     finish(&f);
 }
 
-/* gRPC proposal A8: the client halves its PINGs for a server that rejected them as too many. */
+/* gRPC proposal A8: if a server rejects the PINGs as too many, the client sends half as many. */
 static void pings_are_halved_when_a_server_rejects_them(void **state)
 {
     struct fixture f;
@@ -451,7 +451,8 @@ static void pick_first_uses_one_backend(void **state)
     finish(&f);
 }
 
-/* The others serve while a backend is down. It gets its share again when it is back. */
+/* While a backend is down, the other backends serve all calls. When it is back, the client sends
+ * calls to it again. */
 static void a_stopped_backend_is_left_and_used_again(void **state)
 {
     struct fixture f;
@@ -477,7 +478,7 @@ static void a_stopped_backend_is_left_and_used_again(void **state)
     finish(&f);
 }
 
-/* A backend that hangs costs two timeouts. Then the others receive all calls. */
+/* A backend that hangs causes two timeouts. Then the other backends receive all calls. */
 static void a_backend_that_hangs_is_left(void **state)
 {
     struct fixture f;
@@ -492,7 +493,8 @@ static void a_backend_that_hangs_is_left(void **state)
     finish(&f);
 }
 
-/* If all backends are down, a call fails at once. A later call uses the backends that are back. */
+/* If all backends are down, a call fails at once. A later call uses the backends that have
+ * returned. */
 static void a_call_fails_if_all_backends_are_down(void **state)
 {
     struct fixture f;
@@ -500,7 +502,7 @@ static void a_call_fails_if_all_backends_are_down(void **state)
     open_with(&f, state, (struct br_client_config){0});
     for (unsigned i = 0; i < NODES; i++)
         node_stop(&f.nodes[i]);
-    for (int i = 0; i < 10; i++) { /* most of them without a connection attempt */
+    for (int i = 0; i < 10; i++) { /* most of these calls fail without a connection attempt */
         struct net_call c;
         net_call_init(f.rig, &c, true, 100);
         net_call(f.rig, f.client, &c);
@@ -520,7 +522,8 @@ static void a_call_fails_if_all_backends_are_down(void **state)
 static struct br_client *connect_http(struct fixture *f)
 {
     for (unsigned i = 0; i < NODES; i++)
-        f->nodes[i].not_reading = true; /* the test itself accepts the connections */
+        /* the backend does not read; the test itself accepts its connections */
+        f->nodes[i].not_reading = true;
     br_client_free(f->client);
     return net_connect(f->rig, &(struct br_client_config){.endpoint = f->url});
 }
@@ -556,7 +559,8 @@ static void count_reached(void *arg)
     ++*n;
 }
 
-/* Longer than the interval between two connection attempts: 2 s and 20 % of it. */
+/* Milliseconds, longer than the interval between two connection attempts, which is 2 s plus at most
+ * 20 %. */
 #define PROBE_MS 2401
 
 static void node_start(struct fixture *f, unsigned i)
@@ -566,7 +570,8 @@ static void node_start(struct fixture *f, unsigned i)
     assert_true(f->nodes[i].listener >= 0);
 }
 
-/* Also after so many failures that the back-off alone would be two minutes. */
+/* After br_client_expect_retry, the client reconnects without a request, even if the back-off after
+ * so many failures would be two minutes. */
 static void a_wanted_backend_is_connected_without_a_request(void **state)
 {
     static const char *const names[] = {"127.0.0.1", "backends.test"};
@@ -589,7 +594,7 @@ static void a_wanted_backend_is_connected_without_a_request(void **state)
         pass(&f, PROBE_MS);
         UNTIL(&f, n_open(&f.nodes[0]) == 1 && (n == 1 || all_are_up(&f, 1)));
         assert_int_equal(n_reached, 1);
-        assert_int_equal(call(&f), 0); /* on the existing connection */
+        assert_int_equal(call(&f), 0); /* uses the connection that is already open */
         assert_int_equal(f.nodes[0].n, 1);
         finish(&f);
     }
@@ -615,7 +620,7 @@ static void a_backend_no_longer_wanted_is_not_connected(void **state)
         pass(&f, PROBE_MS);
     assert_int_equal(n_reached, 0);
     assert_int_equal(f.nodes[0].n, 0);
-    assert_int_equal(call(&f), 0); /* br_client_expect_retry was not called */
+    assert_int_equal(call(&f), 0); /* not followed by br_client_expect_retry */
     assert_int_equal(n_reached, 0);
     finish(&f);
 }
@@ -648,7 +653,8 @@ static void http_leaves_a_backend_that_hangs(void **state)
     finish(&f);
 }
 
-/* An address does not answer a connection attempt: the next one is tried in parallel. */
+/* If an address does not answer a connection attempt, the client tries the next address in
+ * parallel. */
 static void http_tries_the_next_address_in_parallel(void **state)
 {
     struct fixture f;
@@ -687,7 +693,9 @@ static void names_are_resolved_again(void **state)
     n_addresses = 1;
     spread(&f, 3, n);
     assert_true(n[0] == 3 && n_look_ups == 1);
-    n_addresses = 2; /* a second backend; names are not resolved again while all is well */
+    /* the name now has a second address; the client does not resolve it again while the first
+     * one works */
+    n_addresses = 2;
     pass(&f, 2000);
     spread(&f, 4, n);
     assert_true(n[0] == 4 && n_look_ups == 1);
@@ -701,7 +709,8 @@ static void names_are_resolved_again(void **state)
     spread(&f, 4, n);
     assert_true(n[0] == 2 && n[1] == 2);
 
-    /* the name no longer has the second address: the client leaves it after its last request */
+    /* the name no longer has the second address: the client closes that connection after its last
+     * request */
     n_addresses = 1;
     node_stop(&f.nodes[0]);
     f.nodes[0].listener = listen_at(0, &f.port);
@@ -709,7 +718,7 @@ static void names_are_resolved_again(void **state)
     UNTIL(&f, n_open(&f.nodes[1]) == 0);
     spread(&f, 4, n);
     assert_true(n[0] == 4 && n[1] == 0);
-    n_addresses = 0; /* the name does not resolve: the known addresses stay */
+    n_addresses = 0; /* the name cannot be resolved: the client keeps the known addresses */
     node_stop(&f.nodes[0]);
     f.nodes[0].listener = listen_at(0, &f.port);
     pass(&f, 2000);

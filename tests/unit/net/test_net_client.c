@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HTTP/1.1 client on real sockets, with raw servers; connecting, which is the same for
- * HTTP/2. */
+/* Tests the HTTP/1.1 client on real sockets, with raw servers. Also tests connecting, which is the
+ * same for HTTP/2. */
 #include <netdb.h>
 #include <netinet/in.h>
 #include <semaphore.h>
@@ -143,7 +143,8 @@ static void reads_answers_of_every_shape(void **state)
         {"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "", false},
     };
     for (size_t i = 0; i < BR_COUNT(answers); i++)
-        for (size_t step = 1; step < 8; step += 6) { /* single bytes, then pieces */
+        /* the answer arrives in single bytes, and then in larger pieces */
+        for (size_t step = 1; step < 8; step += 6) {
             struct fixture f;
             struct net_call c;
             open_with(&f, state, (struct br_client_config){0});
@@ -271,7 +272,7 @@ static void early_answers_are_read(void **state)
         assert_int_equal(c.http_status, 413);
         net_call_release(&c);
 
-        /* That connection cannot be used any more. */
+        /* After this answer, the connection cannot be used any more. */
         net_call_init(f.rig, &c, false, 5);
         struct net_peer *old = f.peer;
         begin(&f, &c);
@@ -284,7 +285,7 @@ static void early_answers_are_read(void **state)
     }
 }
 
-/* A server may close an idle connection just as the next request is on its way. */
+/* A server closes an idle connection while the next request is on its way. */
 static void idle_connection_closed_under_a_request(void **state)
 {
     for (int late = 0; late < 3; late++) {
@@ -492,8 +493,8 @@ static void no_answer_to_the_handshake(void **state)
     close(fd);
 }
 
-/* While one connection is busy, a second one that is refused must fail its exchange, and must
- * not be retried forever. */
+/* While one connection is busy, a second connection is refused. The exchange of the second one must
+ * fail, and must not be retried forever. */
 static void refused_beside_a_busy_one(void **state)
 {
     struct fixture f;
@@ -549,7 +550,7 @@ static void look_ups_without_end_time_out(void **state)
         net_connect(rig, &(struct br_client_config){.endpoint = "http://slow.test:1",
                                                     .connect_timeout_ms = 100});
     net_call_init(rig, &c, false, 5);
-    for (int i = 0; i < 3; i++) { /* only one is in progress at a time */
+    for (int i = 0; i < 3; i++) { /* only one connection attempt is in progress at a time */
         c.n_done = 0;
         net_call(rig, client, &c);
         assert_int_equal(c.error, BR_EIO);
@@ -562,7 +563,7 @@ static void look_ups_without_end_time_out(void **state)
     NET_UNTIL(rig, n_slow == 0);
 }
 
-/* Freed while a name is looked up. */
+/* The client is freed while a thread looks up a name. */
 static void free_while_resolving(void **state)
 {
     struct net_rig *rig = *state;
@@ -604,7 +605,8 @@ static void connections_for_one_exchange(void **state)
         net_call_init(f.rig, &c, false, 5);
         begin(&f, &c);
         answer(&f, &c, OK_3);
-        NET_UNTIL(f.rig, net_poll(f.peer)); /* closed, because it cannot be used again */
+        /* the client closes the connection, because it cannot be used again */
+        NET_UNTIL(f.rig, net_poll(f.peer));
         assert_int_equal(c.n_done, 1);
         assert_int_equal(c.error, 0);
         net_call_release(&c);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2 on real sockets: the server with hand-made frames, and the client with nghttp2. */
+/* Tests HTTP/2 on real sockets: the server with frames that the test writes, and the client with a
+ * server of nghttp2. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -83,15 +84,16 @@ static void freed_with_requests_under_way(void **state)
     h2_request(f.rig, f.peer, 1, false);
     h2_request(f.rig, f.peer, 3, true);
     NET_UNTIL(f.rig, f.service.n_held == 1 && f.service.n_begun == 2);
-    net_reply_all(&f.service); /* it cannot be sent: the window is 0 */
+    net_reply_all(&f.service); /* the reply cannot be sent, because the client's window is 0 */
     h2_request(f.rig, f.peer, 5, true);
     NET_UNTIL(f.rig, f.service.n_held == 1);
     finish(&f);
     assert_int_equal(f.service.n_gone, 2);
 }
 
-/* RFC 9113 section 8.1: a server may answer before the end of a request, and then stop it with
- * RST_STREAM. Braid first waits for 64 KiB of the remaining body, or for its end. */
+/* RFC 9113 section 8.1 allows a server to answer before the end of a request and to stop the
+ * request with RST_STREAM. Before it sends RST_STREAM, Braid waits for 64 KiB of the remaining
+ * body, or for the end of the body. */
 static void early_answers(void **state)
 {
     static const char rest_of_body[16384];
@@ -103,7 +105,8 @@ static void early_answers(void **state)
         h2_frame(f.rig, f.peer, NGHTTP2_DATA, 0, 1, rest_of_body, sizeof rest_of_body);
     NET_UNTIL(f.rig, h2_reset_code(f.peer, 1) == NGHTTP2_NO_ERROR);
     assert_int_equal(h2_count(f.peer, NGHTTP2_DATA, 1, NULL), 1);
-    h2_frame(f.rig, f.peer, NGHTTP2_DATA, 0, 1, "late", 4); /* it was in transit */
+    /* this data was in transit when the server reset the stream */
+    h2_frame(f.rig, f.peer, NGHTTP2_DATA, 0, 1, "late", 4);
     h2_request(f.rig, f.peer, 3, true);
     NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_DATA, 3, NULL) == 1);
     assert_int_equal(h2_count(f.peer, NGHTTP2_RST_STREAM, 3, NULL), 0);
@@ -117,7 +120,8 @@ static const struct br_server_config hasty = {.handshake_timeout_ms = 200,
                                               .linger_timeout_ms = 100,
                                               .stop_timeout_ms = 200};
 
-/* PINGs and other requests do not count as progress of a request that has stopped. */
+/* If a request has stopped, PINGs and other requests on the connection do not count as its
+ * progress. */
 static void stuck_requests_are_closed(void **state)
 {
     struct fixture f;
@@ -184,7 +188,7 @@ static void over_the_limit_a_connection_has_one_request(void **state)
     finish(&f);
 }
 
-/* A window that opens byte by byte does not make progress with a large answer. */
+/* A client increases its window byte by byte. This does not count as progress of a large answer. */
 static void windows_that_open_by_a_byte(void **state)
 {
     static const uint8_t one[4] = {0, 0, 0, 1};
@@ -256,7 +260,7 @@ static void the_first_request_has_a_timeout(void **state)
     struct br_server_config config = {.first_request_timeout_ms = 60, .linger_timeout_ms = 20};
     struct fixture f;
     open_with(&f, state, &config, -1);
-    h2_request(f.rig, f.peer, 1, true); /* a connection that had a request may stay */
+    h2_request(f.rig, f.peer, 1, true); /* a connection that has had a request may stay open */
     for (unsigned i = 0; i < BR_COUNT(firsts); i++) {
         struct net_peer *p = net_dial(br_server_port(f.server));
         net_send(f.rig, p, firsts[i].bytes, firsts[i].len);
@@ -271,7 +275,8 @@ static void the_first_request_has_a_timeout(void **state)
     finish(&f);
 }
 
-/* A frame that has begun must end, also later on a connection. */
+/* If a frame has begun, all of it must arrive within the timeout, even if the connection has had
+ * requests. */
 static void incomplete_frames_have_a_timeout(void **state)
 {
     struct fixture f;
@@ -346,7 +351,7 @@ static void stop_waits_for_requests_in_progress(void **state)
     NET_UNTIL(f.rig, h2_goaway_code(f.peer) == NGHTTP2_NO_ERROR);
     net_idle(f.rig, 400);
     assert_int_equal(stopped, 0);
-    /* too late: its number is above the last stream of the GOAWAY */
+    /* this stream is too late: its number is above the last stream of the GOAWAY */
     h2_request(f.rig, f.peer, 3, true);
     net_idle(f.rig, 10);
     assert_int_equal(f.service.n_begun, 1);
@@ -362,8 +367,8 @@ static void stop_waits_for_requests_in_progress(void **state)
 struct flood {
     const char *name;
     uint8_t type, flags;
-    bool streams; /* HEADERS of a new stream before each frame */
-    bool one;     /* on stream 1, which is already open */
+    bool streams; /* a HEADERS frame of a new stream precedes each frame */
+    bool one;     /* all frames are on stream 1, which is already open */
     uint8_t payload[8];
     size_t len;
 };
@@ -425,7 +430,8 @@ static void floods_end_with_a_goaway(void **state)
 {
     for (size_t i = 0; i < BR_COUNT(floods); i++) {
         flood_ends(state, &floods[i], 65536);
-        flood_ends(state, &floods[i], 37); /* frames are cut at any byte */
+        /* the input is divided without regard to the frames, every 37 bytes */
+        flood_ends(state, &floods[i], 37);
     }
 }
 
@@ -442,7 +448,7 @@ static void legitimate_traffic_is_not_a_flood(void **state)
         h2_frame(f.rig, f.peer, NGHTTP2_PING, 0, 0, "bdp_ping", 8); /* like grpc-go */
         NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_DATA, id, NULL) == 1);
         f.peer->n_in = 0;
-        /* Like clients that return credit as soon as they have read. */
+        /* Clients may return credit as soon as they have read data, even a few bytes. */
         h2_frame(f.rig, f.peer, NGHTTP2_WINDOW_UPDATE, 0, 0, "\0\0\0\3", 4);
     }
     assert_false(net_poll(f.peer));
@@ -456,7 +462,7 @@ static void wrong_prefaces(void **state)
     open_with(&f, state, &hasty, -1);
     struct net_peer *p = net_dial(br_server_port(f.server));
     net_puts(f.rig, p,
-             /* then it is parsed as HTTP/1.1, with an unsupported version */
+             /* the input is parsed as HTTP/1.1 and has an unsupported version */
              "PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n");
     NET_UNTIL(f.rig, net_poll(p));
     assert_int_equal(net_count(p, "HTTP/1.1 505 "), 1);
@@ -506,7 +512,7 @@ static void backend_close(struct backend *b)
     close(b->listener);
 }
 
-/* Runs both until a condition of the backend holds. */
+/* Runs the client and the backend until a condition of the backend is true. */
 #define BACKEND_UNTIL(b, condition) NET_UNTIL((b)->rig, (h2_server_turn((b)->h2), (condition)))
 
 static void calls_share_a_connection(void **state)
@@ -579,7 +585,7 @@ static void reach(struct backend *b, struct net_call *c, enum state s)
         return;
     }
     BACKEND_UNTIL(b, b->h2->n_streams == 1 && b->h2->streams[0].ended);
-    if (s == HALF_READ) { /* headers without a body */
+    if (s == HALF_READ) { /* the backend sends headers without a body */
         nghttp2_nv nv = {(uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t) "200", 7, 3, 0};
         assert_int_equal(nghttp2_submit_headers(b->h2->session, 0, 1, NULL, &nv, 1, NULL), 0);
         for (int i = 0; i < 3; i++) {
@@ -604,8 +610,8 @@ static void cancel_in_every_state(void **state)
         br_client_cancel(b.client, &c.x);
         net_call_release(&c);
         assert_int_equal(c.n_done, s == DONE);
-        /* The connection and its other calls continue. A stuck connection has no credit for any
-         * call. */
+        /* The connection and its other calls continue. If the connection is stuck, it does not have
+         * credit for any call. */
         br_client_send(b.client, &next.x);
         if (!b.h2)
             backend_accept(&b, 100, false);
@@ -660,7 +666,8 @@ static void peer_closes_in_every_state(void **state)
     }
 }
 
-/* RFC 9113 section 6.8: streams above the last one were not processed, the others are finished. */
+/* RFC 9113 section 6.8: the server has not processed streams above the last stream of the GOAWAY.
+ * The other streams are finished. */
 static void goaway_with_calls_under_way(void **state)
 {
     struct backend b;
@@ -682,7 +689,7 @@ static void goaway_with_calls_under_way(void **state)
     h2_server_answer(old, 1, 0);
     BACKEND_UNTIL(&b, c[0].n_done);
     assert_int_equal(c[0].grpc_status, 0);
-    NET_UNTIL(b.rig, !h2_server_turn(old)); /* the client no longer needs it */
+    NET_UNTIL(b.rig, !h2_server_turn(old)); /* the client no longer needs the old connection */
 
     br_client_send(b.client, &c[2].x);
     backend_accept(&b, 100, false);
@@ -698,7 +705,7 @@ static void goaway_with_calls_under_way(void **state)
     backend_close(&b);
 }
 
-/* While one connection is drained, another one is used for new calls. */
+/* While a connection that received a GOAWAY is drained, new calls use another connection. */
 static void calls_go_on_during_a_goaway(void **state)
 {
     struct backend b;
@@ -798,9 +805,10 @@ static void keepalive_detects_dead_connections(void **state)
                  (struct br_client_config){.keepalive_time_ms = 50, .keepalive_timeout_ms = 100});
     net_call_init(b.rig, &c, true, 10);
     reach(&b, &c, SENT);
-    BACKEND_UNTIL(&b, b.h2->n_pings >= 3); /* answered: the connection stays */
+    /* the backend answered the PINGs, so the connection stays open */
+    BACKEND_UNTIL(&b, b.h2->n_pings >= 3);
     assert_int_equal(c.n_done, 0);
-    NET_UNTIL(b.rig, c.n_done); /* the backend is silent from here on */
+    NET_UNTIL(b.rig, c.n_done); /* from now on, the backend does not answer */
     assert_int_equal(c.error, BR_ECLOSED);
     net_call_release(&c);
     backend_close(&b);
@@ -829,7 +837,8 @@ static void keepalive_sends_no_pings_on_idle_connections(void **state)
     }
 }
 
-/* The client and the server of Braid, with bodies around the sizes of windows, frames and reads. */
+/* Braid's client and Braid's server exchange bodies of about the sizes of windows, frames and
+ * reads. */
 static void client_and_server_exchange_bodies_of_all_sizes(void **state)
 {
     static const size_t sizes[] = {0,     1,      4,      16379,   16384,   65530,

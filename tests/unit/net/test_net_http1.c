@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's HTTP/1.1 on real sockets, with raw clients: RFC 9110 and RFC 9112. */
+/* Tests the server's HTTP/1.1 (RFC 9110 and RFC 9112) on real sockets, with raw clients. */
 #include <sys/socket.h>
 
 #include "tests/support/net_served.h"
@@ -144,7 +144,8 @@ static void answers_later_keep_their_order(void **state)
     for (unsigned i = 1; i <= 3; i++) {
         NET_UNTIL(f.rig, f.service.n_held == 1);
         net_idle(f.rig, 10);
-        assert_int_equal(f.service.n_begun, i); /* one at a time */
+        /* the server processes one request of the connection at a time */
+        assert_int_equal(f.service.n_begun, i);
         net_reply_all(&f.service);
         NET_UNTIL(f.rig, net_count(p, OK) == i);
     }
@@ -220,7 +221,7 @@ static void early_answers(void **state)
     assert_int_equal(net_count(p, "Connection: close"), 0);
     net_puts(f.rig, p, POST(100000) "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n");
     NET_UNTIL(f.rig, net_poll(p));
-    assert_false(p->reset); /* the client can read the reason */
+    assert_false(p->reset); /* the client can read the reason for the rejection */
     assert_int_equal(net_count(p, OK), 3);
     assert_int_equal(f.service.n_begun, 3);
     assert_int_equal(f.service.n_bodies, 0);

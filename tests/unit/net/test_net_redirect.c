@@ -120,7 +120,7 @@ static void cancelled_after_a_redirect(void **state)
     close_all(&f);
 }
 
-/* Before and after the connection is established. */
+/* The client is freed before or after the second connection is established. */
 static void freed_after_a_redirect(void **state)
 {
     for (int connected = 0; connected < 2; connected++) {
@@ -154,12 +154,13 @@ static void more_servers_than_are_kept(void **state)
         redirect(&f, &c[i], i);
         expect_request(&f, &f.others[i], "POST /at HTTP/1.1\r\n");
     }
-    redirect(&f, &c[N_OTHERS - 1], N_OTHERS - 1); /* all are in use */
+    redirect(&f, &c[N_OTHERS - 1], N_OTHERS - 1); /* all connections to the servers are in use */
     NET_UNTIL(f.rig, c[N_OTHERS - 1].n_done);
     assert_int_equal(c[N_OTHERS - 1].error, BR_EFULL);
     assert_non_null(strstr(c[N_OTHERS - 1].error_text, "too many servers"));
 
-    net_puts(f.rig, f.others[1].peer, OK); /* one is idle and is replaced */
+    /* answers one exchange, whose connection becomes idle and is replaced */
+    net_puts(f.rig, f.others[1].peer, OK);
     NET_UNTIL(f.rig, c[1].n_done);
     c[N_OTHERS - 1].n_done = 0;
     redirect(&f, &c[N_OTHERS - 1], N_OTHERS - 1);

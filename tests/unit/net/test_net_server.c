@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server on real sockets, with raw clients that are slow, do not read, or are too many; how
- * the server stops, applies backpressure and listens. */
+/* Tests the server on real sockets. Raw clients are slow, do not read, or are too many. Further
+ * tests cover how the server stops, applies backpressure and listens. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,7 +24,8 @@ static const struct br_server_config short_timeouts = {.handshake_timeout_ms = 2
                                                        .linger_timeout_ms = 100,
                                                        .stop_timeout_ms = 200};
 
-/* Sends `text` every 10 ms until the server closes the connection. Returns the time that took. */
+/* Sends `first`, and then `text` every 10 ms until the server closes the connection. Returns the
+ * duration in milliseconds. */
 static uint64_t send_slowly(struct fixture *f, const char *first, const char *text)
 {
     struct net_peer *p = net_served_dial(f);
@@ -83,15 +84,16 @@ static void steady_clients_are_kept(void **state)
     net_served_finish(&f);
 }
 
-/* The request makes progress, but its body is below the least rate. */
+/* The body makes progress, but at less than min_body_rate. */
 static void bodies_below_the_least_rate_are_closed(void **state)
 {
     struct fixture f;
     struct br_server_config config = short_timeouts;
-    config.min_body_rate = 1 << 20; /* over request_timeout_ms: 300 KiB in 300 ms */
+    /* bytes/s, measured over request_timeout_ms: 300 KiB in 300 ms */
+    config.min_body_rate = 1 << 20;
     net_served_open(&f, state, &config);
     static char piece[4097];
-    memset(piece, 'x', sizeof piece - 1); /* every 10 ms: 400 KiB a second */
+    memset(piece, 'x', sizeof piece - 1); /* sent every 10 ms: 400 KiB a second */
     uint64_t took = send_slowly(&f, POST(60000000), piece);
     assert_in_range(took, 250, 5000);
     assert_int_equal(f.service.n_gone, 1);
@@ -143,13 +145,15 @@ static void slow_readers_get_the_whole_answer(void **state)
         got += n > 0 ? (size_t)n : 0;
         net_step(f.rig);
     }
-    assert_true(net_now(f.rig) - start > 300); /* longer than the timeout for a lack of progress */
+    /* longer than the timeout that applies without progress */
+    assert_true(net_now(f.rig) - start > 300);
     free(sip);
     net_hang_up(p);
     net_served_finish(&f);
 }
 
-/* The server must stop reading from a client that pipelines forever and does not read. */
+/* A client pipelines requests without end and does not read. The server must stop reading from
+ * it. */
 static void a_client_that_pipelines_and_never_reads_is_paused(void **state)
 {
     struct fixture f;
@@ -163,7 +167,8 @@ static void a_client_that_pipelines_and_never_reads_is_paused(void **state)
         memcpy(many + len, GET, sizeof GET - 1);
     uint64_t quiet = net_now(f.rig);
     while (net_now(f.rig) - quiet < 200) {
-        /* A write may cut a request anywhere: the requests are a continuous stream. */
+        /* `at` is the offset in the request: a write may send a part of a request, and the next
+         * write continues there. */
         static size_t at;
         size_t n = net_try(p, many + at, len - at);
         at = (at + n) % len;
@@ -175,7 +180,8 @@ static void a_client_that_pipelines_and_never_reads_is_paused(void **state)
     }
     assert_true(most < 2u << 20);
     assert_true(f.service.n_begun > 100);
-    assert_true(f.service.n_begun < 100000); /* as much as the sockets' buffers hold */
+    /* the server stops when the sockets' buffers are full */
+    assert_true(f.service.n_begun < 100000);
     unsigned before = f.rig->n_steps;
     net_idle(f.rig, 100);
     assert_true(f.rig->n_steps - before < 200);
@@ -233,13 +239,14 @@ static void stop_waits_for_the_pipeline_only(void **state)
     NET_UNTIL(f.rig, net_poll(half)); /* after stop_timeout */
     assert_int_equal(f.service.n_gone, 1);
     net_idle(f.rig, 400);
-    assert_int_equal(stopped, 0); /* the server waits for requests in the pipeline */
+    /* the server waits for requests that the pipeline has not answered */
+    assert_int_equal(stopped, 0);
     assert_false(net_poll(held));
     net_reply_all(&f.service);
     NET_UNTIL(f.rig, stopped == 1);
     assert_int_equal(net_count(held, OK), 1);
     assert_int_equal(net_count(held, "Connection: close"), 1);
-    assert_int_equal(net_closed(f.rig, "stop"), 4); /* none was closed by its client */
+    assert_int_equal(net_closed(f.rig, "stop"), 4); /* the server closed all four connections */
     struct net_peer *all[] = {idle, held, half, fresh};
     for (size_t i = 0; i < BR_COUNT(all); i++)
         net_hang_up(all[i]);
@@ -247,8 +254,8 @@ static void stop_waits_for_the_pipeline_only(void **state)
     assert_int_equal(stopped, 1);
 }
 
-/* A reload replaces the server while the process goes on: a connection without a request, and one
- * that is kept alive, get one more response. */
+/* A reload replaces the server while the process continues. A connection without a request so far
+ * and a connection that is kept alive each get one more response. */
 static void stop_answers_requests_on_their_way(void **state)
 {
     const struct br_server_config config = {.stop_timeout_ms = 60000};
@@ -312,8 +319,8 @@ static unsigned pauses(struct fixture *f)
     return (unsigned)*br_metric(f->rig->host->metrics, BR_COUNTER, "braid_server_reads_paused", "");
 }
 
-/* Above the mark the loop does not spin, every client makes progress, and the buffered bytes
- * stay near the mark. */
+/* While more bytes are buffered than the mark allows, the loop does not spin, and every client
+ * makes progress. The buffered bytes stay near the mark. */
 static void large_bodies_are_read_in_rotation(void **state)
 {
     enum { CLIENTS = 12, BYTES = 1 << 20 };
@@ -340,7 +347,8 @@ static void large_bodies_are_read_in_rotation(void **state)
         most = br_loop_held(f.rig->loop) > most ? br_loop_held(f.rig->loop) : most;
     }
     assert_true(pauses(&f) >= CLIENTS - 1);
-    /* One whole body; for each of the others two reads and the spare room of a buffer. */
+    /* The buffers hold one whole body. Each of the other connections holds two reads and the spare
+     * room of a buffer. */
     assert_in_range(most, BYTES, 2 * BYTES + (CLIENTS - 1) * (3u * BR_HELD_SMALL));
     assert_true(f.rig->n_steps - steps < (net_now(f.rig) - start) * 2 + 1000);
     assert_int_equal(f.service.body_bytes, (size_t)CLIENTS * BYTES);
@@ -366,7 +374,8 @@ static void check_not_paused(struct fixture *f)
     net_hang_up(p);
 }
 
-/* One client holds a lot and stops. The others do not wait for it, even those with large bodies. */
+/* One client sends a large part of its body and stops. The other clients do not wait for it, even
+ * those with large bodies. */
 static void an_unfinished_body_does_not_delay_others(void **state)
 {
     enum { BYTES = 4 << 20 };
@@ -392,8 +401,8 @@ static void an_unfinished_body_does_not_delay_others(void **state)
     net_served_finish(&f);
 }
 
-/* Many connections buffer little each, and together more than the mark: none is paused, since
- * none is large. */
+/* Many connections buffer little data each, but more than the mark together. The server does not
+ * pause any of them. */
 static void small_bodies_are_never_paused(void **state)
 {
     enum { CLIENTS = 100, BYTES = 30000 };
@@ -418,8 +427,8 @@ static void small_bodies_are_never_paused(void **state)
     net_served_finish(&f);
 }
 
-/* A loop iteration reads only a share of the received data, so that the exporter's socket is
- * served, too. Connections that always have more data are not preferred to those that wait. */
+/* A loop iteration reads only from a part of the connections, so that the exporter's socket is
+ * served, too. Connections that always have more data do not delay connections that wait. */
 static void many_connections_are_read_in_shares(void **state)
 {
     enum {
@@ -441,7 +450,7 @@ static void many_connections_are_read_in_shares(void **state)
         assert_int_equal(net_try(p[i], request, sizeof request), sizeof request);
     unsigned sent[CLIENTS] = {0}, n_answered = 0;
     for (int iteration = 0; iteration < N_ITERATIONS; iteration++) {
-        net_step(f.rig); /* the end of one iteration, the beginning of the next */
+        net_step(f.rig); /* ends one loop iteration and begins the next */
         assert_true(f.service.body_bytes <= (size_t)(iteration + 2) * BYTES_PER_ITERATION);
         n_answered = 0;
         for (int i = 0; i < CLIENTS; i++) {
@@ -464,7 +473,7 @@ static void slow_senders_are_read_after_others(void **state)
 {
     enum { CLIENTS = 200, SHARE = 64, N_ITERATIONS = CLIENTS / SHARE + 2 };
     static const char head[] = POST(60000);
-    static const uint8_t bytes[300]; /* more than the first buffer has room for */
+    static const uint8_t bytes[300]; /* more bytes than fit into the first buffer */
     struct fixture f;
     struct net_peer *p[CLIENTS], *healthy;
     net_served_open(&f, state, NULL);
@@ -479,13 +488,15 @@ static void slow_senders_are_read_after_others(void **state)
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(net_try(p[i], bytes, 1), 1);
     for (int iteration = 0; iteration < N_ITERATIONS; iteration++)
-        net_step(f.rig); /* a head is small, too: the connections count as slow only now */
+        /* Reading a head is also a small read. The connections count as slow only after these
+         * iterations. */
+        net_step(f.rig);
     size_t had = br_loop_held(f.rig->loop);
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(net_try(p[i], bytes, sizeof bytes), sizeof bytes);
     static const char whole[] = POST(2) "ok";
     assert_int_equal(net_try(healthy, (const uint8_t *)whole, sizeof whole - 1), sizeof whole - 1);
-    net_step(f.rig); /* the end of one iteration, the beginning of the next */
+    net_step(f.rig); /* ends one loop iteration and begins the next */
     net_step(f.rig);
     assert_int_equal(net_count(healthy, OK), 1);
     size_t grown = br_loop_held(f.rig->loop) - had;
@@ -618,7 +629,7 @@ static void no_descriptors_left(void **state)
     net_puts(f.rig, p, GET);
     net_puts(f.rig, late, GET);
     NET_UNTIL(f.rig,
-              f.service.n_held == 2); /* all have requests in progress, so none can be closed */
+              f.service.n_held == 2); /* no connection is idle, so the server cannot close one */
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 3;
@@ -626,7 +637,7 @@ static void no_descriptors_left(void **state)
     unsigned steps = f.rig->n_steps;
     net_idle(f.rig, 300);
     unsigned spent = f.rig->n_steps - steps;
-    f.service.when = NET_IN_BODY; /* other addresses are served */
+    f.service.when = NET_IN_BODY; /* the limit does not affect other addresses */
     net_reply_all(&f.service);
     NET_UNTIL(f.rig, net_count(p, OK) == 1 && net_count(late, OK) == 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -749,7 +760,7 @@ static void an_address_at_its_limit_closes_its_idle_connection(void **state)
     net_hang_up(first);
     net_hang_up(second);
     NET_UNTIL(f.rig, net_connections(f.rig) == 1);
-    first = dial_from(&f, 3); /* the places are free again */
+    first = dial_from(&f, 3); /* the closed connections do not count any more */
     second = dial_from(&f, 3);
     use(&f, first);
     use(&f, second);
@@ -858,7 +869,7 @@ static void thousands_of_connections(void **state)
     net_served_finish(&f);
 }
 
-/* A timer that is due at once is armed by another timer, while nothing else wakes the loop. */
+/* A timer arms another timer that is due at once. Nothing else wakes the loop. */
 static void on_zero(struct br_timer *t);
 
 struct zero {
@@ -884,7 +895,7 @@ static void timers_without_delay(void **state)
     struct br_err err;
     assert_int_equal(br_loop_new(net, 0, 1, &z.loop, &err), 0);
     assert_true(br_host_timer(br_loop_host(z.loop), &z.timer, 5, on_zero));
-    alarm(20); /* the loop would sleep forever */
+    alarm(20); /* if the loop sleeps forever, the alarm ends the test */
     br_loop_run(z.loop);
     alarm(0);
     assert_int_equal(z.n, 10);
@@ -892,8 +903,8 @@ static void timers_without_delay(void **state)
     br_net_free(net);
 }
 
-/* A listener's table contains only addresses that have connections. It has a maximum size, and
- * clients connect from many addresses. */
+/* A listener's table contains only addresses that have connections. The table has a maximum size,
+ * and clients connect from many addresses. */
 static void a_listener_forgets_addresses(void **state)
 {
     struct br_listener listener = {.max_per_address = 2, .addresses = br_map_new(2)};

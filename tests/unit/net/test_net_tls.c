@@ -148,7 +148,7 @@ static void one_side_without_tls(void **state)
     open_with(&f, state);
     start(&f, false);
     (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", br_server_port(f.server));
-    for (int grpc = 0; grpc < 2; grpc++) { /* a client without TLS */
+    for (int grpc = 0; grpc < 2; grpc++) { /* a client without TLS connects to a server with TLS */
         struct br_client *plain =
             net_connect(f.rig, &(struct br_client_config){.endpoint = url, .grpc = grpc});
         net_call_init(f.rig, &c, grpc, 10);
@@ -159,7 +159,7 @@ static void one_side_without_tls(void **state)
     }
     finish(&f);
 
-    struct net_service service; /* a server without TLS */
+    struct net_service service; /* a client with TLS connects to a server without TLS */
     net_service_init(&service);
     struct br_server *server = net_serve(f.rig, &service, NULL);
     (void)snprintf(url, sizeof url, "https://127.0.0.1:%u", br_server_port(server));
@@ -222,7 +222,8 @@ struct peer {
     SSL_CTX *ctx;
     SSL *ssl;
     struct net_peer *peer;
-    const char *chosen; /* the protocol chosen by ALPN; NULL: without ALPN */
+    /* the protocol that the server chooses by ALPN; NULL: it does not use ALPN */
+    const char *chosen;
 };
 
 static int on_alpn(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
@@ -264,7 +265,8 @@ static void peer_free(struct peer *p)
     net_hang_up(p->peer);
 }
 
-/* With a server that supports HTTP/1.1 only, the client uses HTTP/1.1, with ALPN or without. */
+/* If a server supports only HTTP/1.1, the client uses HTTP/1.1, whether the server uses ALPN or
+ * not. */
 static void http1_is_used_without_http2_support(void **state)
 {
     static const char *const chosen[] = {"http/1.1", NULL};
@@ -412,7 +414,7 @@ static void alpn_decides(void **state)
                                  SSL_get_error(ssl, n) == SSL_ERROR_ZERO_RETURN);
         } else if (h2) {
             uint8_t settings[64];
-            int n = 0; /* nghttp2's server writes only after the preface */
+            int n = 0; /* nghttp2's server writes only after it has received the preface */
             assert_int_equal(
                 SSL_write(ssl, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33), 33);
             NET_UNTIL(f.rig, (n = SSL_read(ssl, settings, sizeof settings)) > 0);

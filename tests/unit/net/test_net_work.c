@@ -27,7 +27,7 @@ struct bench {
     struct br_host *host;
     sem_t begun, may_end;
     _Atomic unsigned n_begun, n_over;
-    _Atomic bool too_many; /* more work had begun than allowed, before any of it ended */
+    _Atomic bool too_many; /* true if more work had begun than allowed, before any of it ended */
     unsigned max, n_done;
     struct job jobs[WORKS];
     bool found;
@@ -190,7 +190,8 @@ static void disks_leave_threads_to_quick_work(void **state)
     assert_false(b->too_many);
 }
 
-/* Work that waits for a thread never begins. It ends once, after earlier work. */
+/* Work that still waits for a thread at the end never begins. Its callback is called once, after
+ * the callbacks of earlier work. */
 static void waiting_work_never_begins_after_the_end(void **state)
 {
     struct bench *b = *state;
@@ -206,7 +207,7 @@ static void waiting_work_never_begins_after_the_end(void **state)
         assert_int_equal(b->jobs[i].ran, i < 4);
 }
 
-/* The loop is freed while some work waits and some runs. */
+/* The loop is freed while some work waits for a thread and some work runs. */
 static void freeing_the_loop_ends_all_work(void **state)
 {
     struct bench *b = *state;

@@ -76,7 +76,7 @@ static void no_proxy_accepts_unusual_entries(void **state)
         {"10.0.0.0/31", "10.0.0.1", 1, true},
         {"10.0.0.0/31", "10.0.0.2", 1, false},
         {"0.0.0.0/0", "8.8.8.8", 1, true},
-        {"0.0.0.0/0", "2001:db8::1", 1, false}, /* a network of the other family */
+        {"0.0.0.0/0", "2001:db8::1", 1, false}, /* a network of the other IP version */
         {"::/0", "8.8.8.8", 1, false},
         {"10.0.0.0/33", "10.0.0.0", 1, false}, /* not a network */
         {"10.0.0.0/", "10.0.0.0", 1, false},

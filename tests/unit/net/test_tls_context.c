@@ -156,7 +156,7 @@ static void test_insecure_ciphers_on_demand(void **state)
     tls_end_free(&server);
 }
 
-/* A list with suites of TLS 1.3 only leaves TLS 1.2 without a suite. */
+/* If the list only contains suites of TLS 1.3, there is no suite for TLS 1.2. */
 static void test_tls13_names_alone(void **state)
 {
     (void)state;

@@ -30,7 +30,8 @@ static void test_server_names(void **state)
         {"other_server", "localhost", "not accepted"},
         {"old_server", "localhost", "expired"},
         {"client", "localhost", "not accepted"}, /* extendedKeyUsage is clientAuth */
-        {"leaf", "localhost", "not accepted"},   /* sent without its issuer */
+        /* the server sends its certificate without the issuer's certificate */
+        {"leaf", "localhost", "not accepted"},
     };
     for (size_t i = 0; i < BR_COUNT(rows); i++) {
         struct br_tls_config server = {.cert_file = tls_path2(rows[i].cert, ".pem"),
@@ -44,7 +45,8 @@ static void test_server_names(void **state)
             assert_int_equal(p.client.rc, BR_EPROTO);
             assert_tls_says(&p.client.err, rows[i].error);
             assert_false(br_tls_ready(p.client.tls));
-            assert_int_equal(p.server.rc, BR_EPROTO); /* by the client's alert */
+            /* the server fails because of the client's alert */
+            assert_int_equal(p.server.rc, BR_EPROTO);
             assert_tls_says(&p.server.err, "alert");
         }
         tls_pair_free(&p);
@@ -118,7 +120,8 @@ static void test_skip_verify(void **state)
     }
 }
 
-/* The test's CA is not among the system's certificates. With both, it is trusted in addition. */
+/* The test's CA is not among the system's certificates. If both are configured, the test's CA is
+ * trusted in addition. */
 static void test_system_certificates(void **state)
 {
     (void)state;
@@ -263,7 +266,7 @@ static void test_server_order_wins_in_tls13(void **state)
     struct br_tls_config config = tls_server_config();
     struct tls_end server = tls_server_end(&config);
     struct tls_raw client =
-        tls_raw_client(TLS1_3_VERSION, "ALL"); /* OpenSSL's own order: AES-256 first */
+        tls_raw_client(TLS1_3_VERSION, "ALL"); /* the order is OpenSSL's own, with AES-256 first */
     assert_int_equal(tls_raw_handshake(&client, &server), 1);
     assert_string_equal(SSL_get_cipher_name(client.ssl), "TLS_AES_128_GCM_SHA256");
     tls_raw_free(&client);
@@ -330,7 +333,8 @@ static void test_sessions_resume(void **state)
         tls_send_bytes(&server, 1, 1);
         tls_raw_swap(&client, &server);
         char c;
-        assert_int_equal(SSL_read(client.ssl, &c, 1), 1); /* and the tickets before it */
+        /* also reads the tickets before the byte */
+        assert_int_equal(SSL_read(client.ssl, &c, 1), 1);
         assert_int_equal(SSL_session_reused(client.ssl), round);
         SSL_SESSION_free(session);
         session = SSL_get1_session(client.ssl);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets for packets, on loopback. */
+/* Tests UDP sockets on the loopback interface. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -143,9 +143,9 @@ static void port_in_use(void **state)
     fixture_close(&f, udp);
 }
 
-/* The socket of a component that a reload replaces is used by its successor, whether the successor
- * is opened before or after the other one is closed. Packets in the system's buffer are not lost.
- */
+/* A reload replaces a component, and its successor uses the same socket. The successor may be
+ * opened before or after the other component is closed. Packets in the system's buffer are not
+ * lost. */
 static void reload(void **state)
 {
     struct fixture f;

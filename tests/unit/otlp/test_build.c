@@ -220,7 +220,7 @@ static void test_bytes(void **state)
         build_all(b);
         assert_int_equal(br_build_rc(b), 0);
         assert_int_equal(br_build_records(b), 3);
-        if (round == 1) { /* cleared data leaves no trace */
+        if (round == 1) { /* data that was cleared is not in the output */
             br_build_clear(b);
             assert_int_equal(br_build_records(b), 0);
             build_all(b);
@@ -251,8 +251,8 @@ static void build_more(struct br_build *b)
     }
 }
 
-/* Data that is undone leaves no trace, even after a failure, and entries built later keep their
- * numbers. */
+/* Data that was undone is not in the output, even after a failure. Entries that are built later
+ * have the same numbers as without it. */
 static void test_undo(void **state)
 {
     (void)state;
@@ -430,7 +430,7 @@ static void test_packed(void **state)
         check_packed(b, numbers, n, NULL, below);
         check_packed(b, numbers, n, places, below);
     }
-    /* Numbers that are cut off, overlong, or larger than the number of locations. */
+    /* Numbers of the list are cut off, overlong, or larger than the number of locations. */
     static const uint8_t cut[33] = {1, 5, 0x80}, overlong[33] = {1, 0x81, 0x00},
                          wide[33] = {1, 0x81, 0x80, 0x01};
     uint32_t got;
@@ -565,7 +565,7 @@ static void test_invalid(void **state)
     br_build_free(b);
 }
 
-/* The size limit stops every kind of growth. After br_build_clear the builder works again. */
+/* The size limit applies to every kind of data. After br_build_clear, the builder works again. */
 static void test_size_limit(void **state)
 {
     (void)state;

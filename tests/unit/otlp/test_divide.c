@@ -8,7 +8,7 @@
 struct groups {
     struct br_item *v[16]; /* by bucket */
     unsigned n;
-    unsigned n_traces, n_keys; /* calls of the functions of the routing */
+    unsigned n_traces, n_keys; /* number of calls of each routing function */
     char key[64];              /* the last key */
     size_t key_len;
 };

@@ -179,7 +179,7 @@ static void edited_profiles_contain_the_additions(void **state)
         random_edits(*state, BR_PROFILES, seed);
 }
 
-/* The scalar of an addition overrides the scalar before it. */
+/* If an addition sets a scalar that is already set, the value of the addition counts. */
 static void the_last_link_index_counts(void **state)
 {
     struct fake_host *h = *state;
@@ -330,7 +330,8 @@ static void without_memory_the_item_is_unchanged(void **state)
         br_item_free(item);
         br_pool_trim(h->host.pool);
     }
-    assert_in_range(n_failed, 2, 7); /* the allocations for the sizes, and the one for the buffer */
+    /* the allocations of the sizes, and the allocation of the buffer */
+    assert_in_range(n_failed, 2, 7);
     wire_free(&w);
     fake_host_free(h);
 }

@@ -19,7 +19,7 @@
 #include "tests/support/test.h"
 
 #define SEEDS 60
-#define STORED_SEEDS 6 /* few, because a store waits for the disk */
+#define STORED_SEEDS 6 /* number of seeds; it is small because a store waits for the disk */
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
@@ -373,7 +373,7 @@ static void query_store(const struct wire *w, enum br_signal signal, struct resu
     qsort(ret->lines, ret->count, sizeof *ret->lines, compare_lines);
 }
 
-static size_t n_results; /* lines compared by the test, to ensure that there are some */
+static size_t n_results; /* number of lines that the test compared; it must not be 0 */
 
 static void check_stored(struct fake_host *h, const struct wire *plain, const struct wire *ordered,
                          enum br_signal signal)

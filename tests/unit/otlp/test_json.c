@@ -204,7 +204,7 @@ static void test_decode_errors(void **state)
     expect_error(*state, "{\"resourceSpans\":[7]}", "resourceSpans[0]: must be an object");
 }
 
-/* RFC 8259: texts that are not JSON. The message is the parser's. */
+/* RFC 8259: texts that are not JSON. The error message is that of the parser. */
 static void test_decode_not_json(void **state)
 {
     static const char *const texts[] = {
@@ -289,7 +289,7 @@ static void test_depth_both_ways(void **state)
     for (int i = 0; i < 61; i++)
         br_str_puts(&text, "}]}");
     br_str_puts(&text, "}}]}}]}");
-    /* 5 messages around 61 pairs, and one inside: 128. */
+    /* 5 messages around 61 pairs, and one message inside them, are 128 messages. */
     const ProtobufCMessageDescriptor *desc = br_otlp_request(BR_TRACES);
     assert_int_equal(br_json_decode(desc, text.data, text.len, 127, 4096, *state, &got, NULL),
                      BR_EINVAL);
@@ -301,7 +301,7 @@ static void test_depth_both_ways(void **state)
     br_str_release(&out);
 }
 
-/* 62 pairs: 129 messages. */
+/* 62 pairs are 129 messages, one more than allowed. */
 static void test_encode_too_deep(void **state)
 {
     (void)state;
@@ -456,7 +456,7 @@ static void test_encode_damaged(void **state)
                          BR_EINVAL);
         br_str_release(&out);
     }
-    /* Packed values that end inside a varint and inside a fixed64. */
+    /* Packed values end inside a varint and inside a fixed64. */
     static const char *const packed[] = {"0a0a120812061204220280"
                                          "80",
                                          "0a0a1208120612042a020000"};

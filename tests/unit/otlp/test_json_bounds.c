@@ -22,8 +22,9 @@
 
 struct shape {
     enum br_signal signal;
-    const char *before, *unit, *after; /* the unit is repeated */
-    int rc;                            /* expected for texts of 1 MiB and more */
+    /* the text of a shape: `before`, `unit` as often as possible, `after` */
+    const char *before, *unit, *after;
+    int rc; /* expected result for texts of 1 MiB and more */
 };
 
 static const struct shape shapes[] = {

@@ -25,7 +25,7 @@
 
 struct numbers {
     const ProtobufCMessageDescriptor *type;
-    unsigned v[NAMES_MAX]; /* the numbers of all fields, rising; ends with 0 */
+    unsigned v[NAMES_MAX]; /* the numbers of all fields in rising order; 0 ends the list */
 };
 
 /* The names that the code uses for field numbers, here in the schemas' order. */
@@ -222,7 +222,8 @@ static struct br_any read_both(const struct wire *w)
     return any;
 }
 
-/* In a oneof, a reference replaces a text, and a text replaces a reference. */
+/* The last value of a oneof counts: a reference replaces a text, and a text replaces a
+ * reference. */
 static void the_last_value_of_a_oneof_counts(void **state)
 {
     (void)state;
@@ -237,7 +238,7 @@ static void the_last_value_of_a_oneof_counts(void **state)
     wire_str(&w, 1, "");
     assert_int_equal(read_both(&w).type, BR_VALUE_STRING);
     assert_int_equal(read_both(&w).reference, 0);
-    wire_varint(&w, 1, 4); /* an unknown field, because of its wire type */
+    wire_varint(&w, 1, 4); /* the field is unknown because of its wire type */
     wire_varint(&w, 30, 4);
     assert_int_equal(read_both(&w).type, BR_VALUE_STRING);
     assert_int_equal(br_value_last(bytes_of(&w)).len, 2); /* an empty text */

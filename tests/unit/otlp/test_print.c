@@ -268,7 +268,7 @@ static void test_deep_value(void **state)
     br_str_release(&want);
 }
 
-/* When memory runs out, the text is cut, or a line reports what is missing, or BR_ENOMEM is
+/* If memory runs out, the text is cut, or a line reports the missing part, or BR_ENOMEM is
  * returned. */
 static void test_no_memory(void **state)
 {

@@ -85,7 +85,8 @@ static void test_references_of_traces(void **state)
     free_messages();
 }
 
-/* Repeated on one item until it succeeds: work completed before a failure remains valid. */
+/* This step is repeated on one item until it succeeds. Work that was completed before a failure
+ * remains valid. */
 static int work_inline(void *arg)
 {
     struct br_item *item = *(struct br_item **)arg;

@@ -45,13 +45,13 @@ static int teardown(void **state)
 
 /* --- Verdicts --------------------------------------------------------------------------------- */
 
-/* The verdict on a message depends only on its level and its number, so that both sides can
- * compute it. */
+/* The verdict on a message depends only on its level and its number. The test can therefore compute
+ * it for the bytes and for protobuf-c's tree. */
 struct plan {
     uint64_t seed;
     unsigned levels;
-    unsigned percent[3];     /* share of messages to drop, by level */
-    unsigned change_percent; /* share of the remaining messages to replace */
+    unsigned percent[3];     /* percentage of messages to drop, for each level */
+    unsigned change_percent; /* percentage of the remaining messages to replace */
     uint8_t bytes[1 << 16];  /* content of the last replacement */
     unsigned n_visits[3], n_dropped;
     uint32_t next[3], last_part;
@@ -115,7 +115,7 @@ static void change(void *slot, uint32_t index)
     wire_free(&w);
 }
 
-/* Removes the empty places of the list; returns its new length. */
+/* Removes the empty places of the list, and returns the new length of the list. */
 static size_t compact(void *list, size_t n)
 {
     void **v = list;
@@ -179,7 +179,8 @@ static void want_scope(struct plan *p, void *slot)
 /* Returns false if the message had children and lost all of them. */
 typedef bool want_fn(struct plan *p, void *m);
 
-/* Applies `want` to each message of the list and removes those that lost all children. */
+/* Applies `want` to each message of the list, and removes messages that have lost all of their
+ * children. */
 static bool want_each(struct plan *p, void *list, size_t *n, want_fn *want)
 {
     void **v = list;
@@ -369,7 +370,7 @@ static void emptied_resources_are_dropped(void **state)
     }
 }
 
-/* Messages that are received without children are kept. */
+/* Messages that had no children when they were received are kept. */
 static void empty_messages_are_kept(void **state)
 {
     struct fake_host *h = *state;

@@ -12,7 +12,7 @@
 
 #define PROFILES_MAX 8
 
-/* A Profile that is alone in its resource: its sample type (string indices) and number of
+/* A Profile that is the only one in its resource: its sample type (as string indices) and number of
  * samples. */
 struct given {
     unsigned type, unit, n_samples;
@@ -116,8 +116,8 @@ static void requests_add_up(void **state)
     expect(&types, "a:b=2 b:a=1");
 }
 
-/* A Resource in two fields makes the walk restart the part, and an invalid string makes it
- * restart the request. Each sample still counts once. */
+/* If a part has a Resource in two fields, the walk restarts the part. If a string is invalid, it
+ * restarts the request. Each sample still counts once. */
 static void samples_count_once(void **state)
 {
     (void)state;

@@ -119,7 +119,7 @@ static void test_lengths(void **state)
     fake_host_free(h);
 }
 
-/* At the maximum the first error is kept, and nothing more is written. */
+/* If the maximum size is reached, the first error is kept, and nothing more is written. */
 static void test_maximum(void **state)
 {
     static char text[5000];

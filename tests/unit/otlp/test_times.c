@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profiles with times in another unit or without a time, in requests with fields in every order. */
+/* Tests profiles whose times have another unit or are missing. The fields of the requests are in
+ * every order. */
 #include "base/err.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "otlp/edit/edit.h"

@@ -59,7 +59,7 @@ static void small_maps(void **state)
 }
 
 /* Compares random maps with a simple method that searches for each key in turn. Keys have up to
- * three letters, each one of two. */
+ * three letters, and each letter has one of two values. */
 static void random_maps(void **state)
 {
     (void)state;

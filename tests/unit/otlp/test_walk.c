@@ -111,8 +111,9 @@ static void random_damage_is_an_error_or_a_request(void **state)
     }
 }
 
-/* Pads every length and number of a request. protobuf.dev/programming-guides/encoding does not
- * require the shortest form, and async-profiler pads lengths to five bytes. */
+/* Encodes all lengths and numbers of a request with more bytes than necessary.
+ * protobuf.dev/programming-guides/encoding does not require the shortest form, and async-profiler
+ * pads lengths to five bytes. */
 static void overlong_varints_are_valid(void **state)
 {
     struct walk_check *c = *state;
@@ -140,11 +141,11 @@ static void lengths_beyond_their_parent_are_malformed(void **state)
 {
     struct walk_check *c = *state;
     static const char *const bad[] = {
-        "\x0a\x01",                     /* resource_spans of one byte that is missing */
-        "\x0a\x02\x12\x01",             /* scope_spans exceeds resource_spans ... */
-        "\x0a\x02\x12\x01\x00",         /* ... even if there are more bytes */
-        "\x0a\x04\x12\x02\x12\x01\x00", /* the span exceeds its scope */
-        "\x0a\xff\xff\xff\xff\x0f",     /* 4 GiB */
+        "\x0a\x01",                                     /* one byte of resource_spans is missing */
+        "\x0a\x02\x12\x01",                             /* scope_spans exceeds resource_spans ... */
+        "\x0a\x02\x12\x01\x00",                         /* ... even if there are more bytes */
+        "\x0a\x04\x12\x02\x12\x01\x00",                 /* the span exceeds its scope */
+        "\x0a\xff\xff\xff\xff\x0f",                     /* 4 GiB */
         "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", /* 2^64 - 1 */
     };
     static const size_t lens[] = {2, 4, 5, 7, 6, 11};
@@ -206,7 +207,7 @@ static void try_field(struct walk_check *c, const uint32_t *path, const char *me
     enter(&w, &p, path);
     put_zero(&w, f->id, type);
     if (strcmp(message, "Sample") == 0)
-        wire_varint(&w, 4, 1); /* a sample has a value */
+        wire_varint(&w, 4, 1); /* a sample is only valid with a value */
     leave(&w, &p);
     bool ok = type == native || (is_list(f) && native != 2 && type == 2);
     /* The sample is rejected because it is empty, not because of its wire type. */
@@ -336,7 +337,7 @@ static void nesting_is_counted_in_messages(void **state)
     struct walk_check *c = *state;
     static const struct {
         enum br_signal signal;
-        uint32_t path[8]; /* to the message that contains the AnyValue */
+        uint32_t path[8]; /* fields from the request to the message that contains the AnyValue */
         uint32_t field;
     } places[] = {
         {BR_TRACES, {1, 1, 1}, 2},        /* request, ResourceSpans, Resource, KeyValue, AnyValue */
@@ -381,7 +382,7 @@ static void depth_is_limited_to_a_thousand(void **state)
     for (unsigned n = 497; n <= 498; n++) {
         wire_clear(&w);
         enter(&w, &p, in_attribute);
-        nest(&w, 2, n, false); /* 6 + 2 n */
+        nest(&w, 2, n, false); /* levels: 6 + 2 n */
         leave(&w, &p);
         assert_int_equal(walk_check(c, &w), n == 497 ? 0 : BR_ETOOBIG);
     }
@@ -412,7 +413,8 @@ static void the_resource_may_have_any_position(void **state)
             assert_int_equal(walk_check(c, &w), 0);
             size_t len;
             const uint8_t *resource = br_part_resource(&c->item->parts[0], &len);
-            /* KeyValue{k: "k", v: AnyValue{"v"}}: 3 + 5 bytes, and its tag and length */
+            /* KeyValue{k: "k", v: AnyValue{"v"}} takes 3 + 5 bytes, and its tag and length 2
+             * bytes */
             assert_int_equal(len, place < 3 ? 10 : 0);
             if (len)
                 assert_memory_equal(resource, "\x0a\x08\x0a\x01k\x12\x03\x0a\x01v", 10);
@@ -465,7 +467,8 @@ static void two_resources_are_merged(void **state)
         assert_true(walk_check_writes(c, &want));
         size_t len;
         const uint8_t *united = br_part_resource(&c->item->parts[0], &len);
-        assert_int_equal(len, 22); /* two attributes of ten bytes, and two bytes of the count */
+        /* two attributes of ten bytes each, and two bytes of dropped_attributes_count */
+        assert_int_equal(len, 22);
         assert_memory_equal(united, want.data + 4, len);
         if (c->signal == BR_TRACES) {
             const struct br_part *part = &c->item->parts[0];
@@ -495,8 +498,9 @@ static void put_equal_spans(struct wire *w, uint32_t n, size_t bytes)
     wire_close(w, rs);
 }
 
-/* A span takes two bytes of a request, but about eighty in the list of spans. The list's length
- * is limited by the size that spans with ids and times need, and by 64 MiB. */
+/* In a request, a span takes at least two bytes, but its entry in the list of spans takes about
+ * eighty. The length of the list is limited by the size that spans with ids and times need, and by
+ * 64 MiB. */
 static void the_list_of_spans_is_limited(void **state)
 {
     struct walk_check *c = *state;
@@ -504,7 +508,7 @@ static void the_list_of_spans_is_limited(void **state)
         uint32_t most;
         size_t bytes;
     } cases[] = {
-        {8548, 2}, /* 8,192, and one for each 48 of 17,104 bytes */
+        {8548, 2}, /* 8,192, and one for every 48 of the 17,104 bytes of the request */
         {(64u << 20) / sizeof(struct br_span), 56},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -568,7 +572,8 @@ static void adjacent_unknown_fields_are_one_part(void **state)
     c->signal = BR_TRACES;
 }
 
-/* With ResourceSpans of four bytes the limit is 4,096, and one more for each 96 of 17,096 bytes. */
+/* If each ResourceSpans takes four bytes, the limit is 4,096 parts, and one more for every 96 of
+ * the 17,096 bytes of the request. */
 static void the_number_of_parts_is_limited(void **state)
 {
     struct walk_check *c = *state;
@@ -753,9 +758,9 @@ static void references_in_traces_are_ignored(void **state)
     }
 }
 
-/* Keys and values have lengths around those at which the walk changes its method, with an
- * invalid byte at each place. An attribute alone in its KeyValue takes the fast path. One with
- * an unknown field after it does not, and must give the same result. */
+/* Keys and values have lengths near those at which the walk changes its method. Each byte of them
+ * is made invalid in turn. An attribute whose KeyValue has no other fields takes the fast path. An
+ * attribute with an unknown field does not, and must give the same result. */
 static void short_attributes_are_checked_like_others(void **state)
 {
     struct walk_check *c = *state;
@@ -803,7 +808,7 @@ static void attribute_numbers_may_have_any_length(void **state)
 {
     struct walk_check *c = *state;
     for (unsigned n = 0; n < 14 * 14 * 2; n++) {
-        unsigned len = n % 14, last = n / 14 % 14; /* the byte that ends the varint */
+        unsigned len = n % 14, last = n / 14 % 14; /* index of the byte that ends the varint */
         uint8_t value[16] = {0};
         struct wire w = {0};
         struct path p;

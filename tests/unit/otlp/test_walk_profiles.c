@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk over profiles: rules for the dictionary and for samples. */
+/* Tests the walk over profiles: its rules for the dictionary and for samples. */
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
@@ -18,7 +18,8 @@ static int teardown(void **state)
 
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK };
 
-/* Writes `n` empty entries of a table, each in a separate dictionary message if `apart`. */
+/* Writes `n` empty entries of a table. If `apart`, each entry is in a separate dictionary
+ * message. */
 static void put_table(struct wire *w, uint32_t table, unsigned n, bool apart)
 {
     size_t d = apart ? 0 : wire_open(w, 2);
@@ -35,7 +36,8 @@ static void put_table(struct wire *w, uint32_t table, unsigned n, bool apart)
 
 /* --- Indices ---------------------------------------------------------------------------------- */
 
-/* Every field that refers to a table entry (profiles.proto): its path, and whether it is a list. */
+/* Every field that refers to a table entry (profiles.proto). Each row contains its path, and
+ * whether the field is a list. */
 static const struct reference {
     uint32_t path[6], field, table;
     bool list;
@@ -60,7 +62,7 @@ static const struct reference {
     {{2, 6}, 3, STRING, false},       /* .unit_strindex */
     {{2, 7}, 1, LOCATION, true},      /* Stack.location_indices */
     {{1, 1, 1}, 3, STRING, false},    /* KeyValue.key_strindex of a resource's attribute */
-    {{1, 2, 1, 3}, 3, STRING, false}, /* the same of a scope's attribute */
+    {{1, 2, 1, 3}, 3, STRING, false}, /* KeyValue.key_strindex of a scope's attribute */
     {{1, 1, 1, 2}, 8, STRING, false}, /* AnyValue.string_value_strindex */
     {{2, 6, 2}, 8, STRING, false},    /* the same in an attribute of the table */
 };
@@ -85,7 +87,7 @@ static void put_reference(struct wire *w, const struct reference *r, uint64_t in
             wire_varint(w, r->field, 0);
     }
     if (n == 4 && r->path[2] == 2 && r->path[3] == 2)
-        wire_varint(w, 4, 1); /* a sample has a value */
+        wire_varint(w, 4, 1); /* a sample is only valid with a value */
     while (n > 0)
         wire_close(w, open[--n]);
 }
@@ -94,7 +96,8 @@ static void check_reference(struct walk_check *c, size_t i, uint64_t index, unsi
                             enum form form, bool want)
 {
     const struct reference *r = &references[i];
-    for (int order = 0; order < 3; order++) { /* the dictionary after, before, or in many pieces */
+    /* the dictionary is after the reference, before it, or in many pieces */
+    for (int order = 0; order < 3; order++) {
         struct wire w = {0};
         bool own = r->path[0] == 2 && r->path[1] == r->table; /* put_reference adds an entry */
         unsigned more = own && entries ? entries - 1 : entries;
@@ -121,7 +124,8 @@ static void indices_refer_to_existing_entries(void **state)
         for (enum form form = SINGLE; form <= TWICE; form++) {
             if (form != SINGLE && !references[i].list)
                 continue;
-            check_reference(c, i, 0, 0, form, true); /* 0 means none, even without a table */
+            /* index 0 means "not set" and is valid even without a table */
+            check_reference(c, i, 0, 0, form, true);
             check_reference(c, i, 1, 0, form, false);
             check_reference(c, i, 2, 3, form, true);
             check_reference(c, i, 3, 3, form, false);
@@ -291,8 +295,8 @@ static void overlong_tags_and_lengths_count_as_entries(void **state)
 
 /* --- Memory of the previous dictionary -------------------------------------------------------- */
 
-/* Dictionaries grow, shrink, repeat and become invalid. With a memory of the previous
- * dictionary, the walk must give the same result as without. */
+/* Dictionaries grow, shrink, repeat and become invalid. The walk must give the same result with and
+ * without the memory of the previous dictionary. */
 static void a_remembered_dictionary_does_not_change_the_result(void **state)
 {
     struct walk_check *c = *state;
@@ -319,7 +323,8 @@ static void a_remembered_dictionary_does_not_change_the_result(void **state)
         struct br_err err = c->err;
         uint32_t n = plain ? 0 : c->item->n_records;
         if (seed % 5000 == 0)
-            br_walk_memo_release(&memo); /* the memory is valid for equal options only */
+            /* the memory is only valid for requests with the same options */
+            br_walk_memo_release(&memo);
         c->options.memo = &memo;
         int remembered = walk_check(c, &w);
         if (plain != remembered || (!plain && n != c->item->n_records) ||
@@ -397,7 +402,7 @@ static void the_size_of_resolved_references_is_limited(void **state)
         {{1, 1, 1, 2, 6, 1, 2}, 8}, /* a value in a map */
     };
     for (size_t i = 0; i < BR_COUNT(places); i++) {
-        /* dictionary last or first, without and with a memory */
+        /* the dictionary is last or first, and the walk has no memory or a memory */
         for (unsigned way = 0; way < 4; way++) {
             static struct br_walk_memo memo;
             unsigned n = 0;
@@ -433,7 +438,7 @@ static void functions_may_share_a_long_name(void **state)
     wire_free(&w);
 }
 
-/* The limit is 32,768 entries, and one more for each twelve of 78,648 bytes. */
+/* The limit is 32,768 entries, and one more for every twelve of the 78,648 bytes of the request. */
 static void the_number_of_entries_is_limited(void **state)
 {
     struct walk_check *c = *state;

@@ -190,7 +190,7 @@ static void spans_refer_to_repaired_strings(void **state)
     wire_free(&w);
 }
 
-/* A repaired string grows, so the lengths of the enclosing messages grow and may need another
+/* A repaired string is longer, so the lengths of the enclosing messages grow and may take another
  * byte. */
 static void enclosing_lengths_grow_with_repaired_strings(void **state)
 {

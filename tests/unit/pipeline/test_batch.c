@@ -13,7 +13,7 @@
 
 struct bed {
     struct fake_bed fake;
-    struct br_batch_config config; /* 200 ms, 10 items */
+    struct br_batch_config config; /* initially a timeout of 200 ms and batches of 10 records */
     struct br_batcher *batcher;
     enum br_signal signal;
     unsigned n_ended;
@@ -45,7 +45,7 @@ static void make(struct bed *b, enum br_signal signal)
         br_batcher_on_end(b->batcher, on_end, b);
 }
 
-/* Ends in the order of a graph: downstream first. */
+/* Ends the components in the order in which a graph ends them: downstream components first. */
 static void end(struct bed *b)
 {
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
@@ -80,7 +80,7 @@ static size_t once(const struct bed *b, uint64_t first, size_t n)
 
 /* --- Accounting of memory --------------------------------------------------------------------- */
 
-/* After many batches, the accounted memory still equals the held memory. */
+/* After many batches, the accounted memory still equals the memory that the batcher holds. */
 static void sent_batches_are_not_counted(void **state)
 {
     struct bed *b = *state;
@@ -243,7 +243,7 @@ static void remainders_wait_for_the_timeout(void **state)
         unsigned before = b->fake.sink.n_items;
         add(b, 0, 5);
         fake_host_advance(b->fake.h, 150);
-        add(b, 5, 9); /* 14: 12 are sent, and 2 remain */
+        add(b, 5, 9); /* of 14 records, 12 are sent and 2 remain */
         assert_int_equal(b->fake.sink.n_items - before, 1);
         fake_host_advance(b->fake.h, 199);
         assert_int_equal(b->fake.sink.n_items - before, 1);
@@ -263,7 +263,7 @@ static void flush_sends_the_batch(void **state)
 {
     struct bed *b = *state;
     make(b, BR_PROFILES);
-    br_batcher_flush(b->batcher); /* the batcher is empty */
+    br_batcher_flush(b->batcher); /* the batcher is empty, so this has no effect */
     add(b, 0, 3);
     br_batcher_flush(b->batcher);
     fake_host_iterate(b->fake.h);
@@ -282,7 +282,7 @@ static void sizes_in_bytes(void **state)
     b->config.max_size = 3 * w.len;
     make(b, BR_TRACES);
     add(b, 0, 1);
-    add(b, 12, 1); /* numbers whose spans have equal sizes */
+    add(b, 12, 1); /* spans with the numbers from 12 on, which have equal sizes in bytes */
     assert_int_equal(b->fake.sink.n_items, 0);
     add(b, 24, 1);
     assert_int_equal(b->fake.sink.n_items, 1);
@@ -411,7 +411,7 @@ static unsigned late_pieces(struct bed *b)
     return b->fake.sink.n_held;
 }
 
-/* Accepted pieces are not sent again because one piece must be. */
+/* If one piece of a batch must be sent again, the accepted pieces are not. */
 static void late_failed_pieces_are_retried(void **state)
 {
     struct bed *b = *state;
@@ -459,8 +459,8 @@ static void late_pieces_that_all_fail_return_to_the_senders(void **state)
     assert_int_equal(b->fake.sink.n_items, n);
 }
 
-/* At shutdown the items are returned to their senders, including accepted records. These are
- * duplicated once. */
+/* At shutdown, the batcher returns the items to their senders as retryable, including records that
+ * were accepted. These records are duplicated once. */
 static void late_freed_before_the_retry_of_a_piece(void **state)
 {
     struct bed *b = *state;
@@ -487,8 +487,8 @@ static void on_watch(struct br_consumer *self, struct br_item *item)
     br_consume(&w->sink->consumer, item);
 }
 
-/* Takes an item's data and then fails the item as retryable, as a merging component does. Later
- * accepts everything. */
+/* A component that takes an item's data, and then fails the item as retryable, as a merging
+ * component does. It accepts all later items. */
 struct capture {
     struct br_consumer consumer;
     struct fake_sink *sink;
@@ -507,8 +507,8 @@ static void on_take(struct br_consumer *self, struct br_item *item)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "not now");
 }
 
-/* A retry sends the data again. Failed records do not count as done, even if the component below
- * took the item's data. */
+/* A retry sends the data again. Failed records do not count as done, even if the downstream
+ * component took the item's data. */
 static void late_data_taken_by_a_failing_component_is_kept(void **state)
 {
     struct bed *b = *state;
@@ -528,7 +528,7 @@ static void late_data_taken_by_a_failing_component_is_kept(void **state)
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 100, 25), 25);
 }
 
-/* A component downstream can see whether it may answer before it has delivered. */
+/* A downstream component can see whether a sender waits for the delivery of the batch. */
 static void late_batches_are_marked_as_waiting(void **state)
 {
     struct bed *b = *state;
@@ -613,8 +613,8 @@ static double held(struct bed *b)
     return *b->fake.h->host.ledger.held[b->signal];
 }
 
-/* The held data stays bounded while the next component is failing. All of it is delivered
- * afterwards. */
+/* While the next component fails, the amount of held data stays bounded. Afterwards all of it is
+ * delivered. */
 static void check_bound(struct bed *b, uint32_t n, double most, bool slow)
 {
     b->fake.sink.verdict = slow ? FAKE_HOLD : FAKE_RETRY;
@@ -646,7 +646,8 @@ static void a_failing_next_component_causes_backpressure(void **state)
     check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + WAITING, false);
 }
 
-/* Batches sent by timeout, below their size, are bounded, too. */
+/* The bound also applies to batches that are smaller than the configured size and are sent because
+ * of the timeout. */
 static void small_batches_are_bounded(void **state)
 {
     struct bed *b = *state;
@@ -684,7 +685,7 @@ static void many_small_batches_in_one_iteration_are_accepted(void **state)
     struct bed *b = *state;
     b->config.min_size = 1;
     make(b, BR_TRACES);
-    for (uint64_t i = 0; i < 100; i++) /* in a single loop iteration */
+    for (uint64_t i = 0; i < 100; i++) /* all of these items arrive in one loop iteration */
         br_batcher_add(b->batcher,
                        fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, i, 1));
     fake_host_advance(b->fake.h, 1000);
@@ -709,7 +710,7 @@ static void freed_early_batches_are_dropped_for_shutdown(void **state)
     br_batcher_free(NULL);
 }
 
-/* Batches in progress when the batcher is freed end with their own result. */
+/* If batches are in progress when the batcher is freed, each later finishes with its own result. */
 static void freed_early_batches_in_progress_may_finish(void **state)
 {
     struct bed *b = *state;
@@ -861,7 +862,7 @@ static struct br_item *watch(struct bed *b, struct br_item *item)
     return item;
 }
 
-/* Returns a request of so many records. The name of its profile's type is a text of `len` bytes. */
+/* Returns a request of `n` records. The name of the profile's type is a text of `len` bytes. */
 static struct br_item *large_item(struct bed *b, uint64_t first, uint32_t n, size_t len)
 {
     struct br_str json = {0};
@@ -882,7 +883,7 @@ static struct br_item *large_item(struct bed *b, uint64_t first, uint32_t n, siz
     return watch(b, item);
 }
 
-/* The memory of one sender's batch is not kept for the next batch. */
+/* The memory of a large batch is released after it was sent. */
 static void memory_of_large_batches_is_released(void **state)
 {
     struct bed *b = *state;
@@ -895,7 +896,7 @@ static void memory_of_large_batches_is_released(void **state)
     assert_in_range(br_mem_live(), 0, before + (5u << 20));
 }
 
-/* A destination that records where the bytes of its items are. */
+/* A destination that records the addresses of the buffers of its items. */
 struct buffer_check {
     struct br_consumer consumer;
     const uint8_t *raw[4];
@@ -937,7 +938,7 @@ static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
     b->fake.tally = (struct fake_tally){0};
 }
 
-/* Merging would only cost CPU time. */
+/* An item that fills a batch by itself is not merged, because merging would only cost CPU time. */
 static void profiles_that_fill_a_batch_are_not_merged(void **state)
 {
     struct bed *b = *state;
@@ -981,8 +982,8 @@ static void items_beyond_the_batch_send_it(void **state)
     assert_true(b->fake.sink.n_items > 1);
 }
 
-/* A Resource of 64 KiB and a hundred spans, which would become as many pieces with a copy of it
- * each. */
+/* A batch of a hundred spans is not split if each piece would contain a copy of a Resource of 64
+ * KiB. */
 static void a_batch_with_a_large_resource_is_not_split(void **state)
 {
     struct bed *b = *state;

@@ -59,7 +59,7 @@ static void start(struct bed *b)
     fake_host_iterate(b->fake.h);
 }
 
-/* Ends in the order of a graph. */
+/* Ends the components in the order in which a graph ends them. */
 static void stop(struct bed *b)
 {
     if (!b->durable)
@@ -143,7 +143,8 @@ static void what_was_not_delivered_is_delivered_after_a_restart(void **state)
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
     fake_host_iterate(b->fake.h);
     stop(b);
-    assert_true(stored(b) == 15 + 10); /* on arrival, and the two that are left */
+    /* once when they arrived, and the two remaining items again */
+    assert_true(stored(b) == 15 + 10);
     b->fake.sink.verdict = FAKE_DONE;
     start(b);
     assert_true(restored(b) == 15 + 10);
@@ -264,7 +265,7 @@ static void a_queue_that_was_not_started_drains(void **state)
 static void a_full_log_refuses(void **state)
 {
     struct bed *b = *state;
-    b->storage_config.wal.max_size = 1; /* less than any record */
+    b->storage_config.wal.max_size = 1; /* less than the size of any record */
     start(b);
     send(b, BR_TRACES, 0, 5);
     assert_int_equal(b->fake.tally.n_reject, 1);
@@ -292,7 +293,7 @@ static void draining_leaves_the_rest_in_the_log(void **state)
     struct bed *b = *state;
     b->fake.sink.verdict = FAKE_HOLD;
     start(b);
-    for (uint64_t i = 0; i < 12; i++) /* ten are sent at the same time */
+    for (uint64_t i = 0; i < 12; i++) /* ten items are sent at the same time */
         send(b, BR_TRACES, i * 5, 5);
     br_durable_drain(b->durable, on_empty, b);
     fake_host_iterate(b->fake.h);
@@ -429,13 +430,13 @@ static void a_rejection_after_the_write_is_dropped(void **state)
 static void a_request_that_cannot_be_written_is_refused(void **state)
 {
     struct bed *b = *state;
-    b->storage_config.wal.max_size = 1; /* less than any record */
+    b->storage_config.wal.max_size = 1; /* less than the size of any record */
     start_early(b, FAKE_HOLD);
     send(b, BR_TRACES, 0, 5);
     fake_host_advance(b->fake.h, WRITE_AFTER_MS);
     assert_int_equal(b->fake.tally.n_reject, 1);
     assert_true(stored(b) == 0);
-    release(b, FAKE_DONE); /* what was being sent arrives all the same */
+    release(b, FAKE_DONE); /* items that were already being sent are delivered nevertheless */
     assert_true(sent(b) == 5);
 }
 

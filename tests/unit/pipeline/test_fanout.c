@@ -16,7 +16,7 @@ struct bed {
     struct fake_sink sinks[MAX];
     struct br_fanout_config config; /* 1 s, 1 MiB */
     struct br_fanout_end ends[MAX];
-    struct br_ledger ledgers[MAX]; /* of the exporters sink/0, sink/1, ... */
+    struct br_ledger ledgers[MAX]; /* ledgers of the exporters sink/0, sink/1, ... */
     struct fake_tally tally;
 };
 
@@ -66,7 +66,8 @@ static double lost(const struct bed *b, int i, enum br_signal signal)
     return n;
 }
 
-/* Checks that the ledgers balance at this moment. */
+/* Checks that the ledgers balance at this moment: the received records are sent, held, rejected or
+ * dropped. */
 static void check_ledgers(const struct bed *b)
 {
     assert_true(fake_host_ledger_closes(b->h));
@@ -126,7 +127,7 @@ static void destinations_receive_everything_once(void **state)
         assert_int_equal(b->tally.n_done, 2 * n);
         br_fanout_free(f);
     }
-    /* 7 spans to one, two, three and four destinations. The ledger counts 28. */
+    /* 7 spans are sent to one, two, three and four destinations, so the ledger counts 28 spans. */
     assert_true(*b->h->host.ledger.received[BR_TRACES] == 4 * 7);
     assert_true(*b->h->host.ledger.sent[BR_TRACES] == 4 * 7);
     for (int i = 0; i < MAX; i++)
@@ -151,8 +152,9 @@ static void senders_are_answered_after_all_destinations(void **state)
     br_fanout_free(f);
 }
 
-/* If one destination rejects the item, it is rejected. If all fail temporarily, the sender must
- * retry. If some do, the item is done, and the fan-out keeps it for them. */
+/* If one destination rejects the item, the item is rejected. If all destinations fail temporarily,
+ * the sender must retry. If only some of them fail temporarily, the item is done, and the fan-out
+ * keeps it for those destinations. */
 static void the_result_combines_all_destinations(void **state)
 {
     struct bed *b = *state;
@@ -189,7 +191,8 @@ static void failed_items_are_held_for_one_destination(void **state)
         send_to(b, f, i * 5, 5);
     assert_int_equal(b->tally.n_done, 40);
     assert_int_equal(fake_sink_once(&b->sinks[0], BR_TRACES, 0, 200), 200);
-    assert_int_equal(b->sinks[1].n_items, 1); /* not offered again for each new item */
+    /* a new item does not cause another attempt to send the kept items */
+    assert_int_equal(b->sinks[1].n_items, 1);
     assert_true(fake_host_metric(b->h, "braid_fanout_held",
                                  "exporter=\"sink/1\",signal=\"traces\"") == 200);
     assert_true(*b->ledgers[1].held[BR_TRACES] == 200);
@@ -204,7 +207,8 @@ static void failed_items_are_held_for_one_destination(void **state)
     assert_true(br_fanout_idle(f));
     assert_true(*b->ledgers[1].received[BR_TRACES] == 200);
     assert_true(*b->ledgers[1].sent[BR_TRACES] == 200);
-    send_to(b, f, 200, 5); /* now new items are offered at once again */
+    /* new items are offered at once again after the destination accepted the kept items */
+    send_to(b, f, 200, 5);
     assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 200, 5), 5);
     br_fanout_free(f);
 }
@@ -272,8 +276,8 @@ static void items_that_fail_everywhere_return_to_the_sender(void **state)
     br_fanout_free(f);
 }
 
-/* One destination accepts the item after the other has failed. Until then, the sender may have
- * to retry. */
+/* One destination accepts the item after the other destination has failed. Until then, the result
+ * is not known, because the sender may have to retry. */
 static void a_late_answer_decides(void **state)
 {
     struct bed *b = *state;
@@ -314,8 +318,9 @@ static void delivery_includes_all_destinations(void **state)
         fake_host_advance(b->h, 20000);
         assert_int_equal(b->tally.n_done, i + 1);
         assert_int_equal(b->tally.last.text[0] != 0,
-                         i >= 2); /* the sender learns that one destination lacks the records */
-        /* or that they are kept for it */
+                         /* the sender learns that one destination has not received the records */
+                         i >= 2);
+        /* a rejected count of 0: the records are kept for that destination */
         assert_int_equal(b->tally.last.n_rejected, i == 2 ? 5 : 0);
         check_ledgers(b);
         br_fanout_free(f);
@@ -339,8 +344,8 @@ static struct br_fanout *make_delivering(struct bed *b, size_t detached_bytes)
     return make(b, 2);
 }
 
-/* A batch whose senders are already answered does not wait for a destination that fails or does
- * not answer. This destination still receives everything once. */
+/* A batch whose senders have already been answered does not wait for a destination that fails or
+ * does not answer. Later, this destination receives each record once. */
 static void batches_with_answered_senders_do_not_block(void **state)
 {
     struct bed *b = *state;
@@ -362,7 +367,8 @@ static void batches_with_answered_senders_do_not_block(void **state)
     }
     assert_int_equal(b->tally.last.text[0], 0);
     b->sinks[1].verdict = FAKE_DONE;
-    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* the item is kept for it */
+    /* the item is kept for the destination that failed */
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY);
     fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
     fake_sink_release_one(&b->sinks[1], FAKE_DONE);
     fake_host_iterate(b->h);
@@ -376,7 +382,7 @@ static void batches_with_answered_senders_do_not_block(void **state)
     br_fanout_free(f);
 }
 
-/* An item that exceeds the bound is kept, too. */
+/* An item larger than the limit for kept bytes is kept, too. */
 static void an_item_larger_than_the_bound_is_held(void **state)
 {
     struct bed *b = *state;
@@ -396,8 +402,8 @@ static void an_item_larger_than_the_bound_is_held(void **state)
     br_fanout_free(f);
 }
 
-/* A sender waits for a limited time. Later senders do not wait until the destination works
- * again. */
+/* A sender waits for a slow destination for a limited time. Later senders do not wait for it until
+ * it works again. */
 static void senders_wait_for_a_limited_time(void **state)
 {
     struct bed *b = *state;
@@ -428,8 +434,9 @@ static void senders_wait_for_a_limited_time(void **state)
 }
 
 /* After a sender has waited for a destination in vain, later senders do not wait for it until it
- * accepts an item. A rejection does not count. If `held`, the destination fails temporarily, and
- * the items are kept and offered again. Otherwise it continues with them separately. */
+ * accepts an item. A rejection does not count as acceptance. If `held`, the destination fails
+ * temporarily, and the fan-out keeps the items and offers them again. Otherwise the destination
+ * keeps the items and answers later. */
 static void check_stays_slow(struct bed *b, bool held)
 {
     struct br_fanout *f = make_delivering(b, held ? 0 : 1 << 20);
@@ -441,7 +448,8 @@ static void check_stays_slow(struct bed *b, bool held)
     fake_host_advance(b->h, BR_FANOUT_WAIT_MS + 100);
     assert_int_equal(b->tally.n, 1);
     for (int accepts = 0; accepts < 2; accepts++) {
-        /* It rejects or accepts its items, and the next one at once. */
+        /* The destination rejects or accepts all items that it holds, and then the next item at
+         * once. */
         b->sinks[1].verdict = accepts ? FAKE_DONE : FAKE_REJECT;
         fake_sink_release(&b->sinks[1], accepts ? FAKE_DONE : FAKE_REJECT);
         fake_host_advance(b->h, 20000);
@@ -465,7 +473,8 @@ static void a_destination_stays_slow_until_it_accepts_an_item(void **state)
     check_stays_slow(*state, true);
 }
 
-/* Senders wait again for a destination that accepts an item in time after a temporary failure. */
+/* After a temporary failure, a destination accepts an item in time. Senders then wait for it
+ * again. */
 static void a_destination_that_accepts_in_time_is_not_slow(void **state)
 {
     struct bed *b = *state;
@@ -495,7 +504,8 @@ static struct br_fanout *make_detaching(struct bed *b, size_t detached_bytes)
     return make(b, 2);
 }
 
-/* A destination that does not answer, or retries for minutes, does not block the others. */
+/* A destination that does not answer, or that retries for minutes, does not delay the other
+ * destinations. */
 static void slow_destinations_detach(void **state)
 {
     struct bed *b = *state;
@@ -507,7 +517,7 @@ static void slow_destinations_detach(void **state)
     }
     assert_false(br_fanout_idle(f));
     assert_true(ledger(b, b->h->host.ledger.sent) == 15 && *b->ledgers[1].held[BR_TRACES] == 15);
-    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* the retries have ended */
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* the destination gives up its retries */
     fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
     fake_sink_release_one(&b->sinks[1], FAKE_DONE);
     fake_host_iterate(b->h);
@@ -522,7 +532,8 @@ static void slow_destinations_detach(void **state)
 static void detached_bytes_are_limited(void **state)
 {
     struct bed *b = *state;
-    struct br_fanout *f = make_detaching(b, 3000); /* each item counts as more than 1 KiB */
+    /* max_bytes of 3000; each item counts as more than 1 KiB */
+    struct br_fanout *f = make_detaching(b, 3000);
     b->sinks[1].verdict = FAKE_HOLD;
     for (unsigned i = 0; i < 10; i++)
         send_to(b, f, i * 5, 5);
@@ -539,8 +550,8 @@ static void detached_bytes_are_limited(void **state)
     br_fanout_free(f);
 }
 
-/* The sender waits if no destination has accepted the item, or if somebody waits for its
- * delivery. */
+/* The sender still waits if no destination has accepted the item, or if it needs to know the result
+ * of the delivery. */
 static void destinations_do_not_detach_if_a_sender_waits(void **state)
 {
     struct bed *b = *state;
@@ -560,7 +571,8 @@ static void destinations_do_not_detach_if_a_sender_waits(void **state)
     br_fanout_free(f);
 }
 
-/* The partial successes of copies of one request do not add up: the worst of them counts. */
+/* If several copies of a request are rejected in part, the counts are not added. The highest count
+ * is reported. */
 static void partial_rejections_of_copies_do_not_add_up(void **state)
 {
     struct bed *b = *state;
@@ -605,7 +617,7 @@ static void a_destination_that_gave_up_gets_no_retry(void **state)
 
 /* --- Ledgers of nested fan-outs --------------------------------------------------------------- */
 
-/* Two fan-outs, one behind the other, feed queues that merge the items of both. For random
+/* The output of one fan-out goes to a second one. Both feed queues that merge items. For random
  * answers, all ledgers balance after every tenth request, and no destination receives a record
  * twice. */
 static void balance_ledgers(struct bed *b, bool waits)
@@ -669,7 +681,7 @@ static void ledgers_balance_for_random_answers(void **state)
     balance_ledgers(*state, false);
 }
 
-/* Records that were partly delivered may arrive twice if their sender waits for the delivery. */
+/* If a sender waits for the delivery, records that were delivered in part may arrive twice. */
 static void ledgers_balance_with_senders_that_wait(void **state)
 {
     balance_ledgers(*state, true);

@@ -13,7 +13,8 @@
 
 struct bed {
     struct fake_bed fake;
-    struct br_queue_config config; /* the Collector's defaults, except for a size of 3 requests */
+    /* initially the Collector's defaults, except for a size of 3 requests */
+    struct br_queue_config config;
     struct br_queue_batch_config batch;
     struct br_queue *queue;
     unsigned n_empty;
@@ -38,7 +39,7 @@ static void make(struct bed *b)
 static int teardown(void **state)
 {
     struct bed *b = *state;
-    /* Ends in the order of a graph: downstream first. */
+    /* Ends the components in the order in which a graph ends them: downstream components first. */
     if (b->queue)
         br_queue_close(b->queue);
     fake_sink_release(&b->fake.sink, FAKE_RETRY);
@@ -119,7 +120,7 @@ static void a_disabled_queue_passes_items_and_results_through(void **state)
     b->config.enabled = false;
     make(b);
     b->fake.sink.verdict = FAKE_HOLD;
-    for (int i = 0; i < 20; i++) /* limited only by the number of senders */
+    for (int i = 0; i < 20; i++) /* only the number of senders limits the number of items */
         send(b, BR_TRACES, 0, 1);
     assert_int_equal(b->fake.sink.n_held, 20);
     assert_int_equal(b->fake.tally.n, 0);
@@ -143,7 +144,7 @@ static void waiting_senders_learn_of_partial_success(void **state)
                 3);
 }
 
-/* An exporter that sends an item in pieces, of which only some arrive. */
+/* An exporter that sends an item in pieces. Only some of the pieces arrive. */
 static void on_pieces(struct br_consumer *self, struct br_item *item)
 {
     (void)self;
@@ -226,7 +227,7 @@ static void sizes_may_be_items(void **state)
     make(b);
     b->fake.sink.verdict = FAKE_HOLD;
     send(b, BR_PROFILES, 0, 6);
-    send(b, BR_PROFILES, 6, 4); /* 10 are within the limit */
+    send(b, BR_PROFILES, 6, 4); /* together 10 records, which is within the limit */
     assert_int_equal(b->fake.tally.n_done, 2);
     send(b, BR_PROFILES, 10, 1);
     assert_int_equal(b->fake.tally.n_retry, 1);
@@ -248,7 +249,8 @@ static void sizes_may_be_bytes(void **state)
     make(b);
     b->fake.sink.verdict = FAKE_HOLD;
     for (uint64_t i = 0; i < 3; i++)
-        send(b, BR_TRACES, i * 12, 1); /* numbers whose spans have equal sizes */
+        /* the numbers are chosen so that the spans have equal sizes */
+        send(b, BR_TRACES, i * 12, 1);
     assert_int_equal(b->fake.tally.n_done, 2);
     assert_int_equal(b->fake.tally.n_retry, 1);
     assert_true(fake_host_metric(b->fake.h, "otelcol_exporter_queue_size", OF_TRACES) ==
@@ -284,7 +286,7 @@ static void with_block_on_overflow_senders_wait(void **state)
     for (uint64_t i = 0; i < 6; i++)
         send(b, BR_TRACES, i, 1);
     assert_int_equal(b->fake.tally.n_done, 3);
-    assert_int_equal(b->fake.tally.n, 3); /* the other senders are not answered yet */
+    assert_int_equal(b->fake.tally.n, 3); /* the other senders do not have an answer yet */
     for (unsigned i = 1; i <= 6; i++) {
         fake_sink_release_one(&b->fake.sink, FAKE_DONE);
         fake_host_iterate(b->fake.h);
@@ -305,7 +307,7 @@ static void waiting_items_are_not_overtaken(void **state)
     b->fake.sink.verdict = FAKE_HOLD;
     send(b, BR_TRACES, 0, 8);
     send(b, BR_TRACES, 8, 8);  /* waits */
-    send(b, BR_TRACES, 16, 1); /* would be within the limit */
+    send(b, BR_TRACES, 16, 1); /* this item alone would be within the limit */
     assert_int_equal(b->fake.tally.n_done, 1);
     fake_sink_release_one(&b->fake.sink, FAKE_DONE);
     fake_host_iterate(b->fake.h);
@@ -356,12 +358,14 @@ static void queued_items_are_dropped_for_shutdown(void **state)
     br_queue_close(b->queue);
     fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
     fake_host_iterate(b->fake.h);
-    assert_int_equal(b->fake.sink.n_items, 1); /* closed: the queue does not send any more */
+    /* the queue is closed and does not send any more items */
+    assert_int_equal(b->fake.sink.n_items, 1);
     send(b, BR_TRACES, 0, 1);
     assert_int_equal(b->fake.tally.n_retry, 1);
     br_queue_drop(b->queue);
     fake_host_iterate(b->fake.h);
-    /* One failed in the exporter, two were queued, and two were still with their senders. */
+    /* At the end, one item had failed in the exporter, two were queued, and two still waited with
+     * their senders. */
     assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 12);
     assert_int_equal(b->fake.tally.n_retry, 3);
     br_queue_drop(b->queue);
@@ -387,7 +391,8 @@ static void batches_are_sent_by_size_and_by_time(void **state)
     make(b);
     for (uint64_t i = 0; i < 5; i++)
         send(b, BR_TRACES, i * 3, 3);
-    assert_int_equal(b->fake.sink.n_items, 1); /* at 12, which is over 10 */
+    /* the batch was sent when it had 12 records, which is over its size of 10 */
+    assert_int_equal(b->fake.sink.n_items, 1);
     assert_int_equal(b->fake.sink.largest, 12);
     fake_host_advance(b->fake.h, 199);
     assert_int_equal(b->fake.sink.n_items, 1);
@@ -425,8 +430,8 @@ static void a_queue_full_of_batches_rejects_items(void **state)
     assert_int_equal(b->fake.tally.n_retry, 3);
 }
 
-/* The size counts records as received, also while they are gathered and after they were split:
- * 100 requests of two spans. */
+/* The size counts requests of two spans as they were received, also while they are gathered into a
+ * batch and after a batch was split. */
 static void with_batches_the_size_counts_received_records(void **state)
 {
     (void)state;
@@ -447,7 +452,8 @@ static void with_batches_the_size_counts_received_records(void **state)
         make(b);
         b->fake.sink.verdict = FAKE_HOLD;
         for (uint64_t k = 0; k < 100; k++)
-            send(b, BR_TRACES, k * 12, 2); /* numbers whose spans have equal sizes */
+            /* the numbers are chosen so that the spans have equal sizes */
+            send(b, BR_TRACES, k * 12, 2);
         assert_int_equal(b->fake.tally.n_done, 30);
         assert_int_equal(b->fake.tally.n_retry, 70);
         assert_true(fake_host_metric(b->fake.h, "otelcol_exporter_queue_size", OF_TRACES) ==
@@ -461,7 +467,7 @@ static void with_batches_the_size_counts_received_records(void **state)
     wire_free(&w);
 }
 
-/* Waiting items enter the queue when batches have ended. */
+/* Items that wait for room enter the queue when a batch has finished. */
 static void with_batches_senders_wait_for_room(void **state)
 {
     struct bed *b = *state;
@@ -520,7 +526,7 @@ static void tenants_do_not_mix(void **state)
         br_consume(br_queue_input(b->queue), item);
         fake_host_iterate(b->fake.h);
     }
-    assert_int_equal(b->fake.sink.n_items, 3); /* of ten spans each */
+    assert_int_equal(b->fake.sink.n_items, 3); /* three batches of ten spans each */
     assert_int_equal(b->fake.sink.largest, 10);
     assert_int_equal(t.n_blue, 10);
     assert_int_equal(t.n_red, 10);
@@ -547,7 +553,7 @@ static void waiting_senders_are_not_answered_early(void **state)
         b->config.batch = i & 1 ? &b->batch : NULL;
         make(b);
         b->fake.sink.verdict = FAKE_HOLD;
-        send(b, BR_TRACES, 50, 10); /* without a sender that waits */
+        send(b, BR_TRACES, 50, 10); /* an item whose sender does not wait */
         assert_int_equal(b->fake.tally.n_done, 1);
         send_waiting(b, 0, 10);
         assert_int_equal(b->fake.tally.n, 1);

@@ -15,7 +15,7 @@
 
 struct bed {
     struct fake_bed fake;
-    /* the Collector's defaults, without jitter and without a time limit */
+    /* initially the Collector's defaults, without jitter and without a time limit */
     struct br_retry_config config;
     struct br_retry *retry;
 };
@@ -114,8 +114,8 @@ static void jitter_uses_its_whole_range(void **state)
     }
     assert_int_equal(b->fake.tally.n_done, N);
     assert_true(low < 2600 && high > 7400);
-    /* Uniform over 5,000: the standard deviation of the mean is 5000 / sqrt(12 * N) = 72. The
-     * tolerance is five of them. */
+    /* The delays are uniformly distributed over 5,000 ms. The standard deviation of their mean is
+     * 5000 / sqrt(12 * N) = 72. The tolerance is five standard deviations. */
     assert_in_range(sum / N, 5000 - 361, 5000 + 361);
 }
 
@@ -131,7 +131,7 @@ static void the_servers_hint_wins(void **state)
     assert_int_equal(b->fake.sink.n_items, 1);
     fake_host_advance(b->fake.h, 1);
     assert_int_equal(b->fake.sink.n_items, 2);
-    b->fake.sink.delay_ms = 90000; /* longer than max_interval, too */
+    b->fake.sink.delay_ms = 90000; /* the requested delay, which is longer than max_interval */
     b->fake.sink.first_fail = 1;
     fake_host_advance(b->fake.h, 123 + 89999);
     assert_int_equal(b->fake.sink.n_items, 3);
@@ -140,7 +140,7 @@ static void the_servers_hint_wins(void **state)
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
-/* A hint of a millisecond does not cause a thousand attempts per second. */
+/* A peer that asks for a retry after a millisecond does not get a thousand attempts per second. */
 static void short_hints_have_a_least_delay(void **state)
 {
     struct bed *b = *state;
@@ -152,8 +152,8 @@ static void short_hints_have_a_least_delay(void **state)
     assert_int_equal(b->fake.sink.n_items, 1 + 10);
 }
 
-/* Attempts at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to 275.937; the next would
- * be after 300 s. */
+/* In seconds, the attempts are at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to
+ * 275.937. The next one would be after the time limit of 300 s. */
 static void retries_end_before_the_time_limit(void **state)
 {
     struct bed *b = *state;
@@ -224,8 +224,8 @@ static void items_that_are_too_large_are_halved(void **state)
     }
 }
 
-/* One oversized record among n: each of the log2(n) + 1 pieces that contain it is rejected,
- * while the other log2(n) pieces are accepted. */
+/* One of n records is too large for the peer. Each of the log2(n) + 1 pieces that contain this
+ * record is rejected. The other log2(n) pieces are accepted. */
 static void one_oversized_record_costs_two_log_n_requests(void **state)
 {
     struct bed *b = *state;
@@ -253,8 +253,9 @@ static void one_oversized_record_costs_two_log_n_requests(void **state)
     }
 }
 
-/* One half is accepted, and the other fails temporarily until the time limit. Sending the whole
- * item again would duplicate the accepted half (OTLP, "Partial Success"). */
+/* The peer accepts one half of an item, and the other half fails temporarily until the time limit.
+ * If the sender sent the whole item again, the accepted half would be duplicated (OTLP, "Partial
+ * Success"). */
 static void a_failed_half_is_a_partial_success(void **state)
 {
     struct bed *b = *state;
@@ -277,8 +278,8 @@ static void a_failed_half_is_a_partial_success(void **state)
     fake_host_check_ledger(b->fake.h);
 }
 
-/* A run of oversized records does not cause the loss of its neighbours. A short run does not
- * cause delays. */
+/* Several adjacent records are too large. Records next to them are not lost. If there are few such
+ * records, there are no delays. */
 static void adjacent_oversized_records_do_not_affect_others(void **state)
 {
     struct bed *b = *state;
@@ -301,9 +302,9 @@ static void adjacent_oversized_records_do_not_affect_others(void **state)
     assert_int_equal(fake_sink_twice(&b->fake.sink, BR_TRACES), 0);
 }
 
-/* A peer rejects every size as too large: 2 log2(8192) + 2 = 28 rejections and an attempt with
- * the largest piece. Then there is one request for each delay, of which 12 pass in 300 s (5,
- * 7.5, 11.25, 16.875, 25.312 and seven times 30 s make 275.937). */
+/* A peer rejects pieces of every size as too large. It gets 2 log2(8192) + 2 = 28 rejected
+ * requests, and one attempt with the largest piece. Then it gets one request after each delay. In
+ * 300 s there are 12 delays: 5, 7.5, 11.25, 16.875, 25.312 and seven times 30 s are 275.937 s. */
 static void a_peer_that_rejects_every_piece_gets_few_requests(void **state)
 {
     struct bed *b = *state;
@@ -326,8 +327,9 @@ static void a_peer_that_rejects_every_piece_gets_few_requests(void **state)
     fake_host_check_ledger(b->fake.h);
 }
 
-/* When the peer accepts pieces again, all remaining ones are sent at once. The rejected sizes
- * are 64, 32, 16, 8, 4, 2, 1, 1, 2, 1, 1, 4, 2 and 1; five of them are single records. */
+/* When the peer accepts pieces again, all remaining pieces are sent at once. The sizes of the
+ * rejected pieces are 64, 32, 16, 8, 4, 2, 1, 1, 2, 1, 1, 4, 2 and 1. Five of them are single
+ * records. */
 static void a_peer_that_recovers_gets_the_remaining_pieces(void **state)
 {
     struct bed *b = *state;
@@ -345,7 +347,8 @@ static void a_peer_that_recovers_gets_the_remaining_pieces(void **state)
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_PROFILES, 0, 64), 64 - 5);
 }
 
-/* If retries are disabled, the remaining records get the same result as the rejected ones. */
+/* If retries are disabled, records that were not sent yet get the same result as the rejected
+ * records. */
 static void disabled_pieces_are_not_retried(void **state)
 {
     struct bed *b = *state;
@@ -374,7 +377,8 @@ static void a_single_item_that_is_too_large_is_rejected(void **state)
     assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 1);
 }
 
-/* The halves are retried separately, and delivered records are not sent again. */
+/* The two halves of an item are retried separately. Records that were delivered are not sent
+ * again. */
 static void halves_are_retried_separately(void **state)
 {
     struct bed *b = *state;
@@ -386,7 +390,8 @@ static void halves_are_retried_separately(void **state)
             b->fake.sink.verdict = FAKE_TOO_LARGE;
             b->fake.sink.limit = 4;
             send(b, (enum br_signal)s, first, 30);
-            b->fake.sink.first_fail = (unsigned)(seed % 7); /* also counts the halves */
+            /* number of attempts that fail first; attempts with a half are counted, too */
+            b->fake.sink.first_fail = (unsigned)(seed % 7);
             fake_host_advance(b->fake.h, 200000);
             assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, 30), 30);
         }
@@ -398,7 +403,8 @@ static void halves_are_retried_separately(void **state)
 
 /* --- A peer that is back ---------------------------------------------------------------------- */
 
-/* Five items that arrived 3 s apart fail for a minute, so that each waits for up to 30 s. */
+/* Five items arrive 3 s apart. All attempts fail for a minute, so that each item waits for up to 30
+ * s. */
 static void fail_for_a_minute(struct bed *b, enum br_signal signal)
 {
     b->fake.sink.verdict = FAKE_RETRY;
@@ -427,7 +433,7 @@ static void the_first_answer_after_failures_triggers_the_others(void **state)
     fail_for_a_minute(b, BR_TRACES);
     b->fake.sink.verdict = FAKE_DONE;
     (void)time_until_received(b, b->fake.sink.n_items + 1);
-    assert_int_equal(b->fake.tally.n_done, 1); /* not all in the same moment */
+    assert_int_equal(b->fake.tally.n_done, 1); /* the items are not all sent at the same moment */
     fake_host_advance(b->fake.h, 1000);
     assert_int_equal(b->fake.tally.n_done, 5);
 }
@@ -440,7 +446,7 @@ static void one_request_probes_a_reachable_peer(void **state)
     unsigned before = b->fake.sink.n_items;
     br_retry_reachable(&b->fake.node);
     fake_host_advance(b->fake.h, 0);
-    assert_int_equal(b->fake.sink.n_items, before + 1); /* the attempt fails as well */
+    assert_int_equal(b->fake.sink.n_items, before + 1); /* this attempt fails, too */
     assert_int_equal(b->fake.tally.n, 0);
     b->fake.sink.verdict = FAKE_DONE;
     br_retry_reachable(&b->fake.node);
@@ -450,7 +456,8 @@ static void one_request_probes_a_reachable_peer(void **state)
     assert_int_equal(b->fake.tally.n_done, 5);
 }
 
-/* A peer that is reachable, but does not answer, gets only this one request. */
+/* A peer that is reachable, but does not answer, gets only this one request before the delay
+ * ends. */
 static void failed_probes_do_not_change_the_delay(void **state)
 {
     struct bed *b = *state;
@@ -492,7 +499,7 @@ static void retry_hints_are_respected(void **state)
     assert_int_equal(b->fake.tally.n_done, 2);
 }
 
-/* Every other request fails. The failed ones wait for their delays, even if others succeed
+/* Every second request fails. The failed items wait for their delays, even if other items succeed
  * meanwhile. */
 static void a_peer_that_accepts_some_requests_gets_no_early_retries(void **state)
 {
@@ -509,8 +516,8 @@ static void a_peer_that_accepts_some_requests_gets_no_early_retries(void **state
     assert_int_equal(b->fake.tally.n_done, 8);
 }
 
-/* The signals may have different destinations, so one request of the other signal is a probe for
- * it. */
+/* The two signals may have different destinations. A success of one signal therefore only causes
+ * one request of the other signal, to probe its destination. */
 static void an_answer_to_one_signal_triggers_a_probe_of_the_other(void **state)
 {
     struct bed *b = *state;
@@ -545,7 +552,8 @@ static unsigned lines_of(const char *text, const char *words)
     return n;
 }
 
-/* A warning when failures begin, and a line when they have ended, each at most once per minute. */
+/* Logs a warning when failures begin and a line when they have ended, each at most once per
+ * minute. */
 static void retries_are_logged_once(void **state)
 {
     struct bed *b = *state;
@@ -580,7 +588,8 @@ static void retries_are_logged_once(void **state)
     fake_host_advance(b->fake.h, 60000);
     b->fake.sink.first_fail = 1;
     send(b, BR_TRACES, 0, 1);
-    send(b, BR_TRACES, 0, 1); /* was in progress, so its result proves nothing */
+    /* this request was in progress before the failure, so its result does not prove anything */
+    send(b, BR_TRACES, 0, 1);
     fake_host_advance(b->fake.h, 999);
     assert_int_equal(lines_of(logged_lines(fds[0]), "responds again"), 0);
     fake_host_advance(b->fake.h, 4001);

@@ -100,7 +100,7 @@ static void include_and_exclude(void **state)
     (void)state;
     static const struct {
         const char *yaml;
-        bool a, b; /* whether spans a and b are changed */
+        bool a, b; /* true if span a or span b is changed */
     } cases[] = {
         {"include: {match_type: strict, services: [shop]}", true, true},
         {"include: {match_type: strict, services: [cart]}", false, false},
@@ -181,7 +181,7 @@ static const char before[] =
 static const struct {
     const char *yaml, *samples, *profile, *strings, *attributes;
 } on_profiles[] = {
-    /* without changes the output is identical */
+    /* no action has an effect, so the output is identical */
     {"actions: [{key: nobody, action: delete}]", before, PROFILE("3"), "", ""},
     {"actions: [{key: user, action: delete}]",
      SAMPLE("1", "1") "," SAMPLE("2", "1") "," SAMPLE("3", "2") "," BARE("4"), PROFILE("3"), "",
@@ -253,7 +253,8 @@ static void requests_without_a_dictionary(void **state)
     rig_free(r);
 }
 
-/* A value by reference can be read. It is kept if something else of the sample changes. */
+/* The processor can read a value that is a reference. It keeps the reference if something else of
+ * the sample changes. */
 static void values_by_reference(void **state)
 {
     (void)state;
@@ -269,8 +270,8 @@ static void values_by_reference(void **state)
     rig_free(r);
 }
 
-/* Many samples with different lists: the number of entries is limited, and a list that was seen
- * before is not computed again. */
+/* There are many samples with different lists. The number of entries is limited. A list that was
+ * seen before is not computed again. */
 static void equal_lists_are_computed_once(void **state)
 {
     (void)state;
@@ -393,7 +394,7 @@ static void matching_has_a_time_limit(void **state)
     rig_free(r);
 }
 
-/* A pattern that takes exponential time for one key: only this key counts as not decided. */
+/* A pattern takes exponential time for one key. Only this key counts as not decided. */
 static void exponential_patterns_are_stopped(void **state)
 {
     (void)state;

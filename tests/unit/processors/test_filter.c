@@ -76,7 +76,7 @@ static void check(enum br_signal signal, const char *yaml, const char *in, const
 
 struct example {
     const char *match;    /* condition for include */
-    const char *matching; /* digits of the spans that match */
+    const char *matching; /* numbers of the spans that match, as digits */
 };
 
 static const struct example span_examples[] = {
@@ -291,7 +291,7 @@ static const struct example span_conditions[] = {
     {"attributes[\"\\x64\"] <= 5.0e-1", "2"},
     {"attributes[\"d\"] > 1", "3"},
     {"attributes[\"d\"] < nil", ""},
-    {"attributes[\"x\"] <= nil", "123456"}, /* x does not have a value either */
+    {"attributes[\"x\"] <= nil", "123456"}, /* x is missing, so its value is nil, too */
     {"attributes[\"db\"] >= nil", "345"},
     {"nil <= attributes[\"db\"]", "345"},
     {"attributes[\"db\"] > nil", ""},
@@ -399,7 +399,8 @@ static void conditions(void **state)
     check(BR_PROFILES,
           config_that_drops("profile_conditions", "sample.attributes[\"thread\"] == nil"), samples,
           of_samples, "124", 6);
-    /* Any of several conditions, also together with the other form. */
+    /* A record is dropped if any of several conditions is true. This also applies if both forms of
+     * conditions are used. */
     check(BR_TRACES,
           "{traces: {span: ['name == \"span1\"', 'name == \"span2\"'], resource: ['false']},"
           " spans: {exclude: {match_type: strict, span_names: [span3]}}}",
@@ -465,7 +466,8 @@ static const struct example long_value_conditions[] = {
     {"IsMatch(sample.attributes[\"d\"], \"^2[.]5$\")", "6"},
     {"IsMatch(sample.attributes[\"y\"], \"v{80}\")", "1235"},
     {"IsMatch(sample.attributes[\"z\"], \"w$\")", "2"},
-    {"sample.attributes[\"y\"] == sample.attributes[\"z\"]", "134"}, /* sample 4 has neither */
+    /* sample 4 has neither of the two attributes */
+    {"sample.attributes[\"y\"] == sample.attributes[\"z\"]", "134"},
     {"sample.attributes[\"y\"] != sample.attributes[\"z\"]", "256"},
     {"sample.attributes[\"y\"] < sample.attributes[\"z\"]", "2"},
     {"sample.attributes[\"z\"] < sample.attributes[\"y\"]", ""},
@@ -481,7 +483,8 @@ static const struct example long_value_conditions[] = {
     {"IsMatch(scope.attributes[\"s\"], \"o\")", "1235"},
 };
 
-/* Results that are remembered belong to the current value or scope, in each request. */
+/* Results are remembered for each value or scope of a request. They must not be used for another
+ * value, scope or request. */
 static void conditions_on_shared_values(void **state)
 {
     (void)state;
@@ -702,7 +705,7 @@ static void exponential_patterns_are_stopped(void **state)
     rig_free(r);
 }
 
-/* After the time limit nothing matches. The next request has its own time limit. */
+/* After the time limit, no condition matches. The time limit applies to each request separately. */
 static void matching_has_a_time_limit(void **state)
 {
     (void)state;
@@ -773,8 +776,8 @@ static void no_memory(void **state)
         3, 100);
 }
 
-/* A condition of the Collector that Braid does not support has an error of its own, because
- * --skip-unsupported accepts it; the message is the first one. */
+/* Conditions of the Collector that Braid does not support have a separate error code, because
+ * --skip-unsupported accepts them. The message is that of the first such condition. */
 static void test_conditions_of_events_are_unsupported(void **state)
 {
     static const struct {

@@ -46,7 +46,7 @@ static void spans_move_to_new_resources(void **state)
                       "2", S("host.name", "b")) "," PLAIN("3") "," SPAN("4", S("host.name", "a")))),
         TRACES(SPANS(SHOP "," S("host.name", "a"), SPAN("1", I("n", "1")) "," PLAIN("4")) "," SPANS(
             SHOP "," S("host.name", "b"), PLAIN("2")) "," SPANS(SHOP, PLAIN("3"))));
-    /* both keys; the order of the attributes of the span does not matter */
+    /* spans have both keys; the order of their attributes does not matter */
     expect(yaml, BR_TRACES,
            TRACES(SPANS(SHOP, SPAN("1", S("tenant", "t") "," S("host.name", "a")) "," SPAN(
                                   "2", S("host.name", "a") "," S("tenant", "t")))),
@@ -71,7 +71,7 @@ static void equal_resources_are_merged(void **state)
 {
     (void)state;
     static const char yaml[] = "keys: [host.name]";
-    /* resources that differed only in the value that is replaced */
+    /* these resources differed only in the value that is replaced, so they become one */
     expect(yaml, BR_TRACES,
            TRACES(SPANS(S("host.name", "x") "," SHOP, SPAN("1", S("host.name", "a"))) "," SPANS(
                S("host.name", "y") "," SHOP,
@@ -103,7 +103,7 @@ static void equal_scopes_are_merged(void **state)
            TRACES(SCOPES(SHOP, SCOPE(LIBRARY, PLAIN("1") "," PLAIN("3")) "," SCOPE(
                                    "\"name\":\"other\"", PLAIN("2")) "," SCOPE("\"name\":\"lib\"",
                                                                                PLAIN("4")))));
-    /* scopes with other attributes are not merged, unlike in the Collector, which would drop the
+    /* scopes with different attributes are not merged; the Collector merges them and drops the
      * attributes */
 #define WITH(attributes) LIBRARY ",\"attributes\":[" attributes "]"
     expect("{}", BR_TRACES,

@@ -222,12 +222,14 @@ static void pods_are_listed_and_watched(void **state)
     assert_true(atomic_load(&b.table->is_complete));
     assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "a");
     assert_string_equal(pod_by(&b, -1, "10.0.0.2", NULL), "b");
-    assert_string_equal(pod_by(&b, -1, "10.0.0.9", NULL), ""); /* the address of the node */
+    /* the address of the node is not the address of a pod */
+    assert_string_equal(pod_by(&b, -1, "10.0.0.9", NULL), "");
     fake_host_advance(b.rig.h, 200);
     assert_string_equal(pod_by(&b, -1, "10.0.0.3", NULL), "c");
     assert_string_equal(pod_by(&b, -1, "10.0.0.4", NULL), "b");
     assert_string_equal(pod_by(&b, -1, "10.0.0.2", NULL), "");
-    assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "a"); /* in its grace period */
+    /* the deleted pod is still known during its grace period */
+    assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "a");
     fake_host_advance(b.rig.h, 5000);
     assert_int_equal(b.next, b.n);
     bed_end(&b);
@@ -255,7 +257,8 @@ static void filters_and_associations(void **state)
     assert_string_equal(pod_by(&b, 0, "a", "other"), "");
     assert_string_equal(pod_by(&b, 1, "c2", NULL), "a");
     assert_string_equal(pod_by(&b, 2, "10.0.0.1", NULL), "a");
-    assert_string_equal(pod_by(&b, 2, "10.0.0.2", NULL), ""); /* ignored by its name */
+    /* the pod is ignored because of its name */
+    assert_string_equal(pod_by(&b, 2, "10.0.0.2", NULL), "");
     bed_end(&b);
 }
 

@@ -19,15 +19,16 @@ static double metric(struct rig *r, const char *what)
     return rig_metric(r, name, LABELS);
 }
 
-/* A limit of 10 MiB and a spike limit of 4: the soft limit is 6. The test passes each level of
- * use. */
+/* The limit is 10 MiB and the spike limit is 4 MiB, so the soft limit is 6 MiB. The test passes
+ * each level of use. */
 static void levels_of_use(void **state)
 {
     (void)state;
     struct rig *r = rig_new(&br_memory_limiter_processor,
                             "{check_interval: 1s, limit_mib: 10, spike_limit_mib: 4}");
     size_t before = br_mem_live();
-    assert_true(before < MIB); /* the memory of the test itself does not matter below */
+    /* the memory of the test itself is small enough to be ignored below */
+    assert_true(before < MIB);
     assert_int_equal(br_memory_soft(&r->memory), 6 * MIB);
     assert_int_equal(br_memory_hard(&r->memory), 10 * MIB);
     assert_false(br_host_over_limit(&r->host));
@@ -35,7 +36,7 @@ static void levels_of_use(void **state)
 
     struct br_buf *held = br_buf_new(r->pool, 7 * MIB);
     assert_true(br_host_over_limit(&r->host)); /* receivers reject new requests */
-    /* requests that were already received pass */
+    /* requests that have already been received are not rejected */
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
     assert_int_equal(metric(r, "accepted_spans"), 4);
     assert_int_equal(metric(r, "refused_spans"), 0);
@@ -175,7 +176,8 @@ static void total_of_memory(void **state)
     assert_int_equal(total(&root), 1000000);
     fake_root_put(&root, "/sys/fs/cgroup/memory.max", "max\n");
     assert_int_equal(total(&root), 2 * MIB);
-    fake_root_put(&root, "/sys/fs/cgroup/memory.max", "90000000\n"); /* more than the machine has */
+    /* the limit is higher than the machine's memory */
+    fake_root_put(&root, "/sys/fs/cgroup/memory.max", "90000000\n");
     assert_int_equal(total(&root), 2 * MIB);
     fake_root_put(&root, "/proc/self/cgroup", "0::/a.slice/b.service\n");
     fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests are made so that the output can be counted: frames and samples have numbers. The rig
- * checks after every test that the ledger balances.
+ * In the requests, frames and samples have numbers, so that the output can be counted. After every
+ * test, the rig checks that the ledger balances: each received record is sent, rejected or dropped.
  */
 #include "base/mem.h"
 #include "otlp/dictionary/dictionary.h"
@@ -51,7 +51,7 @@ static const char *deep(const char *stacks)
 }
 
 #define STACK(list) "{\"locationIndices\":[" list "]}"
-/* String 6, function 6 and the given location. */
+/* Adds string 6, which is the name of function 6, and the given location. */
 #define MARK_STRINGS "\"stringTable\":[\"\",\"a\",\"b\",\"c\",\"d\",\"e\",\"[truncated]\"]"
 #define MARK_FUNCTION "{\"nameStrindex\":5},{\"nameStrindex\":6}]"
 #define MARK_LOCATION "{\"lines\":[{\"functionIndex\":6}]}"
@@ -171,7 +171,8 @@ static void the_default_depth_is_64(void **state)
     }
 }
 
-/* 63 stacks each cut a location of 200 lines and 200 kB at another place: too much to write. */
+/* 63 stacks each cut one location of 200 lines and 200 kB at a different line. The copies of the
+ * location would be too large to write. */
 static void copies_of_cut_locations_are_limited(void **state)
 {
     (void)state;
@@ -216,8 +217,9 @@ static void copies_of_cut_locations_are_limited(void **state)
 
 /* --- Labels ---------------------------------------------------------------------------------- */
 
-/* Samples with attributes 1, 2 and so on. `attributes` have keys 1 (k), 2 (span_id) or 3 (n);
- * strings 4 to 7 are a, b, c, d. If `mapping`, the mapping has attribute 1, too. */
+/* Returns a request of samples with attributes 1, 2 and so on. `attributes` have keys 1 (k), 2
+ * (span_id) or 3 (n). Strings 4 to 7 are a, b, c and d. If `mapping`, the mapping has attribute 1,
+ * too. */
 static const char *labelled(const char *attributes, unsigned n, const char *mapping)
 {
     static char text[1 << 16];
@@ -248,7 +250,8 @@ static void labels(void **state)
     expect(out, "\"attributeTable\":[{}," REF("1", "4") "," TEXT("1", "b") "," REF("1", "8") "]");
     expect(out, "\"d\",\"[other]\"]");
     assert_int_equal((int)rig_metric(r, CHANGED("label")), 1);
-    /* Known values pass, inline or by reference. Other values do not, also in later requests. */
+    /* Known values are kept, whether the attribute contains the value or refers to it. Other values
+     * are replaced, also in later requests. */
     const char *known = labelled(TEXT("1", "a") "," REF("1", "5"), 2, "");
     assert_string_equal(rig_run(r, BR_PROFILES, known), known);
     out =
@@ -256,7 +259,8 @@ static void labels(void **state)
                 labelled("{\"keyStrindex\":1,\"value\":{\"stringValue\":\"d\"},\"unitStrindex\":5}",
                          1, ""));
     expect(out, "{\"keyStrindex\":1,\"value\":{\"stringValueStrindex\":8},\"unitStrindex\":5}");
-    /* Each key has a separate set of values. Numbers and the ids of spans do not count. */
+    /* Each key has a separate set of values. Numbers, and the values of span_id, are not
+     * limited. */
     const char *others =
         labelled(REF("3", "6") "," REF("3", "7") "," INT("1", "7") "," INT("1", "8") "," TEXT(
                      "2", "x") "," TEXT("2", "y") "," TEXT("2", "z"),
@@ -295,7 +299,7 @@ static void values_expire(void **state)
     rig_free(r);
 }
 
-/* 1025 keys: the last of them may not have values. */
+/* There are 1025 keys. The values of the last key are all replaced. */
 static void the_number_of_keys_is_limited(void **state)
 {
     (void)state;
@@ -482,7 +486,7 @@ static void large_requests(void **state)
     rig_free(r);
 }
 
-/* The 7th of ten samples is too large by itself. Only this sample is dropped. */
+/* The seventh of ten samples alone exceeds the limit. Only this sample is dropped. */
 static void one_sample_too_large(void **state)
 {
     (void)state;
@@ -523,7 +527,7 @@ static void original_payloads(void **state)
     rig_free(r);
 }
 
-/* All samples share a megabyte, which each piece would repeat. */
+/* All samples refer to the same megabyte, which each piece of the profile would repeat. */
 static void repeated_bytes_of_pieces_are_limited(void **state)
 {
     (void)state;
@@ -568,7 +572,7 @@ static void configs(void **state)
     assert_string_equal(rig_errors(&br_profile_limits_processor, ""), "");
 }
 
-/* Sends the request made by `make`. The values of the output must add up to `sum`. */
+/* Sends the request made by `make`. The values of all output samples must add up to `sum`. */
 struct low_memory {
     struct capture capture;
     struct br_item *(*make)(struct rig *r);

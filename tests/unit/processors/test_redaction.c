@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keys and actions are those of the Collector's redaction processor (v0.159), except for the mask.
- * In profiles, unchanged references keep their meaning, and redacted text is nowhere in the bytes.
- * The hashes are from Python's hashlib and hmac.
+ * In profiles, all other references keep their meaning, and the output does not contain the
+ * redacted text anywhere. The hashes are from Python's hashlib and hmac.
  */
 #include <time.h>
 
@@ -36,7 +36,7 @@ struct example {
 };
 
 static const struct example examples[] = {
-    /* The default words, in keys. */
+    /* The default list of words, which are matched within keys. */
     {"", S("user.password", "x") "," S("user", "token"),
      S("user.password", X) "," S("user", "token")},
     {"", S("API_TOKEN", "x") "," S("CredentialId", "x") "," S("db.secret.name", "x"),
@@ -49,7 +49,8 @@ static const struct example examples[] = {
     {"blocked_key_words: [Pin, 'a.c']", S("PIN", "1") "," S("abc", "1") "," S("A.C", "1"),
      S("PIN", X) "," S("abc", "1") "," S("A.C", X)},
     {"blocked_key_words: ['a\\Eb']", S("xA\\\\ebx", "1"), S("xA\\\\ebx", X)},
-    /* Lists, maps and bytes under such a key; such keys inside maps. */
+    /* If a key matches, its value is masked even if it is a list, a map or bytes. Keys inside maps
+     * are matched, too. */
     {"", L("tokens", "{\"stringValue\":\"x\"}"), S("tokens", X)},
     {"", M("secret", S("a", "b")), S("secret", X)},
     {"", M("a", S("password", "x") "," I("n", "1")), M("a", S("password", X) "," I("n", "1"))},
@@ -59,7 +60,8 @@ static const struct example examples[] = {
     /* Key patterns mask every type. */
     {"blocked_key_patterns: ['.*api_key.*']", I("my_api_key", "1") "," S("api", "1"),
      S("my_api_key", X) "," S("api", "1")},
-    /* Allowed keys: all others are removed. An explicit false without a list removes every key. */
+    /* All keys that are not in allowed_keys are removed. With an explicit allow_all_keys of false
+     * and no list, every key is removed. */
     {"allowed_keys: [a, c]", S("a", "1") "," S("b", "2") "," S("c", "3"),
      S("a", "1") "," S("c", "3")},
     {"allow_all_keys: false", S("a", "1"), ""},
@@ -88,14 +90,14 @@ static const struct example examples[] = {
     {"{blocked_key_patterns: ['mail'], allowed_values: ['@mycompany.com$']}",
      S("mail", "x@mycompany.com") "," S("mail2", "x@other.com"),
      S("mail", "x@mycompany.com") "," S("mail2", X)},
-    /* A pattern does not match the mask of another one. Text that several patterns match is
-     * masked once. */
+    /* Patterns do not match the mask that another pattern has inserted. If several patterns match
+     * the same text, it is masked once. */
     {"blocked_values: ['bob', 'RED', 'ACT']", S("a", "bob") "," S("b", "a RED bob"),
      S("a", X) "," S("b", "a " X " " X)},
     {"blocked_values: ['bcd', 'abc', 'f+']", S("a", "xabcdyffbcd"), S("a", "x" X "y" X X)},
     {"{blocked_values: ['secret text', '[0-9a-f]{8}'], hash_function: md5}",
      S("a", "a secret text"), S("a", "a f6d86c00ecc4d51fe0da3f8abdb79938")},
-    /* Bytes are matched as base64 and as text. The result is UTF-8. */
+    /* Values of type bytes are matched both as base64 and as text. The result is UTF-8. */
     {"{blocked_values: ['4[0-9]{15}'], redact_all_types: true}",
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\""),
      S("a", "\xef\xbf\xbd\xef\xbf\xbd card " X " \xef\xbf\xbd")},
@@ -105,7 +107,7 @@ static const struct example examples[] = {
     {"{blocked_values: ['4[0-9]{15}']}",
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\""),
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\"")},
-    /* A mask set by the config, within values and for whole values. */
+    /* A configured mask replaces parts of values and whole values. */
     {"{blocked_values: ['bob'], masking_string: '<gone>'}", S("a", "a bob") "," S("password", "x"),
      S("a", "a <gone>") "," S("password", "<gone>")},
     {"{blocked_values: ['bob'], masking_string: ''}", S("a", "a bob"), S("a", "a " X)},
@@ -133,7 +135,7 @@ static void attributes(void **state)
     for (size_t i = 0; i < BR_COUNT(examples); i++) {
         const struct example *e = &examples[i];
         struct rig *r = rig_new(&br_redaction_processor, e->config);
-        /* the second round uses remembered results */
+        /* the second request uses the results remembered from the first one */
         for (unsigned round = 0; round < 2; round++) {
             char before[1 << 16], after[1 << 16];
             (void)snprintf(before, sizeof before, "%s", request(e->before));
@@ -261,7 +263,8 @@ static void expect_not(const char *text, const char *part)
         fail_msg("%s\nis in\n%s", part, text ? text : "nothing");
 }
 
-/* The value of a label is also the name of a function: the function keeps it. */
+/* The value of a label is also the name of a function. Only the label is masked; the function keeps
+ * the name. */
 static void labels_are_masked_by_default(void **state)
 {
     (void)state;
@@ -279,8 +282,8 @@ static void functions_and_paths(void **state)
     (void)state;
     const char *out = profiles_with("{function_names: {words: [secret, bob]},"
                                     " file_paths: {patterns: ['^/home/[^/]+']}}");
-    /* The value of thread.token gets a new string. bob is the value of a label and also a unit;
-     * the function gets a separate string. */
+    /* The value of thread.token gets a new string. "bob" is the value of a label and also a unit,
+     * so the redacted function gets a separate string. */
     expect(out, "\"stringTable\":[\"\",\"cpu\",\"nanoseconds\",\"main\",\"Get" X "\",\"" X
                 "/a.go\",\"thread.token\",\"label\",\"host\",\"bob\",\"/usr/bin/bob\",\"" X
                 "\",\"" X "\"]");
@@ -296,11 +299,11 @@ static void values_are_masked_everywhere(void **state)
     expect(out, "{\"keyStrindex\":8,\"value\":{\"stringValueStrindex\":11}}");
     expect(out, "\"/home/" X "/a.go\"");
     expect(out, "\"/usr/bin/" X "\"");
-    /* The remaining use of the string is a unit, which is not redacted. */
+    /* The string is now used only as a unit, which is not redacted. */
     expect(out, "{\"nameStrindex\":4,\"systemNameStrindex\":12}");
 }
 
-/* A sample type is not a function, even if it has the name of one. */
+/* The name of a sample type is kept, even if a function with the same name is redacted. */
 static void sample_types_are_kept(void **state)
 {
     (void)state;
@@ -370,16 +373,16 @@ static void exponential_patterns_mask_everything(void **state)
     const char *out = rig_run(r, BR_TRACES, request(in));
     expect_not(out, "aaa");
     assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30);
-    /* The results are remembered, except for one that another replaced: their slots depend on a
-     * secret. The next request has a new limit. */
+    /* Results are remembered. A result may replace another one in the cache, because the places in
+     * it depend on a secret. The limit of steps applies to each request separately. */
     expect_not(rig_run(r, BR_TRACES, request(in)), "aaa");
     assert_in_range((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30, 45);
     expect(rig_run(r, BR_TRACES, request(S("a", "b"))), S("a", "b"));
     rig_free(r);
 }
 
-/* The same for keys: a key that may be blocked is masked, and the value of one that may be
- * ignored is checked. */
+/* Exponential patterns for keys: a key that may be blocked is masked. A key that may be ignored is
+ * not ignored, and its value is checked. */
 static void exponential_key_patterns_mask(void **state)
 {
     static const char key[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
@@ -399,7 +402,7 @@ static void exponential_key_patterns_mask(void **state)
     rig_free(r);
 }
 
-/* Values that may be allowed are checked, too. */
+/* If the limit is exceeded, a value is not treated as allowed, and is checked. */
 static void exponential_patterns_allow_nothing(void **state)
 {
     static const char value[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1234";
@@ -436,8 +439,8 @@ static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const 
     return item;
 }
 
-/* Usual patterns take quadratic time for such texts: half an hour for these at a nanosecond a
- * step. */
+/* Common patterns take quadratic time for such texts. Without a limit, these texts would take half
+ * an hour at a nanosecond per step. */
 static void long_texts_do_not_stall(void **state)
 {
     (void)state;
@@ -472,7 +475,7 @@ static void matches_are_found_anywhere_in_long_texts(void **state)
     rig_free(r);
 }
 
-/* The result would exceed the buffer, so the whole text is masked. */
+/* The result would be larger than the buffer, so the whole text is masked. */
 static void the_size_of_results_is_limited(void **state)
 {
     (void)state;
@@ -624,7 +627,8 @@ static void deep_statements(void **state)
     assert_int_equal(redact_db_clean(REDACT_DB_ES, false, text, 200, out), 200);
 }
 
-/* `_` and bytes from 0x80 on belong to words in SQL: what stands beside them is no literal. */
+/* In SQL, `_` and bytes from 0x80 on are part of a word, so the text next to them is not a separate
+ * literal. */
 static void test_sql_words_with_underscores_and_umlauts(void **state)
 {
     static const char text[] = "SELECT _true, null_ FROM \xc3\xbctrue";
@@ -638,7 +642,8 @@ static void test_sql_words_with_underscores_and_umlauts(void **state)
     }
 }
 
-/* A segment of seven hex digits is the abbreviation of a commit; six may be an English word. */
+/* A hexadecimal segment of seven digits may be an abbreviated commit id and is masked. One of six
+ * digits may be an English word and is kept. */
 static void test_hex_segments_of_urls(void **state)
 {
     static const char *const cases[][2] = {{"/facade", "/facade"},

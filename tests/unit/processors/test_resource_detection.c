@@ -23,7 +23,7 @@ extern const struct br_component br_resource_detection_processor;
 struct scripted {
     const char *path, *body;
     unsigned status;    /* 0: 200 */
-    const char *header; /* "name: value" that the request must have; NULL: none */
+    const char *header; /* a header "name: value" that the request must contain; NULL: none */
     const char *method; /* NULL: GET */
     bool never;         /* the service does not answer */
 };
@@ -31,9 +31,9 @@ struct scripted {
 struct bed {
     struct node_rig rig;
     struct detection detection;
-    const struct scripted *script; /* ended by an element without a path */
+    const struct scripted *script; /* the last element has no path */
     unsigned n_ended;
-    char text[4096]; /* the attributes, as "key=value" in lines */
+    char text[4096]; /* the attributes, one "key=value" in each line */
 };
 
 static struct bed *the_bed;
@@ -128,7 +128,7 @@ static int compare_lines(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Returns the lines in order; the text lives until the next call but one. */
+/* Returns the lines in sorted order. The text is valid until the next call but one. */
 static const char *sorted(const char *text)
 {
     static char copies[2][4096], results[2][4096];
@@ -147,7 +147,7 @@ static const char *sorted(const char *text)
     return results[next];
 }
 
-/* Runs a detection, which must succeed with the attributes. */
+/* Runs a detection, which must succeed and find these attributes. */
 static void expect(const char *yaml, const struct scripted *script, const char *attributes)
 {
     struct br_err err = {0};
@@ -162,7 +162,7 @@ static void expect(const char *yaml, const struct scripted *script, const char *
     bed_free(b);
 }
 
-/* Runs a detection, which must fail. */
+/* Runs a detection, which must fail with this error. */
 static void expect_failure(const char *yaml, const struct scripted *script, const char *why)
 {
     struct br_err err = {0};
@@ -257,7 +257,7 @@ static void the_host(void **state)
     expect("{detectors: [system], system: {hostname_sources: [os], resource_attributes: "
            "{host.name: {enabled: false}}}}",
            NULL, "os.type=linux\n");
-    /* the values depend on the machine: only the keys are known */
+    /* the values depend on the machine, so only the keys are compared */
     struct bed *b = bed_new("{detectors: [system], system: {resource_attributes: {host.arch: "
                             "{enabled: true}, os.description: {enabled: true}, host.interface: "
                             "{enabled: true}, os.build_id: {enabled: true}}}}",
@@ -310,13 +310,13 @@ static const struct scripted ec2[] = {
     {META "tags/instance/Team", "blue", 0, TOKEN, NULL, false},
     {NULL, NULL, 0, NULL, NULL, false},
 };
-/* the first version of the service has no tokens */
+/* the first version of the metadata service has no tokens */
 static const struct scripted ec2_old[] = {
     {META "instance-id", "i-1234567890abcdef0", 0, NULL, NULL, false},
     {"/latest/dynamic/instance-identity/document", DOCUMENT, 0, NULL, NULL, false},
     {NULL, NULL, 0, NULL, NULL, false},
 };
-/* OpenStack has the instance id only */
+/* the metadata service of OpenStack only returns the instance id */
 static const struct scripted openstack[] = {
     {META "instance-id", "i-1", 0, NULL, NULL, false},
     {NULL, NULL, 0, NULL, NULL, false},
@@ -379,7 +379,7 @@ static const struct scripted ecs[] = {
 static void amazon_tasks(void **state)
 {
     (void)state;
-    expect("detectors: [ecs]", ecs, ""); /* not in a task */
+    expect("detectors: [ecs]", ecs, ""); /* the process does not run in an ECS task */
     (void)setenv("ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/abc", 1);
     expect("detectors: [ecs]", ecs,
            "aws.ecs.cluster.arn=arn:aws:ecs:us-west-2:111122223333:cluster/default\n"
@@ -547,7 +547,7 @@ static void kubernetes_nodes(void **state)
     (void)fclose(file);
     (void)snprintf(yaml, sizeof yaml, "{detectors: [k8snode], k8snode: {service_account: %s}}",
                    folder);
-    expect(yaml, api, ""); /* not in a pod */
+    expect(yaml, api, ""); /* the process does not run in a pod */
     (void)setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1", 1);
     (void)setenv("KUBERNETES_SERVICE_PORT", "443", 1);
     expect(yaml, api, ""); /* the name of the node is not known */
@@ -560,7 +560,7 @@ static void kubernetes_nodes(void **state)
     (void)unlink(path);
     expect_failure(yaml, api, "cannot read");
     (void)rmdir(folder);
-    /* k8s_api is another name; without credentials */
+    /* k8s_api is another name of the detector; here it has no credentials */
     api[0].header = api[1].header = NULL;
     api[1].status = 0;
     (void)setenv("NODE", "node-1", 1);
@@ -632,13 +632,14 @@ static void failed_detections_are_repeated(void **state)
     }
     assert_true(b->detection.detected);
     assert_non_null(strstr(found(b), "host.id=i-1234567890abcdef0"));
-    fake_host_advance(b->rig.h, 1000000); /* without refresh_interval, that was the last one */
+    /* without refresh_interval, there are no further detections */
+    fake_host_advance(b->rig.h, 1000000);
     assert_int_equal(b->n_ended, BR_COUNT(delays_ms) + 1);
     bed_free(b);
 }
 
-/* A failed repetition keeps the attributes. A repetition without attributes replaces them, because
- * the service has answered that there are none. */
+/* If a repeated detection fails, the attributes are kept. If it succeeds without attributes, they
+ * are removed, because the service has answered that there are none. */
 static void detections_are_refreshed(void **state)
 {
     (void)state;
@@ -659,8 +660,8 @@ static void detections_are_refreshed(void **state)
     bed_free(b);
 }
 
-/* A slow lookup of names in a thread does not delay the end of the detection. The next detection
- * begins after the lookup has ended. */
+/* A thread resolves a name slowly. This does not delay the end of the detection. The next detection
+ * begins after the thread has finished. */
 static void slow_lookups_have_a_time_limit(void **state)
 {
     (void)state;
@@ -699,7 +700,7 @@ static void resources(void **state)
         "\"values\":[\"1\"]}]}]}]}],\"dictionary\":{\"stringTable\":[\"\",\"zone\",\"old\"]}}";
     (void)setenv("OTEL_RESOURCE_ATTRIBUTES", "zone=new,team=blue", 1);
     struct rig *r = rig_new(&br_resource_detection_processor, "{}");
-    for (int i = 0; i < 2; i++) /* the second result is kept from the first */
+    for (int i = 0; i < 2; i++) /* the second round uses the result of the first one */
         assert_string_equal(rig_run(r, BR_TRACES, SPANS(S("a", "b") "," S("zone", "old"))),
                             SPANS(S("a", "b") "," S("zone", "new") "," S("team", "blue")));
     assert_string_equal(rig_run(r, BR_TRACES, SPANS(S("zone", "old"))),

@@ -22,7 +22,7 @@ extern const struct br_component br_probabilistic_sampler_processor;
 #define A256 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16 A16
 #define M8 "k=1,k=1,k=1,k=1,k=1,k=1,k=1,k=1"
 
-/* Tracestates that are parsed and written again; NULL: invalid. */
+/* Each row: a tracestate, and how it is written after parsing; NULL: it is invalid. */
 static void tracestates(void **state)
 {
     (void)state;
@@ -39,7 +39,7 @@ static void tracestates(void **state)
         {"ot=x:", "ot=x:"},
         {"a=" A256, "a=" A256},
         {M8 "," M8 "," M8 "," M8, M8 "," M8 "," M8 "," M8},
-        {M8 "," M8 "," M8 "," M8 ",k=1", NULL}, /* at most 32 members */
+        {M8 "," M8 "," M8 "," M8 ",k=1", NULL}, /* a tracestate may have at most 32 members */
         {"a=" A256 "a", NULL},
         {A256 "a=1", NULL},
         {"ot=x:" A256, NULL},
@@ -52,7 +52,7 @@ static void tracestates(void **state)
         {"@s=1", NULL},
         {"t@=1", NULL},
         {"t@1=1", NULL},
-        {"t@abcdefghijklmno=1", NULL}, /* a system has at most 14 characters */
+        {"t@abcdefghijklmno=1", NULL}, /* the system in a key may have at most 14 characters */
         {"a=b=c", NULL},
         {"a=\x7f", NULL},
         {"ot=;th:8", NULL},
@@ -83,7 +83,7 @@ static void tracestates(void **state)
     }
 }
 
-/* The buffer has room for any members of `ot`, together with th and rv. */
+/* The buffer has room for all possible members of `ot`, and for th and rv. */
 static void tracestates_fit_the_buffer(void **state)
 {
     (void)state;
@@ -154,7 +154,8 @@ static void hash_decisions(void **state)
     }
 }
 
-/* 16 zero bytes and seed 0 hash to bucket 0x2455 of 0x4000: sampled above 56.77 %. */
+/* A trace id of 16 zero bytes and the seed 0 hash to bucket 0x2455 of 0x4000, which is sampled
+ * above 56.77 %. */
 static void hash_bucket(void **state)
 {
     (void)state;
@@ -166,8 +167,8 @@ static void hash_bucket(void **state)
     assert_true(sampler_id(&s, zeros));
 }
 
-/* Fourteen bits: e668, not e666. The written fields are consistent: the randomness is not below
- * th. */
+/* A precision of fourteen bits gives e668, not e666. The written fields are consistent: the
+ * randomness is not below th. */
 static void hash_tracestate(void **state)
 {
     (void)state;
@@ -205,7 +206,8 @@ static void hash_tracestate(void **state)
 
 /* --- Consistent sampling --------------------------------------------------------------------- */
 
-#define HALF_ID "fefefefefefefefefe80000000000000" /* sampled at 50 %, not at 49 */
+/* a trace id that is sampled at 50 %, but not at 49 % */
+#define HALF_ID "fefefefefefefefefe80000000000000"
 #define ALWAYS_ID "111111111111111111ffffffffffffff"
 #define FAIL_CLOSED 1
 #define NOT NULL
@@ -236,7 +238,7 @@ static const struct example examples[] = {
     {1, 4, "a0a0a0a0a0a0a0a0a0fe000000000000", "", "ot=th:fd70a", "ot=th:fd70a", 0, 0},
     {1, 0, HALF_ID, "", "ot=th:0", "ot=th:0", SAMPLER_PRIORITY_KEEP, 0},
     {99, 0, HALF_ID, "", NOT, NOT, SAMPLER_PRIORITY_DROP, 0},
-    /* with received th and rv */
+    /* spans that arrive with th and rv */
     {50, 0, HALF_ID, "ot=rv:90000000000000;th:80000000000000", "ot=rv:90000000000000;th:8", NOT, 0,
      0},
     {25, 0, HALF_ID, "ot=th:8", NOT, NOT, 0, 0},
@@ -253,17 +255,17 @@ static const struct example examples[] = {
     {(double)(float)((1 - 8e-7) * 100), 10, ALWAYS_ID, "", "ot=th:00000cccccccd",
      "ot=th:00000cccccccd", 0, 0},
     {0x1p-4, 0, ALWAYS_ID, "ot=th:fffffffffffff8", "ot=th:fffffffffffff8", NOT, 0, 0},
-    /* A lower received probability is kept by every mode. */
+    /* Every mode keeps a received probability that is lower than the configured one. */
     {25, 4, "ffffffffffffffffffffffffffffffff", "ot=th:e", "ot=th:e", "ot=th:f8", 0, 0},
     {25, 4, "ffffffffffffffffffffffffffffffff", "ot=th:e", "ot=th:e", "ot=th:e",
      SAMPLER_PRIORITY_KEEP, 0},
-    /* Thresholds that the span cannot have passed. */
+    /* The received threshold is above the span's randomness, so the span cannot have passed it. */
     {100, 0, HALF_ID, "ot=rv:40000000000000;th:8", "ot=rv:40000000000000;th:0",
      "ot=rv:40000000000000;th:0", 0, 0},
     {1, 0, HALF_ID, "ot=rv:40000000000000;th:8", NOT, NOT, 0, FAIL_CLOSED},
     {100, 0, "ffffffffffffffffff70000000000000", "ot=th:8", NOT, NOT, 0, FAIL_CLOSED},
     {100, 0, HALF_ID, "ot=th:8;rv:70000000000000", NOT, NOT, 0, FAIL_CLOSED},
-    /* Spans that cannot be decided. */
+    /* These spans do not contain enough information for a decision. */
     {100, 0, NULL, "", NOT, NOT, 0, FAIL_CLOSED},
     {100, 0, "00000000000000000000000000000000", "", NOT, NOT, 0, FAIL_CLOSED},
     {1, 0, NULL, "", "ot=th:0", "ot=th:0", 0, 0},
@@ -312,8 +314,8 @@ static void consistent(void **state)
     }
 }
 
-/* The hash mode does not sample spans that use the standard's sampling. fail_closed decides
- * them. */
+/* The hash mode does not make decisions for spans that use the standard's sampling. fail_closed
+ * decides whether these are dropped. */
 static void hash_ignores_consistently_sampled_spans(void **state)
 {
     (void)state;
@@ -335,8 +337,8 @@ static void hash_ignores_consistently_sampled_spans(void **state)
     }
 }
 
-/* A span without a trace id is dropped if fail_closed. Otherwise it is kept, unless nothing is
- * sampled. */
+/* A span without a trace id is dropped if fail_closed is true. Otherwise it is kept, unless the
+ * sampling percentage is 0. */
 static void missing_randomness(void **state)
 {
     (void)state;
@@ -396,7 +398,7 @@ static void check_collector_line(char *column[COLUMNS])
     rig_free(r);
 }
 
-/* The results of the Collector's own processor for the same spans. */
+/* The Collector's own processor gave these results for the same spans. */
 static void results_of_the_collector(void **state)
 {
     (void)state;
@@ -450,7 +452,7 @@ static void rewritten_span(void **state)
     rig_free(r);
 }
 
-/* OpenTracing's attribute, in each type that clients send. */
+/* OpenTracing's attribute sampling.priority, in each type that clients send. */
 static void priorities(void **state)
 {
     (void)state;
@@ -484,9 +486,9 @@ static void priorities(void **state)
     }
 }
 
-/* Samples 1 to n of a profile. Link 1 and label 3 have HALF_ID; link 2 and label 2 have another
- * trace id, which is not sampled. Label 1 does not name a trace, label 4 is not an id, and label
- * 5 has the second name. */
+/* Samples 1 to n of a profile. Link 1 and label 3 have HALF_ID. Link 2 and label 2 have another
+ * trace id, which is not sampled. Label 1 does not contain a trace id, the value of label 4 is not
+ * an id, and label 5 has the second label name. */
 #define OTHER_ID "fefefefefefefefefe7fffffffffffff"
 static const char *profile(const char *id, const char *samples)
 {
@@ -597,7 +599,8 @@ static void traces_and_samples_get_the_same_decision(void **state)
             assert_int_equal(r->n_out > before, kept);
             n_kept += kept;
         }
-        /* 400 draws at 30 %: 120, within five standard deviations of 9.2 */
+        /* of 400 draws at 30 %, 120 are expected; the standard deviation is 9.2, and the limits are
+         * about five of them away */
         assert_in_range(n_kept, 75, 165);
         rig_free(r);
     }

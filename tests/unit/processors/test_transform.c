@@ -21,7 +21,8 @@ extern const struct br_component br_transform_processor;
 #define E(k) "{\"key\":\"" k "\",\"value\":{}}"
 #define TRACE "0102030405060708090a0b0c0d0e0f10"
 
-/* A span with these attributes, whose resource and scope have attributes, and with two events. */
+/* Returns a span with these attributes and two events. Its resource and its scope have attributes,
+ * too. */
 static const char *span(const char *attributes)
 {
     static char text[8192];
@@ -44,7 +45,7 @@ static const char *span(const char *attributes)
     return text;
 }
 
-/* Runs the config and returns the output; it lives until the next call. */
+/* Runs the config and returns the output, which is valid until the next call. */
 static const char *run(const char *yaml, enum br_signal signal, const char *in)
 {
     static char out[65536];
@@ -107,7 +108,7 @@ static const char *const editors[][3] = {
     {"set(attributes, {\"only\": 1})", S("a", "x"), "\"attributes\":[" I("only", "1") "]"},
     {"set(attributes, resource.attributes)", S("a", "x"),
      "\"attributes\":[" S("service.name", "shop") "],\"events\""},
-    /* nil empties a value or a map (ottl.set.allowNil, stable since 0.162) */
+    /* nil clears a value or a map (ottl.set.allowNil, stable since 0.162) */
     {"set(attributes[\"a\"], nil)", S("a", "x"), "\"attributes\":[" E("a") "]"},
     {"set(attributes[\"a\"], attributes[\"none\"])", "", "\"attributes\":[" E("a") "]"},
     {"set(attributes, nil)", S("a", "x"), "\"endTimeUnixNano\":\"3500\",\"events\""},
@@ -138,7 +139,7 @@ static const char *const editors[][3] = {
     {"set(attributes[\"a\"], 1 / 0)", "", "transform: division by zero"},
     {"set(attributes[\"a\"], 1 + 0.5)", "", "transform: cannot compute an int + a float"},
     {"set(attributes[\"a\"], 1) where (kind + 1) == 3 and (name == \"GET\")", "", I("a", "1")},
-    /* statements see the changes of those before */
+    /* a statement sees the changes of the statements before it */
     {"set(name, \"x\")" NEXT "set(attributes[\"a\"], name) where name == \"x\"", "", S("a", "x")},
     {"set(attributes[\"a\"], \"x\")" NEXT "set(name, attributes[\"a\"])" NEXT
      "set(attributes[\"b\"], 2)",
@@ -207,7 +208,8 @@ static void editors_change_spans(void **state)
         expect("span", editors[i][0], editors[i][1], editors[i][2]);
 }
 
-/* A value, the attributes that it uses, and the attribute `r` that set() makes of it. */
+/* Each row: a value, the attributes that the value uses, and the attribute `r` that set() makes of
+ * the value. */
 static const char *const converters[][3] = {
     {"Concat([attributes[\"a\"], 1, 1.5, true, nil], \"-\")", S("a", "x"),
      S("r", "x-1-1.5-true-<nil>")},
@@ -323,7 +325,8 @@ static void contexts_have_their_paths(void **state)
 
 /* --- Profiles --------------------------------------------------------------------------------- */
 
-/* JSON with ' in place of ". Sample 1 is linked to a span, sample 2 runs the garbage collector. */
+/* JSON with ' in place of ". Sample 1 is linked to a span. Sample 2 was taken in the garbage
+ * collector. */
 static char profile[] =
     "{'resourceProfiles':[{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':"
     "'shop'}}]},'scopeProfiles':[{'profiles':[{'sampleType':{'typeStrindex':1,'unitStrindex':2},"
@@ -347,11 +350,11 @@ static char profile[] =
     "\"\",\"cpu\",\"nanoseconds\",\"main\",\"runtime.gc\",\"thread\",\"env\",\"size\",\"bytes\""
 #define ENTRY(key, type, value) "{\"keyStrindex\":" key ",\"value\":{\"" type "\":" value "}}"
 
-/* The context, the statement, and one or two parts of the output. */
+/* Each row: the context, the statement, and one or two parts of the output. */
 static const char *const on_profiles[][4] = {
     {"sample", "set(attributes[\"a\"], 1)", SAMPLE_1("1,4") "," SAMPLE_2("2,4"), STRINGS ",\"a\"]"},
     {"sample", "set(attributes[\"a\"], 1)", ENTRY("9", "intValue", "\"1\"") "]", ""},
-    /* an equal value is not a change */
+    /* the attribute already has this value, so it is not changed */
     {"sample", "set(attributes[\"thread\"], \"t1\") where attributes[\"thread\"] != nil",
      SAMPLE_1("1") "," SAMPLE_2("2"), STRINGS "]"},
     {"sample", "delete_key(attributes, \"thread\")",
@@ -424,26 +427,28 @@ static const char spans[] =
 #define ONE "{\"resourceSpans\":[{\"resource\":{\"attributes\":["
 #define FLAT(statements) "{error_mode: propagate, trace_statements: [" statements "]}"
 
-/* Configs, and parts of the output for `spans`. */
+/* Each row: a config, and parts of the output for `spans`. */
 static const char *const groups[][2] = {
-    /* The context is the innermost one. Each statement is applied to all spans before the next
-     * one, so a shared resource contains the value of the last span. */
+    /* The context is the innermost one that the statement uses. Each statement is applied to all
+     * spans before the next statement. A resource that several spans share therefore contains the
+     * value of the last span. */
     {FLAT("'set(resource.attributes[\"n\"], span.name)',"
           "'set(span.attributes[\"n\"], resource.attributes[\"n\"])'"),
      "{\"name\":\"a\",\"attributes\":[" S("n", "b") "]},{\"name\":\"b\",\"attributes\":[" S(
          "n", "b") "]}"},
-    /* The statements of a group run one after the other for each span. */
+    /* In a group, all statements are applied to one span before the next span. */
     {FLAT("{statements: ['set(resource.attributes[\"n\"], span.name)',"
           "'set(span.attributes[\"n\"], resource.attributes[\"n\"])']}"),
      "{\"name\":\"a\",\"attributes\":[" S("n", "a") "]},{\"name\":\"b\",\"attributes\":[" S(
          "n", "b") "]}"},
-    /* A list of statements has one cache for the request, and each span of a group its own. */
+    /* A list of statements has one cache for the whole request. In a group, each span has a
+     * separate cache. */
     {FLAT("'set(span.cache[\"n\"], span.name)','set(span.attributes[\"n\"], span.cache[\"n\"])'"),
      "{\"name\":\"a\",\"attributes\":[" S("n", "c") "]}"},
     {FLAT("{context: span, statements: ['set(attributes[\"n\"], cache[\"n\"]) where cache[\"n\"] "
           "!= nil', 'set(cache[\"n\"], name)']}"),
      "\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]"},
-    /* Groups run in order; at least one condition must be true. */
+    /* Groups are applied in order. A group applies if at least one of its conditions is true. */
     {FLAT("{context: span, conditions: ['name == \"a\"', 'name == \"c\"'], statements: "
           "['set(name, \"x\")']},{context: span, conditions: ['name == \"x\"'], statements: "
           "['set(attributes[\"y\"], 1)']}"),
@@ -462,7 +467,7 @@ static const char *const groups[][2] = {
     {"{error_mode: ignore, trace_statements: [{error_mode: propagate, statements: "
      "['set(span.name, 1)']}]}",
      "transform: name: expected a string but got an int"},
-    /* A condition that fails is not true. */
+    /* A condition that fails with an error counts as false. */
     {"{trace_statements: [{context: span, conditions: ['Len(kind) == 1', 'name == \"a\"'], "
      "statements: ['set(name, \"z\")']}]}",
      "\"name\":\"z\"},{\"name\":\"b\"}"},
@@ -480,7 +485,7 @@ static void groups_run_in_order(void **state)
     }
 }
 
-/* Statements that change nothing leave every byte as it was. */
+/* Statements that do not change anything leave all bytes of the request unchanged. */
 static void unchanged_data_stays_as_it_was(void **state)
 {
     (void)state;
@@ -622,8 +627,8 @@ static void configs(void **state)
 
 /* --- Limits ----------------------------------------------------------------------------------- */
 
-/* A request is rejected if its patterns take too long, whatever the error mode. The next request
- * has its own time. */
+/* If the patterns take too long, the request is rejected, whatever the error mode is. The time
+ * limit applies to each request separately. */
 static void matching_has_a_time_limit(void **state)
 {
     (void)state;
@@ -643,7 +648,8 @@ static void matching_has_a_time_limit(void **state)
     rig_free(r);
 }
 
-/* Ten statements that double a text make 1024 times the text; 30 would make 2^30 times as much. */
+/* Ten statements that double a text make it 1024 times as long. 30 statements would make it 2^30
+ * times as long. */
 static void work_and_memory_are_limited(void **state)
 {
     (void)state;
@@ -665,7 +671,8 @@ static void work_and_memory_are_limited(void **state)
     }
 }
 
-/* Statements that use every function, for hostile requests. Their errors are ignored. */
+/* Statements that use every function. They are applied to hostile requests, and their errors are
+ * ignored. */
 static const char for_spans[] =
     "{error_mode: silent, trace_statements: ["
     "'set(resource.attributes[\"n\"], ParseJSON(span.attributes[\"j\"]))',"
@@ -691,7 +698,7 @@ static const char for_profiles[] =
     "'truncate_all(profile.attributes, 2)', 'set(resource.attributes[\"t\"], sample.values)',"
     "'set(scope.name, \"x\")', 'delete_key(sample.attributes, \"l\")']}";
 
-/* The output of a mutated request is valid (rig_send_mutants). */
+/* After a request was changed at random (rig_send_mutants), the output must still be valid. */
 static void hostile_requests(void **state)
 {
     (void)state;

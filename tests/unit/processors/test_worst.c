@@ -22,10 +22,11 @@ enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK, TABLES }
 
 /* --- Shapes ----------------------------------------------------------------------------------- */
 
-/* A request that is being built. The long part has half of the `size` bytes. */
+/* A request that is being built. Half of its `size` bytes are one long part, such as a text or a
+ * list. */
 struct shape {
     size_t size;
-    char *text; /* size / 2 bytes */
+    char *text; /* a text of size / 2 bytes */
     struct wire tables[TABLES], profiles, samples, resources;
     const char *key; /* string 1; string 2 is the long string, if `long_string` */
     bool long_string;
@@ -95,7 +96,7 @@ static void labels(struct shape *s)
         put_reference(&s->tables[ATTRIBUTE]);
 }
 
-/* As many attributes as are allowed to refer to a text of such a length. */
+/* As many attributes as the walk allows to refer to a text of this length. */
 static void some_labels(struct shape *s)
 {
     s->long_string = true;
@@ -147,7 +148,8 @@ static void inline_label(struct shape *s)
         wire_close(w, any);
         wire_close(w, entry);
     }
-    for (uint64_t i = 0; refs_len(s) < s->size; i++) { /* different lists, each with the long one */
+    /* the lists differ, and each contains the long attribute */
+    for (uint64_t i = 0; refs_len(s) < s->size; i++) {
         size_t sample = wire_open(&s->samples, 2), list = wire_open(&s->samples, 2);
         wire_number(&s->samples, 1);
         wire_number(&s->samples, 2 + i % 1000);
@@ -158,7 +160,7 @@ static void inline_label(struct shape *s)
     }
 }
 
-/* Profiles and samples with attribute 1. */
+/* Profiles and samples refer to attribute 1. */
 static void profiles_of_value(struct shape *s)
 {
     struct wire fields = {0};
@@ -324,7 +326,7 @@ static void inlined_location(struct shape *s)
     stacks(s, s->size);
 }
 
-/* Stacks of the first location below 0 to `most` other locations of one frame. */
+/* Stacks with locations of one frame each: the first location below 0 to `most` others. */
 static void stacks_cut(struct shape *s, uint64_t most)
 {
     struct wire *w = &s->tables[STACK];
@@ -351,8 +353,8 @@ static void inlined_location_cut(struct shape *s)
     stacks_cut(s, 1);
 }
 
-/* Stacks each of which copies a location when it is cut. The long text is in its first line if
- * `in_line`, or outside its lines. */
+/* Stacks that copy a location when they are cut. The long text is in the location's first line if
+ * `in_line`, otherwise outside its lines. */
 static void long_location_cut(struct shape *s, bool in_line)
 {
     struct wire *w = &s->tables[LOCATION];
@@ -501,7 +503,7 @@ static void unknown_fields(struct shape *s)
     }
 }
 
-/* Samples with 16 unique texts of 4 KiB each. */
+/* Samples with 16 texts of 4 KiB each. No text occurs twice. */
 static void put_texts(struct shape *s, int byte)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -528,7 +530,7 @@ static void texts_of_samples(struct shape *s)
     put_texts(s, 'x');
 }
 
-/* Each invalid byte becomes three when it is replaced. */
+/* The texts consist of invalid bytes. Each of them becomes three bytes when it is replaced. */
 static void bad_texts_of_samples(struct shape *s)
 {
     put_texts(s, 0xff);
@@ -537,7 +539,7 @@ static void bad_texts_of_samples(struct shape *s)
 static const struct {
     const char *name, *key;
     void (*make)(struct shape *s);
-    bool refused; /* rejected by the walk */
+    bool refused; /* true: the walk rejects the request */
 } shapes[] = {
     {"span_id of blanks", "span_id", labels, true},
     {"thread.name", "thread.name", labels, true},
@@ -704,7 +706,7 @@ static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire
     return c.item;
 }
 
-/* Returns an item with the same parts. */
+/* Returns a new item with the same parts as `from`. */
 static struct br_item *copy_of(const struct br_item *from)
 {
     struct br_item *item = br_item_new(from->host, from->signal);
@@ -728,8 +730,8 @@ static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
     return cost;
 }
 
-/* The steps allowed for each byte. A rule of a config may read a long part a few times, and a
- * reference to it costs a few steps. */
+/* The number of steps allowed for each byte. A rule of a config may read the long part a few times.
+ * Each reference to it costs a few steps. */
 #define STEPS_PER_BYTE 64
 
 static void try_shape(struct fake_host *h, size_t shape, size_t size)
@@ -748,8 +750,8 @@ static void try_shape(struct fake_host *h, size_t shape, size_t size)
     wire_free(&w);
 }
 
-/* The limit is per byte: the large size detects work that grows faster, and the small one a high
- * fixed cost. */
+/* The allowed steps are proportional to the number of bytes. The large request detects work that
+ * grows faster than its size. The small request detects a high fixed cost. */
 static void work_is_proportional_to_bytes(void **state)
 {
     (void)state;

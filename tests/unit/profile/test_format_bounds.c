@@ -18,7 +18,7 @@
 #define MIB (1u << 20)
 #define GROWTH 4
 #define ROOM (1u << 30) /* effectively unlimited */
-#define STEPS_MAX 24    /* per byte of the body and of the free mebibyte */
+#define STEPS_MAX 24    /* steps allowed per byte; a body of n bytes counts as n + MIB bytes */
 
 /* The body of a request and its parameters. */
 struct body {
@@ -36,7 +36,7 @@ struct cost {
     size_t len, peak;
     uint64_t steps;
     uint32_t items;
-    unsigned n_parts; /* 0: read as one request */
+    unsigned n_parts; /* number of parts in which the body was read; 0: it was read as a whole */
 };
 
 static struct br_host host;
@@ -133,7 +133,7 @@ static struct cost read_source(const struct br_profile_source *s, enum br_profil
     if (!cost.rc) {
         cost.rc = br_build_take(build, item);
         if (cost.rc)
-            /* the same as in receivers */
+            /* receivers set the same message */
             (void)br_err_set(&cost.err, cost.rc, "%s", br_strerror(cost.rc));
     }
     cost.peak = meter.peak - before;
@@ -152,7 +152,7 @@ static unsigned parts_of(const struct br_reading *reading)
     return n;
 }
 
-/* Reads as receivers do: in a memory scope, and in parts if necessary. */
+/* Reads the source as receivers do: in a memory scope, and in parts if it is too large. */
 static struct cost read_in_scope(const struct br_profile_source *s, enum br_profile_format format)
 {
     struct cost cost = {.len = s->len + s->labels_len};
@@ -189,7 +189,7 @@ static struct cost read_in_scope(const struct br_profile_source *s, enum br_prof
 
 enum limit { UNLIMITED, LIMITED, SCOPED };
 
-/* Creates the shape's body of about `size` bytes and reads it. */
+/* Creates a body of about `size` bytes with the function `shape`, and reads it. */
 static struct cost read_shape(shape_fn *shape, size_t size, enum limit limit)
 {
     struct body b = {0};
@@ -212,8 +212,8 @@ static struct cost read_shape(shape_fn *shape, size_t size, enum limit limit)
     return cost;
 }
 
-/* Asserts that the steps for 1 MiB, 2 MiB and so on grow linearly. A reader may reject a body
- * that is too large for it. */
+/* Asserts that the number of steps for bodies of 1 MiB, 2 MiB and so on grows linearly with their
+ * size. A reader may reject a body that is too large for it. */
 static void grows_with_the_body(const char *name, shape_fn *shape)
 {
     uint64_t first = 0;
@@ -235,7 +235,7 @@ static void grows_with_the_body(const char *name, shape_fn *shape)
 
 /* --- Recordings ------------------------------------------------------------------------------- */
 
-#define LATIN1 0xe9 /* one byte, which becomes two in UTF-8 */
+#define LATIN1 0xe9 /* a byte of Latin-1 text; the same character takes two bytes in UTF-8 */
 
 static void put_bytes(struct wire *w, unsigned c, size_t n)
 {
@@ -254,7 +254,7 @@ static void put_long_string(struct body *b, uint64_t id, unsigned c, size_t len)
     jfr_shape_latin1(&b->jfr.pools, c, len);
 }
 
-/* Appends a thread state in which samples count. */
+/* Appends a thread state whose samples are counted. */
 static void put_state(struct body *b)
 {
     jfr_shape_pool(&b->jfr, JFR_STATE, 1);
@@ -262,7 +262,7 @@ static void put_state(struct body *b)
     jfr_shape_text(&b->jfr.pools, "STATE_RUNNABLE");
 }
 
-/* Appends a stack without frames, and the state. */
+/* Appends a stack without frames, and a thread state. */
 static void put_no_stack(struct body *b)
 {
     put_state(b);
@@ -407,7 +407,8 @@ static void shape_class_names(struct body *b, size_t size)
     for (unsigned i = 1; i <= n; i++) {
         wire_number(w, i);
         wire_number(w, i);
-        wire_number(w, n + 1); /* without a separate name */
+        /* the method's name is the entry after the last one, for all methods */
+        wire_number(w, n + 1);
     }
     jfr_shape_pool(&b->jfr, JFR_TRACE, 1);
     wire_number(w, 1);
@@ -492,7 +493,7 @@ static void shape_unequal_events(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* A chunk with as many constants as possible, followed by chunks with one of each. */
+/* A chunk with as many constants as possible, followed by chunks with one constant of each kind. */
 static void shape_chunks(struct body *b, size_t size)
 {
     static const enum jfr_shape_type types[] = {JFR_STATE, JFR_CLASS, JFR_SYMBOL, JFR_METHOD};
@@ -602,7 +603,8 @@ static void shape_label_keys(struct body *b, size_t size)
     put_context(&b->labels, 1, n, 2, 1, 1);
 }
 
-/* Span ids that consist of blanks, under many keys with the same text. */
+/* Labels that share one long text of blanks. Their keys are different strings with the same text,
+ * "span_id". */
 static void shape_label_ids(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 60);
@@ -682,8 +684,8 @@ static void put_service_stacks(struct body *b, unsigned n)
     }
 }
 
-/* Appends samples with a different span each, as in a service with many short requests. Each
- * stack has four samples. */
+/* Appends samples as in a service with many short requests: each span is different, and each stack
+ * has four samples. */
 static void put_spans(struct body *b, unsigned n)
 {
     uint64_t id = 88172645463325252u;
@@ -882,7 +884,8 @@ static void shape_perf_names(struct body *b, size_t size)
     }
 }
 
-/* Words that look like threads, followed by one that does not. */
+/* Lines with many words that look like thread ids. The last line ends with a long word that does
+ * not. */
 static void shape_perf_words(struct body *b, size_t size)
 {
     b->format = BR_FORMAT_PERF_SCRIPT;
@@ -899,8 +902,8 @@ static void v8_open(struct body *b)
     wire_raw(&b->data, "{\"startTime\":0,\"nodes\":[", 24);
 }
 
-/* Appends a chain of nodes in which each node is also a sample: the size of all stacks together
- * is quadratic. */
+/* Appends a chain of nodes, each of which has a sample. The total size of all stacks is quadratic
+ * in `n`. */
 static void v8_samples(struct body *b, unsigned n, bool one)
 {
     char text[64];
@@ -1024,7 +1027,7 @@ static void shape_gecko_names(struct body *b, size_t size)
     put_text(b, "}}]}");
 }
 
-/* The same in Gecko's native format, in which a frame names its function. */
+/* One long name in Gecko's native format, in which a frame contains the name of its function. */
 static void shape_gecko_locations(struct body *b, size_t size)
 {
     gecko_open(b);
@@ -1077,7 +1080,7 @@ static void put_frames(struct body *b, const char *frames)
     put_text(b, "]},\"profiles\":[");
 }
 
-/* Repeats nested frames, `depth` of them, in separate profiles. */
+/* Writes as many profiles as possible, each with the same `depth` nested frames. */
 static void shape_speedscope_events(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");
@@ -1118,7 +1121,7 @@ static void shape_speedscope_samples(struct body *b, size_t size)
     put_text(b, "]}]}");
 }
 
-/* One frame in one sample, as often as possible. */
+/* One sample, whose stack contains the same frame as often as possible. */
 static void shape_speedscope_depth(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");
@@ -1128,7 +1131,7 @@ static void shape_speedscope_depth(struct body *b, size_t size)
     put_text(b, "]]}]}");
 }
 
-/* Unknown members before those that count. */
+/* Members that Braid does not know, before those that it reads. */
 static void shape_speedscope_members(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");

@@ -23,7 +23,8 @@
 #define BEGIN_NS 1000000000u
 #define END_NS 11000000000u
 
-/* Returns a file of tests/data/jfr, decompressed if it is gzip; NULL if the file does not exist. */
+/* Returns a file of tests/data/jfr, which is decompressed if it is gzip. Returns NULL if the file
+ * does not exist. */
 static struct br_buf *data_file(const char *name, const char *suffix)
 {
     char path[256];
@@ -70,7 +71,7 @@ struct result {
     size_t build_max;
 };
 
-/* Converts a source to a request, which has to pass the walk. */
+/* Converts a source to a request. The walk must accept the request. */
 static int convert(const struct br_profile_source *s, struct result *r)
 {
     struct br_arena scratch = {.max = 64u << 20};
@@ -117,7 +118,7 @@ static char *view(const struct result *r)
     return out.data;
 }
 
-/* Fails with the line that differs, because the whole texts have megabytes. */
+/* Prints only the first line that differs, because each text may have megabytes. */
 static void assert_same_text(const char *name, const char *ours, const char *theirs)
 {
     const char *from = theirs;
@@ -134,7 +135,8 @@ static void assert_same_text(const char *name, const char *ours, const char *the
 
 /* --- Captures --------------------------------------------------------------------------------- */
 
-/* The program that made each capture, and the period of its samples according to its settings. */
+/* For each capture: the program that recorded it, and the period of its samples according to the
+ * program's settings. */
 static const struct {
     const char *name;
     bool labels;
@@ -150,7 +152,8 @@ typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfiles
     Request;
 typedef Opentelemetry__Proto__Profiles__V1development__Profile Profile;
 
-/* Asserts that profiles of time have the period, and that all profiles have these times. */
+/* Asserts that profiles of CPU time and wall time have these periods, and that all profiles have
+ * these times. */
 static void check_profiles(const struct result *r, int64_t cpu_ns, int64_t wall_ns,
                            uint64_t start_ns, uint64_t duration_ns)
 {
@@ -243,8 +246,8 @@ static void test_as_upload(void **state)
     }
 }
 
-/* A capture cut at any place is reported, and no byte after the cut is read (found by a
- * sanitizer). */
+/* A capture that is cut at any place is reported as an error. Sanitizers detect reads after the
+ * cut. */
 static void test_cut_off(void **state)
 {
     (void)state;
@@ -306,7 +309,7 @@ enum { WANTED = 101, N_EVENTS = 12000 };
 struct row {
     struct wire w;
     uint32_t starts[N_EVENTS];
-    uint64_t ticks[N_EVENTS]; /* ticks of the wanted events */
+    uint64_t ticks[N_EVENTS]; /* ticks of the events that the walk should find */
     uint32_t n_wanted;
     uint64_t random;
 };
@@ -336,8 +339,8 @@ static void row_event(struct row *row, uint64_t type, unsigned n_type, unsigned 
     wire_free(&body);
 }
 
-/* Appends events. Some other types begin with the byte of the wanted type or are equal to it
- * modulo BR_JFR_WANTED. */
+/* Appends random events. The types of some unwanted events begin with the byte of the wanted type,
+ * or are equal to it modulo BR_JFR_WANTED. */
 static void row_events(struct row *row, unsigned wanted_of_100)
 {
     static const struct {
@@ -378,8 +381,8 @@ static void check_events(const struct row *row, struct br_jfr_chunk *chunk, uint
     assert_int_equal(n, row->n_wanted);
 }
 
-/* The second walk finds all events once and in order, wherever it starts, even between two
- * events. This also holds if it finds more events than it can remember. */
+/* The second walk finds all events once and in order, wherever it starts, even between two events.
+ * This is also true if it finds more events than it can remember. */
 static void test_events_ahead(void **state)
 {
     (void)state;
@@ -440,7 +443,7 @@ static const char made_uploaded[] =
     "# - delay nanoseconds mutex count\n"
     "a/B$$Lambda_.main:0|thread.id=7,thread.name=ü@1000300000 5000\n";
 
-/* All encodings of a chunk have the same meaning. */
+/* A chunk has the same meaning in all of its encodings. */
 static void test_encodings(void **state)
 {
     (void)state;
@@ -469,8 +472,8 @@ static void test_encodings(void **state)
     }
 }
 
-/* The characters at which UTF-8 becomes longer (Unicode 16.0, table 3-6), as JFR's UTF-16 strings:
- * the encoding 4, the number of code units, and each of them. */
+/* The first and last characters of each length in UTF-8 (Unicode 16.0, table 3-6), as UTF-16
+ * strings of JFR: the encoding 4, the number of code units, and the code units. */
 static void test_lengths_of_utf8(void **state)
 {
     static const struct {
@@ -526,8 +529,8 @@ static void test_equal_samples(void **state)
     wire_free(&w);
 }
 
-/* A packed chunk with a changed number of `n` bytes. The size of the load event ends at byte 68,
- * its type at byte 69. */
+/* Each case changes a number of `n` bytes in a packed chunk. The size of the load event ends at
+ * byte 68, and its type ends at byte 69. */
 static const struct {
     size_t at;
     unsigned n;
@@ -596,7 +599,7 @@ static void test_malformed_surroundings(void **state)
     wire_free(&w);
 }
 
-/* A killed program leaves an incomplete last chunk; the complete chunks count. */
+/* A killed program leaves an incomplete last chunk. The complete chunks before it are used. */
 static void test_incomplete_last_chunk(void **state)
 {
     (void)state;
@@ -620,7 +623,8 @@ static void test_incomplete_last_chunk(void **state)
             br_buf_unref(r.buf);
         }
         assert_non_null(strstr(lost.first.text, "it is incomplete"));
-        jfr_patch(&w, whole + 8, 8, 0); /* a chunk's size is written last */
+        /* a program writes the size of a chunk last, so this chunk has the size 0 */
+        jfr_patch(&w, whole + 8, 8, 0);
         s.len = w.len;
         struct result r = {0};
         assert_int_equal(convert(&s, &r), 0);
@@ -656,7 +660,8 @@ static void test_unknown_stack(void **state)
     (void)state;
     struct wire w = {0};
     jfr_made(&w, &(struct jfr_made){.packed = false});
-    /* load: 4 + 8 + 8 + 4 bytes; sample: size, type, time, thread. */
+    /* The load event has 4 + 8 + 8 + 4 bytes. The sample begins with its size, type, time and
+     * thread. */
     jfr_patch(&w, BR_JFR_HEADER + 24 + 4 + 8 + 8 + 8, 8, 77);
     for (int n = 0; n < 2; n++) {
         struct br_profile_source s = {.data = w.data, .len = w.len, .from_pyroscope = n};
@@ -673,7 +678,8 @@ static void test_unknown_stack(void **state)
     wire_free(&w);
 }
 
-/* Converts random recordings: every result passes the walk. This is a short run of fuzz_jfr. */
+/* Converts random recordings. The walk must accept every result. This is a short run of
+ * fuzz_jfr. */
 static void replay(const uint8_t *data, size_t len)
 {
     uint64_t seed = len;

@@ -12,7 +12,7 @@
 typedef Perftools__Profiles__Profile Pprof;
 typedef Perftools__Profiles__Label Label;
 
-#define T0 1700000000000000000u /* time of the profiles */
+#define T0 1700000000000000000u /* time of all profiles in nanoseconds since 1970 */
 
 /* Fields of Profile and Sample of OTLP. */
 enum { P_TYPE = 1, P_SAMPLES, P_TIME, P_DURATION, P_PERIOD_TYPE, P_PERIOD, P_ATTRIBUTES = 11 };
@@ -104,9 +104,9 @@ static struct message *number_value(uint32_t field, uint64_t v)
     return nest(field, number(3, v), END);
 }
 
-/* Returns the dictionary. Its attributes are 1: thread = "t1", 2: pid = 7 (with a unit), 3:
- * span_id (another span), 4: build id, 5: folded, 6: task = "x". Link 1 has span 0x11.. and
- * trace 0x22... Stack 1 is leaf, main; stack 2 is main. */
+/* Returns the dictionary. Its attributes are: 1 thread = "t1"; 2 pid = 7 (with a unit); 3 span_id
+ * (of another span); 4 build id; 5 folded; 6 task = "x". Link 1 has the span id 0x11... and the
+ * trace id 0x22... Stack 1 consists of leaf and main, stack 2 of main. */
 static struct message *dictionary(void)
 {
     struct message *m = zero_entries();
@@ -157,7 +157,8 @@ struct result {
     int stop; /* the callback's result */
 };
 
-/* Asserts that all strings differ. Pyroscope finds a name by the first equal string only. */
+/* Asserts that the pprof does not contain a string twice. Pyroscope compares a name only with the
+ * first of several equal strings. */
 static void assert_strings_differ(const Pprof *p)
 {
     for (size_t i = 0; i < p->n_string_table; i++)
@@ -290,7 +291,7 @@ static void one_profile_is_one_pprof(void **state)
     free_result(r);
 }
 
-/* Only entries that samples use are written. */
+/* Entries of the dictionary that no sample uses are not written. */
 static void nothing_unused_is_written(void **state)
 {
     (void)state;
@@ -312,8 +313,8 @@ static void profiles_without_samples_are_not_written(void **state)
     free_result(r);
 }
 
-/* Values are added without wrapping. A sample with time stamps only counts one period per time
- * stamp. */
+/* If a sum is too large, it does not wrap. A sample that only has timestamps counts one period per
+ * timestamp. */
 static void values(void **state)
 {
     (void)state;
@@ -355,7 +356,7 @@ static void counted_samples_become_cpu_time(void **state)
     free_result(r);
 }
 
-/* OTLP of async-profiler: itimer:count and wall:count with a period in ns. */
+/* Async-profiler's OTLP has the types itimer:count and wall:count, and a period in nanoseconds. */
 static void counted_periods_become_time(void **state)
 {
     (void)state;
@@ -467,8 +468,8 @@ static struct br_item *request_of_many_attributes(struct message *profiles)
     return walked(BR_PROFILES, join(m, bytes(2, entries->data, entries->len)));
 }
 
-/* Two lists of attributes whose indices have the same 64-bit FNV-1a hash: sum((b[i] - a[i]) *
- * prime^(13 - i)) is 0 modulo 2^64, found by reducing that lattice. */
+/* Two lists of attributes have indices with the same 64-bit FNV-1a hash: sum((b[i] - a[i]) *
+ * prime^(13 - i)) is 0 modulo 2^64. They were found by reducing that lattice. */
 static void equal_hashes_do_not_make_attributes_equal(void **state)
 {
     (void)state;
@@ -551,7 +552,7 @@ static struct message *many(uint32_t n, struct message *more)
     return m;
 }
 
-/* Ids and numbers do not create series. The result is the maximum over the samples. */
+/* Ids and numbers do not count as series. The result is the maximum of all samples. */
 static void series_labels_are_counted(void **state)
 {
     (void)state;
@@ -600,7 +601,7 @@ static void labels_can_be_selected(void **state)
 
 /* --- Limits ---------------------------------------------------------------------------------- */
 
-/* Every piece is complete, and together they contain the same as a single pprof. */
+/* Every piece is a complete pprof. Together the pieces contain the same as a single pprof. */
 static void pieces_by_samples(void **state)
 {
     (void)state;
@@ -671,8 +672,8 @@ static void the_callback_can_stop_writing(void **state)
 
 /* --- Large dictionaries ---------------------------------------------------------------------- */
 
-/* Returns an item with `n` locations, a stack of each one, and a stack of all. It is encoded by
- * hand because it is large. Function i is named i. */
+/* Returns an item with `n` locations, one stack for each location, and one stack of all locations.
+ * It is encoded by hand because it is large. Function i has the name i. */
 static struct br_item *item_of_locations(uint32_t n)
 {
     struct br_buf *buf = br_buf_new(host.pool, 64 * (size_t)n + 4096);
@@ -715,7 +716,7 @@ static struct br_item *item_of_locations(uint32_t n)
     return item;
 }
 
-/* Ids of one, two and three bytes, including cases where index and id have different lengths. */
+/* Ids take one, two or three bytes. In some cases, an index and its id have different lengths. */
 static void ids_of_every_length(void **state)
 {
     (void)state;
@@ -743,7 +744,8 @@ static void ids_of_every_length(void **state)
 static void too_many_entries_are_rejected(void **state)
 {
     (void)state;
-    const size_t n = BR_PPROF_ENTRIES_MAX + 1u, size = 12; /* the walk accepts no shorter entries */
+    /* 12 bytes is the least size of an entry that the walk accepts */
+    const size_t n = BR_PPROF_ENTRIES_MAX + 1u, size = 12;
     struct message *many = new_message(size * n);
     memset(many->data, 'x', size * n);
     for (size_t i = 0; i < n; i++) {

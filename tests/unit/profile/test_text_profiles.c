@@ -2,7 +2,7 @@
 /*
  * Reads text formats; protobuf-c reads the results back. Expected values are from the tests of
  * grafana/pyroscope (pkg/og/convert, pkg/og/structs/transporttrie, pkg/og/storage/tree), whose
- * numbers are in units of its period. Others are the arithmetic of 1e9 / rate, and the totals that
+ * numbers are in units of its period. Other values are multiples of 1e9 / rate, or the totals that
  * py-spy printed for its files.
  */
 #include "base/mem.h"
@@ -98,14 +98,14 @@ static void test_folded(void **state)
 {
     struct br_profile_source s = {0};
     (void)state;
-    /* parser_test.go; at 100 Hz a count is 10 ms */
+    /* from parser_test.go; at 100 Hz, a count is 10 ms */
     reads_text(br_folded_read, s, "foo;bar 10\nfoo;baz 20\n",
                HEAD CPU("10000000") "foo;bar 100000000\nfoo;baz 200000000\n");
     s = (struct br_profile_source){.sample_rate = 99, .start_ns = 5, .end_ns = 12};
     reads_text(br_folded_read, s, "a 2",
                HEAD "profile cpu nanoseconds period cpu nanoseconds 10101010 time 5 duration 7\n"
                     "a 20202020\n");
-    s.end_ns = 4; /* the end of the interval, as the Go SDK sends it */
+    s.end_ns = 4; /* the end is before the start, so the duration is 0 */
     s.type = "wall";
     reads_text(br_folded_read, s, "a 2",
                HEAD "profile wall nanoseconds period cpu nanoseconds 10101010 time 5 duration 0\n"
@@ -129,13 +129,14 @@ static void test_folded_lines(void **state)
     /* equal stacks are merged; empty lines and lines without a space are skipped */
     reads_text(br_folded_read, plain, "a;b 1\r\n\r\n\na 1\na;b 2\r\nnothing\na;c 0\n",
                HEAD CPU("10000000") "a 10000000\na;b 30000000\n");
-    /* Fractions: the sum is rounded correctly; in nanoseconds they are exact. */
+    /* Values may have fractions. They are rounded so that the sum of all values stays correct. In
+     * nanoseconds, they are exact. */
     reads_text(br_folded_read, plain, "a 12.5\nb 0.25\nc 0.25\nd 0.\n",
                HEAD CPU("10000000") "a 125000000\nb 2500000\nc 2500000\n");
     reads_text(br_folded_read, (struct br_profile_source){.type = "samples", .units = "samples"},
                "a 12.5\nb 0.25\nc 0.25\nd 1.999999999\ne 0.000000001\n",
                HEAD "profile samples samples time 0 duration 0\na 12\nc 1\nd 1\ne 1\n");
-    /* spaces in frames, and the format of py-spy */
+    /* frames with spaces, as in the output of py-spy */
     reads_text(br_folded_read, plain, "<module> (b.py:7);f (b.py:3) 14\n",
                HEAD CPU("10000000") "<module> (b.py:7);f (b.py:3) 140000000\n");
     /* a semicolon ends a frame, as in Tree.Insert */
@@ -211,14 +212,14 @@ static void test_pyroscope(void **state)
 static void test_trie(void **state)
 {
     (void)state;
-    /* TestTrieSerialize: abc 1, abd 2 */
+    /* TestTrieSerialize: stacks abc with value 1 and abd with value 2 */
     reads(br_trie_read, plain,
           BYTES("\x00\x00\x01\x02"
                 "ab\x00\x02\x01"
                 "c\x01\x00\x01"
                 "d\x02\x00"),
           HEAD CPU("10000000") "abc 10000000\nabd 20000000\n");
-    /* frames that begin in a parent's name and end in a child's name */
+    /* a frame's name may begin in the name of a parent node and end in that of its child */
     reads(br_trie_read, plain,
           BYTES("\x00\x00\x02\x08main;foo\x03\x02\x04;bar\x05\x00\x04"
                 "d;ab\x07\x00\x03zoo\x80\x01\x00"),
@@ -408,9 +409,9 @@ static void test_perf_script_without_memory(void **state)
 #define V8_TIMES                                                                                   \
     "\"samples\":[2,3,5,2],\"timeDeltas\":[5,100,200,-50],\"startTime\":1000,\"endTime\":1300"
 
-/* The samples are 100 us of work, 200 us of its callee, no time for waiting because time went
- * back, and again 45 us of work. The file's clock counts from the start of the machine, so the
- * last time equals the end of the source. */
+/* The profile has 100 us of work and 200 us of its callee. Waiting takes no time, because the
+ * timestamps go back. Then there are 45 us of work. The file's clock counts from the start of the
+ * machine, so the last timestamp is set to the end of the source. */
 static void test_cpuprofile(void **state)
 {
     (void)state;
@@ -487,8 +488,8 @@ static void test_cpuprofile_without_memory(void **state)
     "\"threadCPUDelta\":\"\\u00b5s\"}}"
 #define FF_STRINGS "[\"work\",\"l\\u0065af\",\"a.js\",\"0x1a2b\",\"libc.so.6\"]"
 #define FF_THREAD "\"name\":\"main\",\"tid\":\"11.1\",\"pid\":\"7\""
-/* The stacks are work, its callee, and an address in that; a sample without a stack; and two
- * with another weight. */
+/* The stacks are work, its callee, and an address called by the callee. One sample has no stack,
+ * and two samples have a weight other than 1. */
 #define FF_STACK "\"stack\":[1,null,2,0]"
 #define FF_TIME "\"time\":[1,3,5,7]"
 #define FF_CPU "\"weight\":[1,1,3,0],\"threadCPUDelta\":[900,10,2000,50]"
@@ -503,7 +504,7 @@ static void test_cpuprofile_without_memory(void **state)
     " nanoseconds 2000000 time 1700000000001500000 duration 6000000\n"
 #define FF_OF " {thread.name=main thread.id=11 process.pid=7}\n"
 
-/* The first sample's CPU time belongs to the time before it. */
+/* The CPU time of the first sample was spent before the profile, so it is not counted. */
 static const char firefox[] = "resource\n" FF_HEAD(
     "wall", "wall", "wall") "work;leaf 2000000" FF_OF
                             "work;leaf; 6000000" FF_OF FF_HEAD("process_cpu", "cpu",
@@ -550,8 +551,8 @@ static void test_gecko(void **state)
     reads_text(br_gecko_read, plain, "{\"meta\":{},\"threads\":[\"{}\",{}]}", "");
 }
 
-/* Gecko's native format has rows with a schema for the columns. Each process has a separate
- * clock. */
+/* In Gecko's native format, tables consist of rows, and a schema names their columns. Each process
+ * has a separate clock. */
 static void test_gecko_rows(void **state)
 {
     (void)state;
@@ -583,8 +584,8 @@ static void test_gecko_rows(void **state)
 #define FF_ONE(samples)                                                                            \
     "{\"meta\":{},\"threads\":[{" FF_TABLES ",\"samples\":{\"stack\":[0]," samples "}}]}"
 
-/* Types of weights; a clock that starts with the machine; and an interval of one millisecond if the
- * upload does not name a sample rate. */
+/* Tests the types of weights, and a clock that starts with the machine. The interval is one
+ * millisecond if the upload does not contain a sample rate. */
 static void test_gecko_weights(void **state)
 {
     (void)state;
@@ -698,11 +699,12 @@ static void test_speedscope(void **state)
 {
     struct br_profile_source s = {.from_pyroscope = true, .pyroscope_name = "process_cpu"};
     (void)state;
-    /* speedscope_test.go: 500, 500 and 400 of 100 us, in a single profile without a unit */
+    /* speedscope_test.go: 500, 500 and 400 units of 100 us each, in a single profile without a
+     * unit */
     reads_text(br_speedscope_read, s, EVENTED("none", SIMPLE),
                "resource profile_name=simple.txt\nscope pyroscope.name=process_cpu\n" CPU(
                    "10000000") "a;b 50000000\na;b;c 50000000\na;b;d 40000000\n");
-    /* two profiles in seconds become wall; 500 of 10 ms */
+    /* two profiles in seconds become one profile of wall time; 500 units of 10 ms */
 #define WALL(name)                                                                                 \
     "resource profile_name=" name "\nscope pyroscope.name=wall\n"                                  \
     "profile wall nanoseconds period cpu nanoseconds 10000000 time 0 duration 0\n"                 \
@@ -710,12 +712,13 @@ static void test_speedscope(void **state)
 #define CPU_OF(name)                                                                               \
     "resource profile_name=" name "\nscope\n" CPU("10000000") "a;b 5000000000\na;b;c 5000000000\n" \
                                                               "a;b;d 4000000000\n"
-    s.type = "cpu"; /* by the name, unless there are several profiles */
+    /* the type from the upload's name, which is not used if there are several profiles */
+    s.type = "cpu";
     reads_text(br_speedscope_read, s,
                SCHEMA FRAMES
                "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED("two", "seconds") "]}",
                WALL("one") WALL("two"));
-    /* Only uploads from Pyroscope take several threads as a sign of wall time. */
+    /* Several threads are a sign of wall time only in uploads from Pyroscope. */
     reads_text(br_speedscope_read, plain,
                SCHEMA FRAMES
                "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED("two", "seconds") "]}",
@@ -763,7 +766,7 @@ static void test_speedscope_units(void **state)
     s.type = "inuse_space";
     reads_text(br_speedscope_read, s, ONE("bytes"),
                HEAD "profile inuse_space bytes time 0 duration 0\na 3\nb 10\n");
-    /* time before the first frame opens counts in full */
+    /* all time before the first frame opens is counted */
     s = plain;
     reads_text(br_speedscope_read, s, EVENTED("seconds", OPEN(0, 0) OPEN(1, 3) CLOSE(1, 4)),
                "resource profile_name=simple.txt\nscope\n" CPU(
@@ -772,7 +775,7 @@ static void test_speedscope_units(void **state)
     reads_text(br_speedscope_read, s, SCHEMA "\"shared\":{}}", "");
 }
 
-/* The label of the upload is replaced. */
+/* The name of the profile replaces the upload's label profile_name. */
 static void test_speedscope_label(void **state)
 {
     struct br_arena arena = {0};
@@ -835,7 +838,7 @@ static void test_speedscope_refused(void **state)
                        BAD "an event neither opens nor closes a frame");
 }
 
-/* Ignored values take no memory, however many a few compressed bytes contain. */
+/* Values that are not read take no memory, even if a few compressed bytes contain many of them. */
 static void test_speedscope_values(void **state)
 {
     static const char start[] = SCHEMA "\"x\":[1";
@@ -879,7 +882,7 @@ static void test_py_spy(void **state)
     free(data);
     data = file_read(BR_TEST_CORPUS "/speedscope/py-spy.json", &len);
     assert_non_null(data);
-    /* 12 of its 49 samples are [3,2,1], and 37 are [3,2,1,0] */
+    /* of its 49 samples, 12 have the stack [3,2,1], and 37 have [3,2,1,0] */
     reads(br_speedscope_read, s, data, len,
           "resource profile_name=Thread 27497 \"MainThread\"\nscope\n" CPU(
               "20000000") "<module>;work;leaf "
@@ -904,7 +907,8 @@ static void test_large(void **state)
     assert_int_equal(rc, 0);
     assert_non_null(strstr(text, "\nmain;f999 2000000000\n"));
     free(text);
-    /* 40 bytes per allowed byte: four times the 2,097,155 bytes of the body, and 1,048,576 */
+    /* The limit is one frame for each 40 bytes of the allowed memory, which is four times the
+     * 2,097,155 bytes of the body plus 1,048,576. */
     br_str_clear(&s);
     for (unsigned i = 0; i < 1 << 21; i++)
         br_str_printf(&s, ";");
@@ -916,7 +920,7 @@ static void test_large(void **state)
     assert_string_equal(text, "more than 235929 frames");
     free(text);
     br_str_release(&s);
-    /* nested too deeply for a trie */
+    /* the stack has more levels than the trie format supports */
     struct br_str trie = {0};
     for (unsigned i = 0; i < 70000; i++)
         br_str_add(&trie,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiver pprof: directories. The files are real, in a temporary directory; the test sets the
- * clock. */
+/* Tests the receiver pprof with directories. The files are real files in a temporary directory. The
+ * test sets the clock. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ extern const struct br_component br_pprof_receiver;
 
 struct fixture {
     struct receiver_rig rig;
-    char directory[64], done[80]; /* `done` is inside `directory` */
+    char directory[64], done[80]; /* paths; `done` is a directory inside `directory` */
 };
 
 static const char *path_of(const struct fixture *f, const char *name)
@@ -119,7 +119,7 @@ static double files(struct fixture *f, const char *result)
 
 /* --- Formats ---------------------------------------------------------------------------------- */
 
-/* At 100 Hz a count is 10 ms. */
+/* At 100 Hz, a count stands for 10 ms. */
 static void test_folded_text(void **state)
 {
     struct fixture *f = *state;
@@ -218,7 +218,7 @@ static void test_a_file_is_read_when_it_stops_changing(void **state)
     end(f);
 }
 
-/* Files wait from the first level of extension adaptive on. */
+/* While the extension adaptive is at its first level or a higher one, files are not read. */
 static void test_files_wait_while_profiles_are_shed(void **state)
 {
     struct fixture *f = *state;
@@ -285,7 +285,7 @@ static void test_a_restart_reads_no_file_twice(void **state)
     struct fixture *f = *state;
     put_text(f, "a", FOLDED);
     put_text(f, "b %\n\xff", FOLDED);
-    put(f, "c", "\x01", 1); /* not a profile; reported again after a restart */
+    put(f, "c", "\x01", 1); /* not a profile; the error is reported again after a restart */
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 2);
@@ -319,7 +319,8 @@ static void count_line(void *arg, const char *name, const struct pprof_file_stat
     assert_int_equal(state->mark.hash, 5);
 }
 
-/* A line of the list is five numbers and a name, each after one space; others are left out. */
+/* A line of the list of files that were read consists of five numbers and a name, each after one
+ * space. Other lines are ignored. */
 static void test_invalid_lines_of_the_list(void **state)
 {
     static const char *const lines[] = {
@@ -378,7 +379,7 @@ static void test_path_of_the_list(void **state)
     assert_false(exists(f, ".braid-taken"));
 }
 
-/* Lines that were counted before are not counted again. */
+/* If a file of folded text grows, lines that were counted before are not counted again. */
 static void test_folded_text_that_grows(void **state)
 {
     struct fixture *f = *state;
@@ -392,15 +393,16 @@ static void test_folded_text_that_grows(void **state)
     receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
     assert_false(receiver_rig_has_bytes(&f->rig, "work"));
     end(f);
-    append(f, "a", "main;last 1"); /* a line without its end, and after a restart */
+    append(f, "a", "main;last 1"); /* a line without its end; the receiver is then restarted */
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;last 10000000\n");
     assert_false(receiver_rig_has_bytes(&f->rig, "later"));
-    append(f, "a", "7\nmain;more 1\nmain;cut"); /* the line now has 17, of which 1 was counted */
+    /* the value of the line is now 17, of which 1 was counted */
+    append(f, "a", "7\nmain;more 1\nmain;cut");
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;last 160000000\nmain;more 10000000\n");
-    append(f, "a", "ting 3\nmain;x 5"); /* the incomplete line was not counted */
+    append(f, "a", "ting 3\nmain;x 5"); /* the incomplete line was not counted before */
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;cutting 30000000\nmain;x 50000000\n");
     append(f, "a", "0 2\nmain;end 1\n"); /* not the stack that was counted */
@@ -442,7 +444,7 @@ static void test_a_renamed_file_is_the_same_file(void **state)
         rename_to(f, "a", "a.1");
         fake_host_advance(f->rig.h, 10000);
         rename_to(f, "a.1", "a.2");
-        put_text(f, "a.1", FOLDED); /* the first file with this name and content */
+        put_text(f, "a.1", FOLDED); /* the first file with this name and content again */
         fake_host_advance(f->rig.h, 10000);
         assert_int_equal(f->rig.n, again ? 1 : 3);
         receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
@@ -463,7 +465,8 @@ static void test_a_renamed_file_is_the_same_file(void **state)
     end(f);
 }
 
-/* Two files swap their names; one has an ignored name in between. */
+/* Two files swap their names. To do so, one of them is renamed first to a name that the receiver
+ * ignores. */
 static void test_swapped_names(void **state)
 {
     struct fixture *f = *state;
@@ -506,7 +509,8 @@ static void test_a_reused_inode_number(void **state)
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(stat(path_of(f, "a"), &before), 0);
-    put_text(f, "a", "main;other 1\n"); /* same length, and certainly the same inode */
+    /* a file of the same length, and certainly with the same inode number */
+    put_text(f, "a", "main;other 1\n");
     touch(f, "a", before.st_mtim.tv_sec + 7);
     rename_to(f, "a", "b");
     assert_int_equal(stat(path_of(f, "b"), &after), 0);
@@ -694,7 +698,7 @@ static void put_large(const struct fixture *f, const char *name)
     br_str_release(&text);
 }
 
-/* Scans twice. Then the reading of the first ready file waits for a thread. */
+/* Scans the directory twice. Afterwards a thread has to read the first file that is ready. */
 static void wait_for_reading(struct fixture *f)
 {
     struct fake_host *h = f->rig.h;
@@ -706,7 +710,7 @@ static void wait_for_reading(struct fixture *f)
     assert_int_equal(h->n_works, 1);
 }
 
-/* All disk access is in a thread, one operation at a time, even for small files. */
+/* A thread does all disk access, one operation at a time, even for small files. */
 static void test_files_are_read_in_a_thread(void **state)
 {
     struct fixture *f = *state;
@@ -719,7 +723,8 @@ static void test_files_are_read_in_a_thread(void **state)
     for (unsigned n = 0; n < 2; n++) {
         assert_int_equal(h->works[0]->kind, BR_WORK_DISK);
         assert_int_equal(f->rig.n, n);
-        fake_host_advance(h, 5000); /* no other operation starts meanwhile */
+        /* no other operation starts while the first one is in progress */
+        fake_host_advance(h, 5000);
         assert_int_equal(h->n_works, 1);
         assert_true(exists(f, "large") && exists(f, "small"));
         assert_int_equal(fake_host_work(h), 1);
@@ -738,7 +743,7 @@ static void test_files_are_read_in_a_thread(void **state)
     end(f);
 }
 
-/* A scan is done in parts, and all files are read in the end, however many there are. */
+/* A scan is done in parts. In the end, all files are read, whatever their number. */
 static void test_many_files(void **state)
 {
     struct fixture *f = *state;
@@ -770,7 +775,8 @@ static void test_many_files(void **state)
     end(f);
 }
 
-/* A deleted list is written again. Otherwise a restart would read all files. */
+/* If the list of files that were read is deleted, it is written again. Otherwise all files would be
+ * read again after a restart. */
 static void test_a_deleted_list_is_written_again(void **state)
 {
     struct fixture *f = *state;
@@ -869,7 +875,8 @@ static void test_destroyed_while_a_file_is_read(void **state)
     assert_true(exists(f, "large"));
 }
 
-/* A file whose profile was accepted is deleted, even if no thread has done so before the end. */
+/* If the profile of a file was accepted, the file is deleted, even if no thread has done so when
+ * the receiver is destroyed. */
 static void test_destroyed_before_a_file_is_deleted(void **state)
 {
     struct fixture *f = *state;
@@ -923,7 +930,7 @@ static void without_memory(void *arg)
     fault_stop();
     assert_true(fault_failed() || f->rig.n == 1);
     fake_host_advance(f->rig.h, 60000);
-    assert_int_equal(f->rig.n, 1); /* retried after lack of memory */
+    assert_int_equal(f->rig.n, 1); /* the profile was retried after the lack of memory */
     assert_false(exists(f, "a"));
     end(f);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiver pprof: scraping, on a fake host whose clients give the answers that the test sets. */
+/* Tests the receiver pprof with scraping. The clients of the fake host give the answers that the
+ * test sets. */
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -26,7 +27,7 @@ extern const struct br_component br_pprof_receiver;
 
 /* The responses of the scraped program. */
 struct program {
-    struct fake_answer answer; /* without the body, which is in `body` */
+    struct fake_answer answer; /* the answer except for its body, which is in `body` */
     struct wire body;
     unsigned n;                /* number of requests */
     uint64_t at_ms[PATHS_MAX]; /* time of each request since the start */
@@ -164,7 +165,8 @@ static void test_further_kinds(void **state)
     end(f);
 }
 
-/* A configured kind is scraped unless `enabled` is false; the other kinds keep their defaults. */
+/* A kind that the config contains is scraped unless `enabled` is false. All other kinds keep their
+ * defaults. */
 static void test_configured_kinds(void **state)
 {
     struct fixture *f = *state;
@@ -189,8 +191,8 @@ static void test_configured_kinds(void **state)
     end(f);
 }
 
-/* Each path is scraped once per interval. The first scrape is at a moment within the first
- * interval that differs between the paths. */
+/* Each path is scraped once per interval. The time of the first scrape is within the first interval
+ * and differs between the paths. */
 static void test_interval_and_jitter(void **state)
 {
     struct fixture *f = *state;
@@ -286,7 +288,7 @@ static void test_deltas(void **state)
 
 /* --- In a thread ------------------------------------------------------------------------------ */
 
-/* Sets the body, with a string of 300 KiB that nothing refers to. */
+/* Sets a body that contains an unused string of 300 KiB. */
 static void set_large_body(struct fixture *f, const struct pprof_wire *p)
 {
     char *text = malloc(300u << 10);
@@ -313,7 +315,7 @@ static void start_large(struct fixture *f)
     assert_float_equal(scrapes(f, "empty"), 0, 0);
 }
 
-/* The next scrape waits until the previous profile is compared. */
+/* The next scrape waits until a thread has compared the previous profile with its base. */
 static void test_large_profiles_are_read_in_a_thread(void **state)
 {
     struct fixture *f = *state;
@@ -349,8 +351,8 @@ static void test_drain_waits_for_a_thread(void **state)
     wire_free(&f->program.body);
 }
 
-/* Starts a scrape of 4 MiB of one stack with two values per sample, each of which becomes a
- * profile. Returns the number of pieces. */
+/* Starts a scrape of a profile of 4 MiB: one stack, and two values per sample. Each value becomes a
+ * separate profile. Returns the number of pieces. */
 static unsigned start_very_large(struct fixture *f)
 {
     unsigned n = 64;
@@ -390,7 +392,7 @@ static void test_large_profiles_are_sent_in_pieces(void **state)
     wire_free(&f->program.body);
 }
 
-/* The remaining pieces are dropped, which the ledger reports. */
+/* The remaining pieces are dropped. The ledger reports the dropped records. */
 static void test_destroyed_while_pieces_are_sent(void **state)
 {
     struct fixture *f = *state;
@@ -404,7 +406,7 @@ static void test_destroyed_while_a_profile_is_read(void **state)
 {
     struct fixture *f = *state;
     start_large(f);
-    receiver_rig_end(&f->rig); /* reading stops, and all memory is released */
+    receiver_rig_end(&f->rig); /* stops reading and releases all memory */
     assert_int_equal(f->rig.n, 0);
     wire_free(&f->program.body);
 }
@@ -451,7 +453,8 @@ static void test_a_busy_profiler_is_not_a_failure(void **state)
 {
     struct fixture *f = *state;
     static const char text[] =
-        "Could not enable CPU profiling: cpu profiling already in use\n"; /* the message of Go */
+        /* the message that Go's net/http/pprof sends */
+        "Could not enable CPU profiling: cpu profiling already in use\n";
     start(f, "{" TARGET ", " ONLY_CPU "}");
     f->program.answer =
         (struct fake_answer){.http_status = 500, .type = "text/plain", .body = text, .len = 61};
@@ -531,14 +534,14 @@ static void test_responses_that_are_not_pprofs(void **state)
 
 /* --- Timing ----------------------------------------------------------------------------------- */
 
-/* seconds=14 and the 10 s of scrape_timeout exceed the interval, so the scrape in between is
+/* seconds=14 and the 10 s of scrape_timeout together exceed the interval, so the next scrape is
  * skipped. */
 static void test_timeout_and_busy(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
     f->program.answer = (struct fake_answer){.never = true};
-    fake_host_advance(f->rig.h, 15000); /* a scrape starts within this time */
+    fake_host_advance(f->rig.h, 15000); /* the scrape starts within this time */
     assert_int_equal(f->program.n, 1);
     fake_host_advance(f->rig.h, 24000 - 15000 + f->program.at_ms[0] - 1);
     assert_float_equal(scrapes(f, "failed"), 0, 0);
@@ -567,7 +570,8 @@ static void test_nothing_is_scraped_above_the_memory_limit(void **state)
     end(f);
 }
 
-/* The levels of extension adaptive: some scrapes are skipped, then all. */
+/* Tests the levels of the extension adaptive. At lower levels some scrapes are skipped, at higher
+ * levels all scrapes. */
 static void test_scrapes_are_shed(void **state)
 {
     struct fixture *f = *state;
@@ -709,7 +713,7 @@ static void test_an_override_scrapes_at_once_and_expires(void **state)
     assert_int_equal(n_requests(&f->program, "/debug/pprof/profile?seconds=4"), 1);
     expect_list(f, "shop http://127.0.0.1:6060 cpu 5000 override 7 ok\n");
     fake_host_advance(f->rig.h, 19999);
-    assert_int_equal(f->program.n, 4); /* at 0, 5, 10 and 15 s */
+    assert_int_equal(f->program.n, 4); /* the scrapes were at 0, 5, 10 and 15 s */
     fake_host_advance(f->rig.h, 60000);
     assert_int_equal(f->program.n, 4);
     expect_list(f, "");
@@ -735,8 +739,8 @@ static void test_an_override_for_other_targets_is_ignored(void **state)
     end(f);
 }
 
-/* The shortest interval counts. When its override ends, the next shortest counts, and at last
- * the one of the config. */
+/* If several overrides of the interval overlap, the shortest interval applies. When its override
+ * ends, the next shortest one applies, and finally that of the config. */
 static void test_overlapping_overrides(void **state)
 {
     struct fixture *f = *state;
@@ -763,7 +767,7 @@ static void test_withdrawn_and_replaced_overrides(void **state)
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
     assert_int_equal(override(f, (struct br_override){.id = 9}, 600000),
-                     1); /* the kinds that the config names */
+                     1); /* scrapes the kinds that the config contains */
     expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 9 waiting\n");
     assert_int_equal(
         override(f, (struct br_override){.id = 9, .types = mutex_type, .n_types = 1}, 600000), 1);
@@ -777,8 +781,8 @@ static void test_withdrawn_and_replaced_overrides(void **state)
     end(f);
 }
 
-/* The base is dropped in a pause. Otherwise the values of the pause would count in the first
- * interval after it. */
+/* When scraping is paused, the base (the previous profile) is dropped. Otherwise the values of the
+ * pause would be counted in the first interval after it. */
 static void test_a_pause_drops_the_base(void **state)
 {
     struct fixture *f = *state;
@@ -809,8 +813,8 @@ static void test_overrides_have_a_maximum(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* The override ends while a thread compares a profile with its base. The base is dropped
- * afterwards. */
+/* The override ends while a thread compares a profile with its base, the previous profile.
+ * Afterwards the base is dropped. */
 static void test_an_override_ends_during_a_comparison(void **state)
 {
     struct fixture *f = *state;
@@ -829,7 +833,8 @@ static void test_an_override_ends_during_a_comparison(void **state)
     assert_int_equal(override(f, r, 600000), 1);
     fake_host_advance(f->rig.h, 10000);
     work(f);
-    assert_float_equal(scrapes(f, "empty"), 2, 0); /* the first profile of a new base */
+    /* this profile is the first one of a new base, so it has no output */
+    assert_float_equal(scrapes(f, "empty"), 2, 0);
     end(f);
 }
 
@@ -895,7 +900,7 @@ static void without_memory(void *arg)
     fault_stop();
     assert_true(f.rig.n > 0 || fault_failed());
     receiver_rig_drain(&f.rig);
-    fake_host_advance(f.rig.h, 60000); /* retried after lack of memory */
+    fake_host_advance(f.rig.h, 60000); /* the profile was retried after the lack of memory */
     assert_true(f.rig.drained);
     receiver_rig_end(&f.rig);
     wire_free(&f.program.body);

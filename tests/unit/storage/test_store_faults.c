@@ -17,7 +17,7 @@
 #include "tests/support/test.h"
 
 #define ROWS 100
-#define SPANS 300 /* partitions 1 to 3 have ROWS spans each */
+#define SPANS 300 /* spans in the partitions 1 to 3, each of which contains ROWS of them */
 
 /* Replaces the system's VFS. Reads and size queries fail like those of a faulty disk, a given
  * number of times from the n-th on. */
@@ -28,7 +28,7 @@ static struct {
         const sqlite3_io_methods *real;
         sqlite3_io_methods methods;
     } kinds[2];       /* both kinds use the same functions for reading */
-    const char *only; /* part of a file name that limits the faults to this file; NULL: any file */
+    const char *only; /* faults only affect files whose names contain this text; NULL: all files */
     unsigned countdown, n_failing, n_failed;
 } disk;
 
@@ -109,10 +109,12 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Checks that every span below `count` is stored once, except for those in [gone, gone_until). */
+/* Checks that every span with a number below `count` is stored once, except for the spans from
+ * `gone` to `gone_until` - 1. */
 static void check(struct store_rig *rig, size_t count, size_t gone, size_t gone_until)
 {
-    uint8_t *seen = calloc(1, count + 1024); /* another store may have written more spans */
+    /* has room for more spans, which another store may have written */
+    uint8_t *seen = calloc(1, count + 1024);
     assert_non_null(seen);
     store_rig_read(rig, seen);
     for (size_t i = 0; i < count; i++)
@@ -134,7 +136,8 @@ static void must_reopen(struct store_rig *rig)
 
 /* --- Reads that fail ------------------------------------------------------------------------- */
 
-/* Each read in turn fails once or twice while the store is opened, read and written. */
+/* While the store is opened, read and written, one read of the disk fails once or twice. The test
+ * does this for each read in turn. */
 static void test_transient_read_errors(void **state)
 {
     struct store_rig *rig = *state;
@@ -158,8 +161,8 @@ static void test_transient_read_errors(void **state)
     check(rig, n, 0, 0);
 }
 
-/* While a disk fails permanently, only the data on it is missing. The result contains the other
- * spans and a warning, and no file is renamed. */
+/* If a disk fails permanently, only the data on it is missing. The result contains all other spans
+ * and a warning. The store does not rename any file. */
 static void test_permanent_read_errors(void **state)
 {
     struct store_rig *rig = *state;
@@ -214,7 +217,7 @@ static void test_permanent_read_errors_of_a_log(void **state)
     check(rig, SPANS + 50, 0, 0);
 }
 
-/* The same fault as above, while a query reads. */
+/* The same fault as in the test before, while a query reads. */
 static void test_permanent_read_errors_in_a_query(void **state)
 {
     struct store_rig *rig = *state;
@@ -245,7 +248,7 @@ static int disk_open_to_write(sqlite3_vfs *vfs, const char *name, sqlite3_file *
     return rc;
 }
 
-/* A full disk has a code of its own, because space may come back. */
+/* A full disk has a separate error code, because space may become free again. */
 static void test_full_disk(void **state)
 {
     struct store_rig *rig = *state;
@@ -297,7 +300,7 @@ static void make_foreign(const char *path)
     run_sql(path, "CREATE TABLE x(y); INSERT INTO x VALUES(1)");
 }
 
-/* Partition 2 is unusable. Queries return the spans of partitions 1 and 3, and writes still
+/* Partition 2 cannot be used. Queries return the spans of partitions 1 and 3, and writes still
  * succeed. */
 static void test_unusable_partitions(void **state)
 {
@@ -312,7 +315,7 @@ static void test_unusable_partitions(void **state)
         {make_foreign, NULL},
         {NULL, "PRAGMA user_version = 99"},
         {NULL, "PRAGMA user_version = -1"},
-        {NULL, "PRAGMA user_version = 1"}, /* version 1 had no sums */
+        {NULL, "PRAGMA user_version = 1"}, /* version 1 of the format had no sums */
         {NULL, "DROP TABLE columns"},
         {NULL, "DROP TABLE totals"},
         {NULL, "DELETE FROM totals"},
@@ -353,7 +356,8 @@ static void test_unusable_partitions(void **state)
     }
 }
 
-/* An invalid block number, for which a reader would allocate memory for all lower numbers. */
+/* A block number is invalid. A reader that trusted it would allocate memory for all lower
+ * numbers. */
 static void test_block_numbers(void **state)
 {
     struct store_rig *rig = *state;
@@ -408,8 +412,8 @@ static void assert_text(const struct store_rig *rig, const char *name, const cha
     (void)close(fd);
 }
 
-/* A damaged file is counted and reported as long as it exists. It does not displace another
- * file, and it is deleted by retention. */
+/* A damaged file is counted and reported as long as it exists. It does not displace another file.
+ * When it is older than the retention, it is deleted. */
 static void test_damaged_files_are_kept(void **state)
 {
     struct store_rig *rig = *state;
@@ -435,7 +439,8 @@ static void test_damaged_files_are_kept(void **state)
     assert_int_equal(store_rig_files(rig, ".db.damaged"), 0);
 }
 
-/* A partition that was written with a clock in the future does not make the others expire. */
+/* A partition was written while the clock was ahead. The other partitions must not expire because
+ * of it. */
 static void test_written_in_the_future(void **state)
 {
     struct store_rig *rig = *state;
@@ -515,7 +520,8 @@ static void test_directory_deleted(void **state)
     check_recovers(rig, 0, SPANS);
 }
 
-/* The directory is locked, too, and the lock file is created again. */
+/* If the lock file is deleted, another store still cannot open the directory, because the directory
+ * itself is locked, too. The lock file is created again. */
 static void test_lock_deleted(void **state)
 {
     struct store_rig *rig = *state;
@@ -530,8 +536,8 @@ static void test_lock_deleted(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
-/* Another process's directory replaces the one in use: the store writes nothing there and
- * acknowledges nothing. It recovers when the other process releases the directory. */
+/* The directory of another process replaces the one in use. The store does not write anything there
+ * and does not acknowledge any write. It recovers when the other process releases the directory. */
 static void test_directory_replaced(void **state)
 {
     struct store_rig *rig = *state;
@@ -543,7 +549,8 @@ static void test_directory_replaced(void **state)
     struct store_rig theirs = *rig;
     theirs.store = other;
     must_write(&theirs, 900, 1);
-    rig->store->config.max_bytes = 1; /* would delete this store's files */
+    /* if the store used the directory, it would delete the other process's files */
+    rig->store->config.max_bytes = 1;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), BR_EIO);
         assert_int_equal(store_rig_files(rig, "partition-00000001.db"), 1);
@@ -560,7 +567,7 @@ static void test_directory_replaced(void **state)
     assert_int_equal(rmdir(aside), 0);
 }
 
-/* A file with the next number exists already. */
+/* A file with the number of the next partition already exists. */
 static void test_no_file_is_overwritten(void **state)
 {
     struct store_rig *rig = *state;
@@ -570,7 +577,8 @@ static void test_no_file_is_overwritten(void **state)
     check(rig, SPANS + ROWS, 0, 0);
 }
 
-/* The greatest number is followed by 0, and the order of partitions is kept. */
+/* After the greatest number, the next partition has the number 0. The order of the partitions is
+ * kept. */
 static void test_numbers_wrap(void **state)
 {
     struct store_rig *rig = *state;
@@ -599,7 +607,8 @@ static void test_numbers_wrap(void **state)
     }
 }
 
-/* SQLite maps the index of the log into memory: a read beyond its end would raise SIGBUS. */
+/* SQLite maps the index of its log into memory, so a read beyond the end of the file would raise
+ * SIGBUS. */
 static void test_truncated_index(void **state)
 {
     struct store_rig *rig = *state;
@@ -622,7 +631,8 @@ static void test_truncated_index(void **state)
 
 /* --- Slices ---------------------------------------------------------------------------------- */
 
-/* A partition that is deleted while a slice is read is not in the slice, which stays consistent. */
+/* While a slice is read, retention deletes a partition. The slice does not contain this partition,
+ * and is consistent. */
 static void test_slice_during_retention(void **state)
 {
     struct store_rig *rig = *state;
@@ -682,7 +692,7 @@ static void test_few_descriptors(void **state)
     struct br_store_query *query = store_rig_ask(rig);
     assert_int_equal(br_store_spans(query, &newest, note_descriptors, &most, &rig->err), 0);
     store_rig_answered(rig);
-    /* Eight connections of three descriptors each, and the writer. */
+    /* eight connections with three descriptors each, and eight descriptors of the writer */
     assert_true(most <= others + 8 * 3 + 8);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }

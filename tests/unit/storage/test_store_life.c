@@ -47,7 +47,7 @@ static void must_write(struct store_rig *rig, uint64_t first, uint32_t count)
         fail_msg("%s", rig->err.text);
 }
 
-/* Returns the sum of all samples. The value of sample n is n. */
+/* Returns the sum of the values of all samples. The value of sample n is n. */
 static int64_t read_sum(struct store_rig *rig)
 {
     struct br_sample_filter all = {.n_matchers = 0};
@@ -95,8 +95,8 @@ static void must_write_names(struct store_rig *rig, uint32_t first, uint32_t cou
     wire_free(&w);
 }
 
-/* A partition that already has a quarter of the names is not opened again. If a partition has no
- * room for the names of a write, the write goes to the next one. */
+/* A partition that already has a quarter of the maximum number of names is not reopened. If the
+ * names of a write do not fit into the open partition, the write goes to the next one. */
 static void test_the_number_of_names_is_limited(void **state)
 {
     struct store_rig *rig = *state;
@@ -140,7 +140,8 @@ static bool is_scratch(const struct dirent *entry)
     return strncmp(entry->d_name, BR_SLICE_SCRATCH, strlen(BR_SLICE_SCRATCH)) == 0;
 }
 
-/* Stopped in the middle of a partition, the slice does not contain any of it. */
+/* If reading a slice is stopped in the middle of a partition, the slice does not contain any data
+ * of this partition. */
 static void test_slice_stops(void **state)
 {
     struct store_rig *rig = *state;
@@ -151,7 +152,7 @@ static void test_slice_stops(void **state)
     assert_int_equal(read_slice(rig, &always, &bytes), 0);
     assert_true(bytes > 65536);
     looks = UINT_MAX - always;
-    assert_true(looks >= 2); /* both at once and later */
+    assert_true(looks >= 2); /* checked at the beginning and again during the work */
     for (unsigned countdown = 1; countdown <= looks; countdown++) {
         unsigned counted = countdown;
         assert_int_equal(read_slice(rig, &counted, &bytes), BR_ETIMEOUT);
@@ -176,14 +177,14 @@ static void test_the_directory_is_locked(void **state)
     assert_int_equal(br_store_open(other, &rig->config, &rig->log, &rig->err), BR_EINVAL);
     assert_non_null(strstr(rig->err.text, wanted));
     br_store_put(&rig->host, other);
-    /* A second attempt to open the store does not close it. */
+    /* A second attempt to open the same store does not close it. */
     assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
     must_write(rig, 0, 10);
 }
 
 /* --- Retention ------------------------------------------------------------------------------- */
 
-/* The log that is written to a sealed partition is not counted twice. */
+/* The database log of a sealed partition is not counted in addition to the partition. */
 static void test_usage_in_bytes(void **state)
 {
     struct store_rig *rig = *state;
@@ -221,14 +222,14 @@ static void test_max_bytes(void **state)
     struct br_store_usage usage = store_rig_usage(rig);
     assert_true(usage.n_spans < n);
     assert_int_equal(store_rig_files(rig, ".db"), usage.n_partitions);
-    /* The newest spans remain, without gaps. */
+    /* Only the newest spans remain, and there are no gaps between them. */
     store_rig_read(rig, seen);
     for (uint64_t i = 0; i < n; i++)
         assert_int_equal(seen[i], i >= n - usage.n_spans);
     free(seen);
 }
 
-/* Sets the times of partition `number` to so many hours before the clock's time. */
+/* Sets the times of partition `number` to `hours` hours before the current time of the clock. */
 static void write_hours_ago(struct store_rig *rig, unsigned number, int hours)
 {
     char path[128], statement[128];
@@ -243,8 +244,8 @@ static void write_hours_ago(struct store_rig *rig, unsigned number, int hours)
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-/* Writes three partitions of 100 spans each, of the given ages in hours. Returns the number of
- * spans that remain with a retention of a day. */
+/* Writes three partitions of 100 spans each, whose ages in hours are `hours`. Returns the number of
+ * spans that remain if the retention is one day. */
 static uint64_t n_spans_kept(struct store_rig *rig, const int hours[3])
 {
     rig->config.partition_rows = 100;
@@ -266,20 +267,21 @@ static void test_old_partitions_are_deleted(void **state)
     assert_int_equal(n_spans_kept(*state, (const int[]){30, 25, 1}), 100);
 }
 
-/* Either the clock is two days ahead, or the process was stopped for two days: the store cannot
- * distinguish the two. */
+/* All data is two days old. Either the clock is two days ahead, or the process was stopped for two
+ * days. The store cannot distinguish these cases, and keeps the data. */
 static void test_a_clock_ahead_removes_nothing(void **state)
 {
     assert_int_equal(n_spans_kept(*state, (const int[]){60, 50, 48}), 300);
 }
 
-/* Even so, data a day older than the newest data is deleted. */
+/* All data is two days old. Data that is one day older than the newest data is deleted
+ * nevertheless. */
 static void test_a_clock_ahead_removes_the_oldest(void **state)
 {
     assert_int_equal(n_spans_kept(*state, (const int[]){80, 50, 48}), 200);
 }
 
-/* A machine that starts in 1970. */
+/* The clock of the machine starts in 1970, before the times of the data. */
 static void test_a_clock_behind_removes_nothing(void **state)
 {
     assert_int_equal(n_spans_kept(*state, (const int[]){-490000, -490000, -490000}), 300);
@@ -296,7 +298,7 @@ static void test_max_age(void **state)
     assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
     assert_int_equal(store_rig_usage(rig).n_spans, 0);
     assert_int_equal(store_rig_files(rig, ".db"), 0);
-    /* A query in progress continues after its partition was deleted. */
+    /* A query that is in progress when its partition is deleted continues. */
     rig->config.max_age_ns = 0;
     assert_int_equal(store_rig_reopen(rig), 0);
     must_write(rig, 0, 100);
@@ -326,8 +328,8 @@ static void damage(const struct store_rig *rig, const char *name, off_t at)
     (void)close(fd);
 }
 
-/* Any page of a partition may be damaged: the other two partitions are still read, and the
- * results are correct. */
+/* One page of a partition is damaged, each page in turn. The other two partitions are still read,
+ * and the results are correct. */
 static void test_damaged_spans(void **state)
 {
     struct store_rig *rig = *state;
@@ -412,8 +414,8 @@ static void test_damaged_samples(void **state)
 
 /* --- Killed processes and full disks --------------------------------------------------------- */
 
-/* Writes in a child process, which reports each acknowledged write. Kills the child some time
- * after so many writes. */
+/* Writes data in a child process, which reports each acknowledged write. Kills the child some time
+ * after `after_writes` acknowledged writes. */
 static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal, uint64_t first,
                                    unsigned after_writes, long after_us)
 {
@@ -448,8 +450,8 @@ static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal,
     return acknowledged;
 }
 
-/* Every acknowledged write is stored once. A write without acknowledgement is stored completely
- * or not at all. */
+/* Every acknowledged write is stored exactly once. A write without acknowledgement is stored
+ * completely or not at all. */
 static void test_killed_process(void **state)
 {
     struct store_rig *rig = *state;
@@ -477,8 +479,8 @@ static void test_killed_process(void **state)
     rig->store = br_store_get(&rig->host, "store");
 }
 
-/* Like test_killed, for samples. The child is killed at about the 64th write, when chunks are
- * summed. */
+/* Like test_killed_process, for samples. The child is killed at about the 64th write, when chunks
+ * are summed. */
 static void test_killed_process_with_samples(void **state)
 {
     struct store_rig *rig = *state;
@@ -538,7 +540,7 @@ static void test_full_disk(void **state)
     free(seen);
 }
 
-/* Like test_full, for samples and their sums. */
+/* Like test_full_disk, for samples and their sums. */
 static void test_full_disk_with_samples(void **state)
 {
     struct store_rig *rig = *state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random spans and samples in several partitions. The totals of a service, an operation, a span, a
- * subtree and a trace are the same for every kind of query. The generator computes the expected
- * totals. One run uses a few large writes. The other uses so many small writes to one partition
- * that queries read sums of three widths.
+ * Writes random spans and samples to several partitions. The totals of a service, an operation, a
+ * span, a subtree and a trace must be the same for every kind of query. The generator computes the
+ * expected totals. One run uses a few large writes. The other uses so many small writes to one
+ * partition that queries read sums of three widths.
  */
 #include <sqlite3.h>
 
@@ -17,11 +17,11 @@
 #define SECOND UINT64_C(1000000000)
 #define SERVICES 3
 #define OPERATIONS 5
-#define FUNCTIONS 600 /* more than fit in a pack */
+#define FUNCTIONS 600 /* number of functions; a pack of the store cannot contain all of them */
 #define STACKS 400
 #define DEPTH 6
 #define TYPES 2
-#define PERIOD 10 /* period of the first type; the second type has none */
+#define PERIOD 10 /* period of the first sample type; the second type does not have a period */
 
 struct made_span {
     uint64_t id, parent, trace; /* 0: none */
@@ -45,8 +45,8 @@ struct world {
     struct made_sample samples[12000];
     size_t n_samples;
     unsigned n_functions, n_stacks;
-    unsigned stacks[STACKS][DEPTH]; /* functions, root first; FUNCTIONS: unused */
-    size_t max_samples, write_max;  /* greatest numbers of samples in total and in one write */
+    unsigned stacks[STACKS][DEPTH]; /* functions of each stack, root first; FUNCTIONS: unused */
+    size_t max_samples, write_max;  /* maximum number of samples in total, and in one write */
 };
 
 static unsigned below(struct world *world, unsigned n)
@@ -323,8 +323,8 @@ struct selection {
     size_t n_spans;
     uint64_t trace; /* 0: any */
     uint64_t from_ns, until_ns;
-    bool twice;           /* each sample was written twice */
-    const unsigned *site; /* functions with which the stacks begin */
+    bool twice;           /* if true, each sample was written twice */
+    const unsigned *site; /* functions with which a stack must begin */
     size_t n_site;
 };
 
@@ -421,7 +421,7 @@ static void check(struct world *world, const struct selection *selection)
     struct store_rig *rig = &world->rig;
     struct br_store_query *query = store_rig_ask(rig);
     struct br_flame flame;
-    query->max_bytes = 64 << 20; /* far more than sequential queries need */
+    query->max_bytes = 64 << 20; /* bytes; far more than sequential queries need */
     assert_int_equal(br_flame_init(&flame, 100000), 0);
     assert_int_equal(br_store_flame(query, &filter, &flame, &rig->err), 0);
     br_flame_total(&flame);
@@ -517,7 +517,7 @@ static void test_subtrees(void **state)
         check(world, &selection);
         selection.trace = span->trace;
         check(world, &selection);
-        /* The whole trace: by its id, and by the spans that the store lists for it. */
+        /* Selects the whole trace, by its id and by the spans that the store lists for it. */
         selection.spans = NULL;
         selection.n_spans = 0;
         check(world, &selection);
@@ -599,7 +599,7 @@ static bool on_ordered(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-/* A limited result contains the first spans of the sorted list of all spans. */
+/* A limited result contains the first spans of the list of all spans in the requested order. */
 static void test_orders(void **state)
 {
     static const uint32_t limits[] = {1, 2, 7, 50, 300, 5000};
@@ -652,7 +652,7 @@ static int64_t number_in(const struct store_rig *rig, unsigned partition, const 
     return number;
 }
 
-/* Sums of each width exist: of up to 64, 512 and 4096 chunks of all series. */
+/* The store has made sums of each width: sums of up to 64, 512 and 4096 chunks of all series. */
 static void test_sums_of_each_width_exist(void **state)
 {
     struct world *world = *state;
@@ -664,7 +664,7 @@ static void test_sums_of_each_width_exist(void **state)
                        (long long)from, (long long)width - 1);
         assert_true(number_in(&world->rig, 1, text) > 0);
     }
-    /* The totals of each sum are those of its chunks. */
+    /* The totals of each sum are equal to those of its chunks. */
     assert_int_equal(number_in(&world->rig, 1,
                                "SELECT count(*) FROM sums s WHERE n_samples != (SELECT"
                                " sum(n_samples) FROM chunks c WHERE c.series = s.series AND"
@@ -791,7 +791,7 @@ static void test_call_sites(void **state)
     }
 }
 
-/* The results are the same after the store was closed and opened again. */
+/* The results are the same after the store has been closed and opened again. */
 static void test_reopened(void **state)
 {
     struct world *world = *state;

@@ -19,13 +19,16 @@
 
 /* --- Faults ---------------------------------------------------------------------------------- */
 
-/* Calls of the log that change files are counted, and fail from number `first` on. */
+/* A disk that can fail: counts the calls of the log that change files. `count` calls fail, from
+ * number `first` on. */
 static struct {
     unsigned n_calls;
-    unsigned first, count; /* first call that fails, from 1; number of calls that fail */
-    int error;             /* errno; 0: writes are short instead */
-    bool torn;             /* the first failing write has written half of its data */
-    bool refuses_direct, refuses_direct_open; /* as some file systems do */
+    /* number of the first call that fails, starting at 1; number of calls that fail */
+    unsigned first, count;
+    int error; /* errno; 0: writes are short instead */
+    bool torn; /* the first write that fails has written half of its data */
+    /* direct writes fail, or opening for direct writes fails, as on some file systems */
+    bool refuses_direct, refuses_direct_open;
 } disk;
 
 /* Returns true if this call fails. */
@@ -68,7 +71,7 @@ int open(const char *path, int flags, ...)
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
-/* The tests read what is in the page cache, so nothing has to reach a disk. */
+/* The tests read files from the page cache, so no data has to reach a disk. */
 int fdatasync(int fd)
 {
     (void)fd;
@@ -232,7 +235,8 @@ static void records_survive_a_restart_in_order(void **state)
     assert_int_equal(bed_append(&bed, "one", true), 0);
     assert_int_equal(bed_append(&bed, "two", false), 0);
     assert_int_equal(bed_append(&bed, "three", true), 0);
-    bed_expect(&bed, "two"); /* the first is kept, the third must not be before the second */
+    /* the file contains the first record; the third must not be read before the second */
+    bed_expect(&bed, "two");
     bed_expect(&bed, "three");
     bed_expect_none(&bed);
     assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
@@ -248,7 +252,7 @@ static void records_survive_a_restart_in_order(void **state)
     bed_end(&bed);
 }
 
-/* Appends a record that the caller already delivers. Returns its number. */
+/* Appends a record that the caller is already delivering. Returns the record's number. */
 static uint64_t bed_append_held(struct bed *bed, const char *text)
 {
     struct iovec pieces[] = {
@@ -315,12 +319,12 @@ static void done_records_do_not_come_back(void **state)
     assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
     assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 0);
     assert_int_equal(br_wal_queue_total(bed.queue).bytes[1], 0);
-    assert_int_equal(br_wal_stats(bed.wal).n_segments, 1); /* the old one is deleted */
+    assert_int_equal(br_wal_stats(bed.wal).n_segments, 1); /* the old segment is deleted */
     bed_restart(&bed);
     bed_expect_none(&bed);
     uint64_t number;
     assert_int_equal(bed_append_to(&bed, bed.queue, "f", 1, true, &number), 0);
-    assert_int_equal(number, 6); /* numbers are not used again */
+    assert_int_equal(number, 6); /* the numbers of earlier records are not used again */
     bed_end(&bed);
 }
 
@@ -344,8 +348,8 @@ static void queues_are_independent(void **state)
     bed_end(&bed);
 }
 
-/* The disk is full and has room for nothing but the file `reserve`. When all records are delivered,
- * the old segment is deleted. */
+/* The disk is full, and only the file `reserve` has room. When all records have been delivered, the
+ * old segment is deleted. */
 static void a_full_disk_has_room_when_all_records_are_done(void **state)
 {
     (void)state;
@@ -386,7 +390,7 @@ static void marks_survive_the_process(void **state)
     br_wal_done(bed.queue, 5, 1, 3, 6);
     bed_restart(&bed);
     assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
-    bed_restart(&bed); /* now the marks are in a segment */
+    bed_restart(&bed); /* after the first restart, a segment contains the marks */
     bed_expect(&bed, "a");
     bed_expect(&bed, "c");
     bed_expect(&bed, "d");
@@ -397,7 +401,7 @@ static void marks_survive_the_process(void **state)
     bed_end(&bed);
 }
 
-/* Appends "x", which is delivered before or after it gets its number. */
+/* Appends the record "x", which is delivered before or after it gets its number. */
 static void bed_append_delivered(struct bed *bed, bool before)
 {
     struct iovec pieces[] = {
@@ -434,7 +438,7 @@ static void records_delivered_while_being_written_do_not_come_back(void **state)
     }
 }
 
-/* The file has a limited number of places, which are used again. */
+/* The file has a limited number of places for marks. The places of old marks are reused. */
 static void any_number_of_marks_can_be_set(void **state)
 {
     (void)state;
@@ -456,7 +460,8 @@ static void any_number_of_marks_can_be_set(void **state)
     bed_end(&bed);
 }
 
-/* Damages the mark of record 1 in the file, and restarts. Record 2 is marked as well. */
+/* Damages the mark of record 1 in the file by changing the byte at offset `at`, and restarts.
+ * Record 2 has a mark, too. */
 static void bed_damage_mark(struct bed *bed, long at, uint8_t mask)
 {
     char path[400];
@@ -521,7 +526,7 @@ static void marks_of_lost_records_do_not_affect_new_records(void **state)
     bed_end(&bed);
 }
 
-/* The marks of a queue that no segment mentions must not affect a later queue of that name. */
+/* If no segment contains a queue, its marks must not affect a later queue of the same name. */
 static void marks_without_a_queue_are_removed(void **state)
 {
     (void)state;
@@ -619,7 +624,7 @@ static void damage_text(int i, char out[64])
     (void)snprintf(out, 64, "record number %d with some data", i);
 }
 
-/* Reads all records and returns the set of their numbers as bits. */
+/* Reads all records. Returns the set of their numbers, with a bit for each number. */
 static unsigned damage_read(struct bed *bed)
 {
     struct br_wal_found found;
@@ -686,7 +691,7 @@ static void damage_clear(const struct bed *bed)
     remove_files(bed->directory);
 }
 
-/* A changed byte costs at most the frame that contains it, and the frame is kept. */
+/* A changed byte makes at most the frame that contains it unreadable. The file keeps this frame. */
 static void change_bytes(enum br_wal_sync_mode sync, size_t step)
 {
     struct bed bed;
@@ -727,14 +732,15 @@ static void every_changed_byte_costs_one_record_at_most(void **state)
     change_bytes(BR_WAL_INTERVAL, 1);
 }
 
-/* A group that is synced before its answer ends with padding, most of which has no effect. */
+/* A group of records that is synced before its answers ends with padding. Most changes of the
+ * padding have no effect. */
 static void changed_bytes_in_padded_groups_cost_one_record_at_most(void **state)
 {
     (void)state;
     change_bytes(BR_WAL_ALWAYS, 23);
 }
 
-/* Groups that are synced before their answers begin at multiples of a block. */
+/* Groups of records that are synced before their answers begin at multiples of WAL_BLOCK. */
 static void synced_groups_are_aligned(void **state)
 {
     (void)state;
@@ -747,7 +753,8 @@ static void synced_groups_are_aligned(void **state)
         assert_int_equal(bed_append_to(&bed, bed.queue, big, len, false, NULL), 0);
         assert_int_equal(bed.wal->at % WAL_BLOCK, 0);
         assert_int_equal(br_wal_stats(bed.wal).bytes, bed.wal->at);
-        br_wal_done(bed.queue, 1000, 1, 0, 0); /* marks alone are written to the page cache */
+        /* marks without records are written to the page cache */
+        br_wal_done(bed.queue, 1000, 1, 0, 0);
         assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
         assert_int_equal(bed.wal->at % WAL_BLOCK, 0);
     }
@@ -761,7 +768,8 @@ static void synced_groups_are_aligned(void **state)
     bed_end(&bed);
 }
 
-/* A file system that refuses direct writes, at the first or at a later one, gets others. */
+/* If a file system refuses direct writes, when the file is opened or at the first write, the log
+ * writes to the page cache. */
 static void without_direct_writes_the_page_cache_is_used(void **state)
 {
     (void)state;
@@ -784,7 +792,7 @@ static void without_direct_writes_the_page_cache_is_used(void **state)
     }
 }
 
-/* A newer format is refused, and a damaged header costs nothing. */
+/* A segment of a newer format is refused. A damaged header does not cause the loss of records. */
 static void headers_are_checked(void **state)
 {
     (void)state;
@@ -815,7 +823,7 @@ static void headers_are_checked(void **state)
     bed_end(&bed);
 }
 
-/* A file that ends anywhere has all records that are complete. */
+/* If a segment is cut at any offset, all records that are complete before it can be read. */
 static void every_cut_keeps_the_records_before_it(void **state)
 {
     (void)state;
@@ -852,7 +860,7 @@ static void every_cut_keeps_the_records_before_it(void **state)
 #define FAULT_RECORDS 12
 
 struct fault_result {
-    unsigned stored, done; /* sets of record numbers by their text */
+    unsigned stored, done; /* numbers of records, with a bit for each number */
 };
 
 /* Appends records one by one, and marks every third stored one as done. */
@@ -949,8 +957,8 @@ static void every_failing_call_loses_nothing(void **state)
 
 /* --- The process is killed at every call ------------------------------------------------------ */
 
-/* From call `first` on nothing reaches the files, and then the process ends. The write that is
- * interrupted may have written half of its data. */
+/* From call `first` on, no change reaches the files, and then the process ends. If `torn`, the
+ * interrupted write has written half of its data. */
 static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
 {
     struct bed bed;
@@ -967,7 +975,7 @@ static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
     unsigned more = back & ~expected;
     if ((back & expected) != expected)
         fail_msg("call %u: %x came back, not %x", first, back, expected);
-    /* at most the request and the mark that were being written */
+    /* in addition, at most the record and the mark that were being written at the crash */
     if (__builtin_popcount(more & ~result.stored) > 1 || __builtin_popcount(more & result.done) > 1)
         fail_msg("call %u: %x came back in addition", first, more);
     assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
@@ -1008,7 +1016,8 @@ static void the_third_death_quarantines_the_record(void **state)
     die_with(&bed, 1);
     assert_int_equal(bed.queue->n_unread, 3);
     br_wal_process(bed.queue, 5, 2);
-    br_wal_process(bed.queue, 5, 0); /* it ends: not counted */
+    /* the processing of the record ends, so the record does not count as interrupted */
+    br_wal_process(bed.queue, 5, 0);
     bed_restart(&bed);
     assert_int_equal(bed.queue->n_unread, 3);
     die_with(&bed, 2);

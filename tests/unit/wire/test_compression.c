@@ -10,8 +10,8 @@
 #include "tests/support/test.h"
 #include "wire/compression.h"
 
-/* The peers are the encoders of other libraries: zlib, and zstd's one-shot API. Braid must read
- * their output, and they must read Braid's. */
+/* The tests compare Braid with other implementations: zlib, and zstd's one-shot API. Braid must
+ * read their output, and they must read Braid's output. */
 
 struct fixture {
     struct br_pool *pool;
@@ -31,7 +31,7 @@ static int teardown(void **state)
 {
     struct fixture *f = *state;
     br_codec_free(f->codec);
-    br_pool_free(f->pool); /* fails if a buffer was not released */
+    br_pool_free(f->pool); /* fails if a test did not release a buffer */
     free(f);
     return 0;
 }
@@ -85,7 +85,8 @@ static struct bytes zlib_encoded(const uint8_t *data, size_t len, int window_bit
     return out;
 }
 
-/* Encodes with zstd and appends. The frame's header has the content size, except if `streamed`. */
+/* Encodes with zstd and appends to `out`. The header of the frame contains the content size, unless
+ * `streamed`. */
 static void zstd_encode(struct bytes *out, const uint8_t *data, size_t len, bool streamed)
 {
     size_t bound = ZSTD_compressBound(len);
@@ -190,7 +191,7 @@ static void test_reading_the_peers_output(void **state)
                                               BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD,
                                               BR_ENCODING_ZSTD};
         for (size_t k = 0; k < BR_COUNT(in); k++) {
-            assert_decodes(f, as[k], in[k], plain); /* max is exactly the size of the data */
+            assert_decodes(f, as[k], in[k], plain); /* `max` is exactly the size of the data */
             if (plain.len)
                 assert_refused(f, as[k], in[k], plain.len - 1, BR_ETOOBIG);
             free(in[k].data);
@@ -240,8 +241,8 @@ static void put_chunk(struct bytes *into, uint8_t type, const void *sum, struct 
     into->len += data.len;
 }
 
-/* Encodes chunks of 64 KiB, every second one compressed, with the other kinds of chunks between
- * them. */
+/* Encodes chunks of 64 KiB. Every second chunk is compressed, and chunks of all other kinds are in
+ * between. */
 static struct bytes snappy_framed(struct bytes plain)
 {
     struct bytes b = {malloc(10), 10}, padding = {(uint8_t *)(uintptr_t) "padding", 7};
@@ -277,7 +278,7 @@ static void test_snappy(void **state)
                 struct br_buf *out = NULL;
                 int rc = br_decompress(f->codec, BR_ENCODING_SNAPPY, shorter.data, shorter.len,
                                        plain.len, f->pool, &out, NULL);
-                /* a prefix of whole chunks is a valid stream */
+                /* in the framed format, a prefix of whole chunks is a valid stream */
                 assert_true(rc == BR_EINVAL || (k == 1 && !rc));
                 br_buf_unref(out);
             }
@@ -297,9 +298,10 @@ static void test_damaged_snappy(void **state)
         BYTES("\xff\xff\xff\xff\x0f\0a"), /* a length of 4 GiB and one byte of data */
         /* a length of 64 MiB and one byte of data: no buffer is allocated for it */
         BYTES("\x80\x80\x80\x20\0a"),
-        BYTES("\1\0ab"),                   /* more bytes than the stated size */
-        BYTES("\2\0a"),                    /* fewer bytes than the stated size */
-        BYTES("\4\x0d\1"),                 /* a copy from before the start */
+        BYTES("\1\0ab"), /* more bytes than the stated size */
+        BYTES("\2\0a"),  /* fewer bytes than the stated size */
+        /* a copy from a position before the start of the output */
+        BYTES("\4\x0d\1"),
         BYTES(STREAM "\1\1\0\0a"),         /* no room for the checksum */
         BYTES(STREAM "\1\5\0\0\0\0\0\0a"), /* a wrong checksum */
         BYTES(STREAM "\2\0\0\0"),          /* a reserved chunk, which must not be skipped */
@@ -321,7 +323,7 @@ static void test_damaged_snappy(void **state)
     free(plain.data);
 }
 
-/* Reads with the peer: zlib for gzip and zlib streams, one-shot zstd. */
+/* Decodes with the other implementation: zlib for gzip and zlib streams, one-shot zstd. */
 static void assert_peer_reads(enum br_encoding e, const uint8_t *data, size_t len,
                               struct bytes want)
 {
@@ -390,7 +392,8 @@ static void test_peers_read_our_output(void **state)
     }
 }
 
-/* Random bytes do not compress: this tests the sizes of the buffers. */
+/* Random bytes do not compress, so the output is larger than the input, and the buffers must have
+ * room for it. */
 static void test_incompressible(void **state)
 {
     struct fixture *f = *state;
@@ -439,8 +442,9 @@ static void test_concatenated(void **state)
     free(plain.data);
 }
 
-/* Returns true if the size in the last four bytes of the gzip stream (RFC 1952 section 2.3.1) is
- * above `max` and possible. Deflate encodes at most 258 bytes in two bits. */
+/* Returns true if the last four bytes of the gzip stream, which contain its size (RFC 1952 section
+ * 2.3.1), are above `max` and the stream can have this size. Deflate encodes at most 258 bytes in
+ * two bits. */
 static bool states_more(struct bytes gz, size_t max)
 {
     if (gz.len < 4)
@@ -605,13 +609,13 @@ static void test_bombs(void **state)
         struct bytes in;
         size_t most; /* greatest live size; a buffer may be up to 25 % larger than requested */
     } bombs[] = {
-        /* One buffer, because empty buffers are not kept, and the decoder's tables. */
+        /* The memory is one buffer and the decoder's tables. Empty buffers are not kept. */
         {BR_ENCODING_GZIP, gzip_bomb(total, piece, piece_len), limit * 5 / 4 + (1 << 20)},
         /* The same with a stated size of 0, because the size is modulo 2^32. */
         {BR_ENCODING_GZIP, gzip_bomb((size_t)1 << 32, piece, piece_len), limit * 5 / 4 + (1 << 20)},
         /* The size in the header is sufficient to reject it. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, true), 4 << 20},
-        /* The decoder fills its window. 24 MiB is the buffer that holds the limit. */
+        /* The decoder fills its window. The buffer that has room for `limit` bytes takes 24 MiB. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), (24 << 20) + (1 << 20)}};
     struct bytes whole = {piece, piece_len};
     struct bytes small = gzip_bomb(piece_len, piece, piece_len / 4);
@@ -635,8 +639,8 @@ static void test_bombs(void **state)
     free(piece);
 }
 
-/* The size is at the end of gzip (RFC 1952 section 2.3.1) and in the header of zstd (RFC 8878
- * section 3.1.1.1). Both sizes are wrong here. */
+/* gzip states the size of the data at its end (RFC 1952 section 2.3.1), and zstd in its header (RFC
+ * 8878 section 3.1.1.1). Both sizes are wrong here. */
 static void test_wrong_sizes(void **state)
 {
     struct fixture *f = *state;
@@ -651,9 +655,10 @@ static void test_wrong_sizes(void **state)
     uint8_t frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0};
     assert_decodes(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame},
                    (struct bytes){frame, 0});
-    frame[5] = 1; /* one byte, which is missing */
+    frame[5] = 1; /* the header states one byte, but the frame does not contain data */
     assert_refused(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame}, 1 << 20, BR_EINVAL);
-    frame[8] = 16; /* 256 MiB and one byte, which 16 bytes cannot encode */
+    /* the header states 256 MiB and one byte, more than a frame of 16 bytes can contain */
+    frame[8] = 16;
     assert_refused(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame}, SIZE_MAX, BR_EINVAL);
     memset(frame + 5, 0xff, 7);
     assert_refused(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame}, SIZE_MAX, BR_EINVAL);
@@ -696,7 +701,8 @@ static void test_zstd_of_many_blocks(void **state)
     free(plain.data);
 }
 
-/* A frame that needs a window of 2^24 is read, one of 2^25 is not (RFC 8878 section 3.1.1.1.2). */
+/* A frame that needs a window of 2^24 bytes is read, a frame that needs 2^25 bytes is not (RFC 8878
+ * section 3.1.1.1.2). */
 static void test_zstd_window(void **state)
 {
     struct fixture *f = *state;
@@ -708,7 +714,8 @@ static void test_zstd_window(void **state)
         ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, log);
         ZSTD_inBuffer i = {plain.data, plain.len, 0};
         ZSTD_outBuffer o = {in.data, bound, 0};
-        ZSTD_compressStream2(c, &o, &i, ZSTD_e_flush); /* leaves the size unknown */
+        /* a flush before the end makes the encoder omit the content size */
+        ZSTD_compressStream2(c, &o, &i, ZSTD_e_flush);
         assert_int_equal(ZSTD_compressStream2(c, &o, &i, ZSTD_e_end), 0);
         in.len = o.pos;
         ZSTD_freeCCtx(c);
@@ -795,7 +802,7 @@ static void fail_each_allocation(enum br_encoding e, struct bytes coded, struct 
 static void test_allocation_failures(void **state)
 {
     (void)state;
-    /* a higher ratio than the first estimate, so the buffer grows */
+    /* The data compresses better than the first estimate assumes, so the buffer must grow. */
     struct bytes plain = {calloc(1, 300000), 300000};
     struct bytes in[] = {
         zlib_encoded(plain.data, plain.len, 31), zlib_encoded(plain.data, plain.len, 15),

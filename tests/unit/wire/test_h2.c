@@ -110,14 +110,14 @@ static void unknown_frames(struct wire *w, uint32_t n)
     h2_frame(w, 0x77, 0, 0, "x", 1);
 }
 
-/* CVE-2019-9517 and similar attacks: updates for a window from which nothing was sent. */
+/* CVE-2019-9517 and similar attacks: WINDOW_UPDATE frames, although the server has sent no data. */
 static void window_updates(struct wire *w, uint32_t n)
 {
     (void)n;
     h2_frame(w, H2_WINDOW_UPDATE, 0, 0, "\0\0\0\1", 4);
 }
 
-/* CVE-2023-44487: requests that are reset at once. */
+/* CVE-2023-44487: requests that the client resets immediately. */
 static void rapid_resets(struct wire *w, uint32_t n)
 {
     h2_headers(w, 2 * n + 1, "/later", 0);
@@ -132,21 +132,22 @@ static void empty_data(struct wire *w, uint32_t n)
     h2_frame(w, H2_DATA, 0, 1, NULL, 0);
 }
 
-/* CVE-2025-8671: frames that make the server reset the stream. Here: an increment of 0. */
+/* CVE-2025-8671: frames that make the server reset the stream. Here: a WINDOW_UPDATE with an
+ * increment of 0. */
 static void made_you_reset(struct wire *w, uint32_t n)
 {
     h2_headers(w, 2 * n + 1, "/later", H2_END_STREAM);
     h2_frame(w, H2_WINDOW_UPDATE, 0, 2 * n + 1, "\0\0\0\0", 4);
 }
 
-/* CVE-2025-8671: a window over 2^31 - 1. */
+/* CVE-2025-8671: window updates that increase a window beyond 2^31 - 1. */
 static void window_overflows(struct wire *w, uint32_t n)
 {
     h2_headers(w, 2 * n + 1, "/later", H2_END_STREAM);
     h2_frame(w, H2_WINDOW_UPDATE, 0, 2 * n + 1, "\x7f\xff\xff\xff", 4);
 }
 
-/* CVE-2025-8671: more data than the content-length. */
+/* CVE-2025-8671: request bodies longer than their content-length. */
 static void wrong_lengths(struct wire *w, uint32_t n)
 {
     struct wire fields = {0};
@@ -189,8 +190,9 @@ static void empty_continuations(struct wire *w, uint32_t n)
         h2_frame(w, H2_CONTINUATION, 0, 1, NULL, 0);
 }
 
-/* Checks that the flood ends the connection within about a thousand frames, which arrive at the
- * same time. Repeats this with a single input, during which the server does not send anything. */
+/* Checks that the flood ends the connection within 1,000 repetitions, all at the same time of the
+ * clock. Does this twice: with one input per repetition, and with all repetitions in one input,
+ * during which the server cannot send. */
 static void check_flood(const char *name, flood_fn *flood)
 {
     for (int at_once = 0; at_once < 2; at_once++) {
@@ -254,7 +256,7 @@ static void moderate_use_is_allowed(void **state)
         pings(&w, n);
         assert_int_equal(feed(c, &w), 0);
     }
-    /* the library also has a limit, which uses the real clock */
+    /* nghttp2 also limits these frames, by the real clock */
     for (uint32_t n = 0; n < 900; n++) {
         struct wire w = {0};
         c->now_ms += 25;
@@ -271,7 +273,8 @@ static void the_rate_of_pings_is_limited(void **state)
     static const struct {
         bool without_stream, stream, reply;
         uint64_t apart_ms;
-        unsigned survives; /* number of PINGs that are allowed; 10: all */
+        /* number of PINGs that do not end the connection; 10: all PINGs that the case sends */
+        unsigned survives;
     } cases[] = {
         {false, true, false, 1000, 10}, {false, true, false, 999, 3},
         {false, false, false, 1000, 3}, {true, false, false, 1000, 10},
@@ -306,14 +309,16 @@ static void the_rate_of_pings_is_limited(void **state)
     }
 }
 
-/* The server's PING has one acknowledgement. Acknowledgements without a PING count as a flood. */
+/* The client may acknowledge the server's PING once. Acknowledgements without a PING count as a
+ * flood. */
 static void our_pings_are_answered_once(void **state)
 {
     struct h2_check *c = *state;
     struct wire w = {0};
     for (int i = 0; i < 300; i++) {
         assert_true(c->conn->ops->ping(c->conn));
-        assert_false(c->conn->ops->ping(c->conn)); /* the last one is not acknowledged yet */
+        /* the client has not acknowledged the last PING yet */
+        assert_false(c->conn->ops->ping(c->conn));
         h2_frame(&w, H2_PING, H2_ACK, 0, "\0\0\0\0\0\0\0\0", 8);
         assert_int_equal(feed(c, &w), 0);
     }
@@ -344,8 +349,8 @@ static void incomplete_frames_are_awaited(void **state)
     wire_free(&w);
 }
 
-/* Requests do not count as a flood, however many there are. Neither do grpc-go's PINGs, one
- * after each. */
+/* Requests do not count as a flood, however many there are. grpc-go sends a PING after each
+ * request, which does not count either. */
 static void requests_are_not_a_flood(void **state)
 {
     struct h2_check *c = *state;
@@ -363,7 +368,7 @@ static void requests_are_not_a_flood(void **state)
 
 /* --- Limits of one request -------------------------------------------------------------------- */
 
-/* HPACK's table expands one byte to kilobytes (CVE-2016-6581). */
+/* A byte that refers to HPACK's table can expand to kilobytes (CVE-2016-6581). */
 static void header_bombs_are_rejected(void **state)
 {
     struct h2_check *c = *state;
@@ -387,7 +392,7 @@ static void header_bombs_are_rejected(void **state)
 
 /* --- Memory of a connection ------------------------------------------------------------------- */
 
-/* Opens a connection, all of whose memory is measured. End it with meter_free. */
+/* Opens a connection and measures all its memory. The caller must end it with meter_free. */
 static void meter_open(struct h2_check *c, const char *settings, size_t len)
 {
     struct wire w = {0};
@@ -457,7 +462,8 @@ static void headers_of_a_connection_are_limited(void **state)
     meter_free(&c);
 }
 
-/* A window of 0 and the maximum number of requests: all answers wait. */
+/* The client's window is 0, and it sends the maximum number of requests, so all answers must
+ * wait. */
 static void waiting_answers_hold_little_memory(void **state)
 {
     (void)state;
@@ -475,8 +481,8 @@ static void waiting_answers_hold_little_memory(void **state)
     meter_free(&c);
 }
 
-/* Large answers do not accumulate: if too much waits, further requests are rejected as
- * retryable. */
+/* Large answers do not accumulate: if the answers of a connection that wait exceed a limit, further
+ * requests are rejected as retryable. */
 static void replies_of_a_connection_are_limited(void **state)
 {
     (void)state;
@@ -504,7 +510,7 @@ static void replies_of_a_connection_are_limited(void **state)
     meter_free(&c);
 }
 
-#define IDLE_MAX 32768 /* mostly memory of nghttp2, half of which it uses */
+#define IDLE_MAX 32768 /* bytes; nghttp2 holds most of this memory, and uses half of it */
 
 /* Between requests, a connection holds very little memory. */
 static void idle_connections_are_small(void **state)
@@ -581,7 +587,7 @@ static void bodies_over_the_maximum_end_early(void **state)
     memset(data, 'x', sizeof data);
     h2_headers(&w, 1, "/later", 0);
     h2_frame(&w, H2_DATA, 0, 1, data, 3000);
-    h2_frame(&w, H2_DATA, 0, 1, data, 1096); /* 4,096 in total, which is allowed */
+    h2_frame(&w, H2_DATA, 0, 1, data, 1096); /* 4,096 bytes in total, which is the maximum */
     assert_int_equal(feed(c, &w), 0);
     assert_log(c, "begin /later; ");
     h2_frame(&w, H2_DATA, 0, 1, "y", 1);
@@ -670,12 +676,12 @@ static void a_request_has_one_message(void **state)
                   8, TOO_BIG);
     check_message("\0\x7f\xff\xff\xff", 5, TOO_BIG);
     check_message("\0\0\0\x10\1", 5, TOO_BIG);   /* 4,097 */
-    check_message("\0\0\0\x10\0", 5, MALFORMED); /* 4,096, which is allowed */
+    check_message("\0\0\0\x10\0", 5, MALFORMED); /* 4,096 bytes, which is the maximum */
 }
 
 /* --- With a client ---------------------------------------------------------------------------- */
 
-/* nghttp2's client, as the other implementation. */
+/* A client of nghttp2, an independent implementation. */
 struct peer {
     struct h2_check *c;
     nghttp2_session *session;
@@ -844,8 +850,8 @@ static void failures_are_trailers_only(void **state)
     peer_free(&p);
 }
 
-/* The server answers before it has the whole request. It reads the rest up to its end or 64 KiB,
- * and then resets the stream with NO_ERROR (RFC 9113 section 8.1). */
+/* The server answers before it has received the whole request. It then reads up to 64 KiB of the
+ * rest of the request, and after that resets the stream with NO_ERROR (RFC 9113 section 8.1). */
 static void early_answers_wait_for_the_rest_of_the_request(void **state)
 {
     struct peer p;

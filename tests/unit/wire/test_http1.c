@@ -6,8 +6,8 @@
 #include "tests/support/mem_meter.h"
 #include "tests/support/test.h"
 
-/* Returns all events of these bytes. They must be the same however the bytes are cut: whole, in
- * single bytes, and in two at every place. */
+/* Returns all events of these bytes. Checks that the events are the same if the bytes arrive
+ * together, one by one, or in two pieces with any cut. */
 static struct br_str events(char kind, const char *bytes, size_t len)
 {
     const uint8_t *data = (const uint8_t *)bytes;
@@ -33,7 +33,7 @@ static void assert_events(char kind, const char *bytes, size_t len, const char *
 }
 
 /* Checks that the bytes are rejected with this status because of their content, not because they
- * end early. Events before the error may be anything. */
+ * end early. Ignores the events before the error. */
 static void assert_refused(char kind, const char *bytes, size_t len, unsigned status,
                            const char *what)
 {
@@ -57,7 +57,7 @@ static void test_invalid(void **state)
     }
 }
 
-/* The prefix of a message is never complete: no message is complete before the last byte. */
+/* A message is not complete before its last byte has arrived. */
 static void test_cut_off(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ struct valid_case {
 
 static const struct valid_case valid[] = {
     {'q', GET "\r\n", "GET / 1.1 keep|host:a\n;\n"},
-    /* RFC 9112 section 2.2: one empty line before a request. */
+    /* RFC 9112 section 2.2: an empty line before a request is ignored. */
     {'q', "\r\n" GET "\r\n", "GET / 1.1 keep|host:a\n;\n"},
     {'q', GET "\r\n\r\n" GET "\r\n", "GET / 1.1 keep|host:a\n;\nGET / 1.1 keep|host:a\n;\n"},
     {'q', "\r\n", ""},
@@ -95,7 +95,8 @@ static const struct valid_case valid[] = {
      "POST / 1.1 keep length=0|host:a|content-length:0\n;\n"},
     {'q', POST "Content-Length: 003\r\n\r\nabc",
      "POST / 1.1 keep length=3|host:a|content-length:003\nabc;\n"},
-    /* The greatest length: 2^63 - 1. The connection closes long before that. */
+    /* The greatest allowed length is 2^63 - 1. The connection closes long before the body is
+     * complete. */
     {'q', POST "Content-Length: 9223372036854775807\r\n\r\nabc",
      "POST / 1.1 keep length=9223372036854775807|host:a|content-length:9223372036854775807\n"
      "abc!400 the connection closed in the middle of a message\n"},
@@ -140,7 +141,8 @@ static const struct valid_case valid[] = {
     {'q', POST "Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nab" GET "\r\n",
      "POST / 1.1 keep length=2|host:a|connection:upgrade|upgrade:h2c|content-length:2\n"
      "ab;\nGET / 1.1 keep|host:a\n;\n"},
-    /* RFC 9110 section 10.1.1: not without content, and not from HTTP/1.0. */
+    /* RFC 9110 section 10.1.1: "100-continue" has no effect if the request has no content, or uses
+     * HTTP/1.0. */
     {'q', POST "Expect: 100-Continue\r\nContent-Length: 1\r\n\r\nx",
      "POST / 1.1 keep length=1 continue|host:a|expect:100-Continue|content-length:1\nx;\n"},
     {'q', GET "Expect: 100-continue\r\n\r\n", "GET / 1.1 keep|host:a|expect:100-continue\n;\n"},
@@ -155,12 +157,12 @@ static const struct valid_case valid[] = {
     {'r', "HTTP/1.0 200 OK\r\n\r\n", "200 1.0 close\n;\n"},
     {'r', "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204\r\n\r\n",
      "304 1.1 keep length=9|content-length:9\n;\n204 1.1 keep\n;\n"},
-    /* RFC 9112 section 4: the reason may be anything, or nothing. */
+    /* RFC 9112 section 4: the reason phrase may be any text, or empty. */
     {'r', "HTTP/1.1 503 \r\nContent-Length: 0\r\n\r\n",
      "503 1.1 keep length=0|content-length:0\n;\n"},
     {'r', "HTTP/1.1 429 Too\tmany \xe2\x98\x83\r\nContent-Length: 0\r\n\r\n",
      "429 1.1 keep length=0|content-length:0\n;\n"},
-    /* RFC 9110 section 15.2: any number of interim responses. */
+    /* RFC 9110 section 15.2: any number of interim responses may precede the final response. */
     {'r',
      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"
      "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -215,21 +217,22 @@ static void test_limits(void **state)
 {
     (void)state;
     static const char over_line[] = " HTTP/1.1\r\n";
-    /* The size of the head, also for a single request line. */
+    /* The size of the head is limited, even if the head only consists of a request line. */
     assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX, "\r\n\r\n"), 0);
     assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX + 1, "\r\n\r\n"), 431);
     assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX + 1, ""), 431);
     assert_limit('q', padded("GET /", BR_HTTP1_HEAD_MAX + 1, over_line), 414);
     assert_limit('q', padded("GET /", BR_HTTP1_HEAD_MAX, " HTTP/1.1\r\nHost: a\r\n\r\n"), 0);
-    /* The number of headers, which includes the Host. */
+    /* The number of headers is limited. Host counts, too. */
     assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX - 1, "\r\n"), 0);
     assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX, "\r\n"), 431);
-    /* Interim responses of 25 bytes share the limit with the final one of 38. */
+    /* Interim responses of 25 bytes each and the final response of 38 bytes share the limit. */
     size_t n_interim = (BR_HTTP1_HEAD_MAX - 38) / 25;
     static const char final[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", n_interim, final), 0);
     assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", n_interim + 1, final), 431);
-    /* The length of a chunk's size line, and the total of all extensions of 4 bytes each. */
+    /* The length of the line with a chunk's size is limited, and so is the total of all extensions,
+     * which have 4 bytes each. */
     assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1024 + 2, "\r\n\r\n"), 0);
     assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1025 + 2, "\r\n\r\n"), 400);
     assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4096, "0\r\n\r\n"), 0);
@@ -243,7 +246,8 @@ static void test_limits(void **state)
     assert_limit('q', repeated(CHUNKED "0\r\n", "X: y\r\n", BR_HTTP1_HEADERS_MAX + 1, "\r\n"), 431);
 }
 
-/* The fields of HEAD are still valid at DONE, although later lines moved the line buffer. */
+/* The fields of HEAD are still valid at DONE, although later lines have moved the buffer that
+ * contained them. */
 static void test_fields_stay_until_done(void **state)
 {
     (void)state;
@@ -293,8 +297,8 @@ static void test_errors_are_permanent(void **state)
     br_http1_release(&p);
 }
 
-/* A head of the maximum size arrives in single bytes. The parser holds at most the line and the
- * strings, and two copies while one of them grows. It holds little memory afterwards. */
+/* A head of the maximum size arrives byte by byte. The parser holds at most the line and the
+ * strings, and both twice while a buffer grows. Afterwards it holds little memory. */
 static void test_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is busy for so many seconds, three functions deep. */
+/* Uses CPU time for the given number of seconds, in three nested functions. */
 #include <stdlib.h>
 #include <time.h>
 
