@@ -71,7 +71,7 @@ struct span_metrics_config {
     /* The fields below are set when the settings are checked. */
     const char *names[SPAN_METRICS_FAMILIES]; /* names of the metrics, without suffix _total */
     struct span_metrics_labels labels[SPAN_METRICS_FAMILIES];
-    double unit_ns; /* nanoseconds of a unit of the durations */
+    double unit_ns; /* nanoseconds per unit of the durations: 1e6 for ms */
     const double *bounds;
     size_t n_bounds;
     size_t max_series; /* largest number of series of each metric, by all workers together */

@@ -40,7 +40,7 @@ int br_otlp_read(struct br_reading *reading);
  * BR_EAGAIN if the request is too large to be walked at once, or an error of br_walk. */
 int br_otlp_walk(struct br_reading *reading, const struct br_otlp_handler *handler);
 
-/* Replaces invalid UTF-8 in a JSON text, which is br_reading_bytes. Returns 0 if the text was
+/* Replaces invalid UTF-8 in the JSON text that br_reading_bytes returns. Returns 0 if the text was
  * changed. Returns BR_EINVAL if the text is already valid or would become too large. Returns
  * BR_ENOMEM if memory is short. */
 int br_otlp_repair_text(struct br_reading *reading);

@@ -29,7 +29,7 @@ struct br_timed_type {
 
 struct br_timed_sample {
     uint32_t stack, type;
-    /* indices in the builder of the sample's attributes; 0: no attribute */
+    /* the sample's attributes, as indices into the attributes of the builder; 0: no attribute */
     uint32_t attributes[BR_TIMED_ATTRIBUTES];
     int64_t value;
     uint64_t time_ns; /* time of the sample in ns of the file's clock */

@@ -595,8 +595,8 @@ static int flame_query_name(struct flame_query *flame_query, const struct br_sto
     return rc;
 }
 
-/* Finds or adds the node of the flame that corresponds to a node of the tree. The parent of the
- * node must be in the flame already. */
+/* Finds or adds the node of the flame graph that corresponds to a node of the tree. The flame graph
+ * must already contain the parent of this node. */
 static int flame_query_place(struct flame_query *flame_query, const struct br_store_tree *tree,
                              uint32_t number)
 {

@@ -18,8 +18,8 @@ void items_profiles(struct wire *w, uint64_t first, uint32_t n, uint32_t resourc
 void items_request(struct wire *w, enum br_signal signal, uint64_t first, uint32_t n,
                    uint32_t resources);
 
-/* Returns an item parsed from such a request and entered into the ledger; NULL without
- * br_malloc's memory. */
+/* Returns an item that is parsed from a request of items_request and counted in the ledger. Returns
+ * NULL if br_malloc fails. */
 struct br_item *items_new(struct br_host *h, enum br_signal signal, uint64_t first, uint32_t n);
 
 /* Returns an item parsed from any bytes, not in the ledger. Fails the test if they are invalid. */

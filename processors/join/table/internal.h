@@ -129,7 +129,7 @@ struct evicted {
 struct shard {
     pthread_mutex_t lock; /* protects the shard if several threads share the table */
     struct bucket *buckets;
-    uint64_t n_buckets; /* an even number, because each bucket has a neighbour */
+    uint64_t n_buckets; /* an even number: the two buckets of a pair are searched together */
     uint8_t *ring;
     uint64_t ring_size; /* size of the ring in bytes */
     /* position after the newest record, and position of the oldest record: byte counts that only

@@ -97,7 +97,8 @@ struct br_pprof_tables {
     int rc;
 };
 
-/* Sizes of the sections of a pprof, to which br_pprof_tables_restore can return. */
+/* A saved state of a pprof: the sizes of its sections, to which br_pprof_tables_restore truncates
+ * the sections. */
 struct br_pprof_state {
     size_t len[PPROF_SECTIONS];
     uint32_t strings_len;

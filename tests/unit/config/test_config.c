@@ -553,7 +553,8 @@ static void test_print(void **state)
     done(&f);
 }
 
-/* Counts down to the allocation that fails, and counts the blocks in use. */
+/* `fail_in` is the number of allocations until one fails. `n_alive` is the number of blocks in use.
+ */
 static long fail_in, n_alive;
 
 static void *failing_alloc(size_t size)

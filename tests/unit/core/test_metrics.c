@@ -42,7 +42,7 @@ static void a_metric_is_one_number(void **state)
         (void)br_metric(*state, BR_GAUGE, name, "");
     }
     *b = 5;
-    /* its address has not changed */
+    /* the value of the first metric has the same address as before */
     assert_ptr_equal(br_metric(*state, BR_COUNTER, "a", "x=\"1\""), b);
 }
 

@@ -2,9 +2,9 @@
 /*
  * The claims of the example configs about the join, with the intervals of the SDKs: spans are
  * exported every five seconds, and profiles as often as each profiler sends them, at every offset
- * between the two, from a start without data. Every span with samples has its button in Grafana, no
- * other span has one, and every sample has the name of its span. tests/sdks runs the real SDKs,
- * whose clocks a test cannot control.
+ * between the two, from a start without data. Grafana shows a link to a profile for each span with
+ * samples and for no other span, and every sample has the name of its span. The times of the data
+ * are set here; tests/sdks runs the real SDKs, whose clocks a test cannot control.
  */
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"

@@ -47,7 +47,8 @@ static void bench_open(struct bench *b)
     close(pair[1]);
 }
 
-/* Closes the bench. A stream reports the end of its peer; the test waits for it. */
+/* Closes the bench. If `streams` is true, waits until the stream reports that the peer has closed
+ * the connection. */
 static void bench_close(struct bench *b, bool streams)
 {
     close(b->theirs);

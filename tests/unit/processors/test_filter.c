@@ -415,7 +415,8 @@ static void conditions(void **state)
 
 /* Samples 101 to 106 share values with each other and with their profiles: 72 bytes 0xab (1, 4),
  * a list of 40 numbers (2, 5), a map of a long text (3, 6); d is a double; y and z are texts.
- * Samples 1 to 3, in two profiles, have one scope. Each other sample has a different one. */
+ * Samples 1 to 3, in two profiles, have the same scope. All other samples have scopes that differ
+ * from each other and from that scope. */
 static char long_values[] =
     "{'resourceProfiles':[{'scopeProfiles':["
     "{'scope':{'name':'lib','version':'1','attributes':[{'key':'s','value':{'stringValue':'one'"

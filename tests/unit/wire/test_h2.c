@@ -624,7 +624,7 @@ static void a_message_may_be_cut_anywhere(void **state)
         grpc(c, stream, &body, cut);
         assert_log(c, "begin /grpc; body 5 hello; ");
     }
-    /* the frames may also be cut anywhere, byte by byte */
+    /* the result is the same if the frames arrive one byte at a time */
     br_str_clear(&c->log);
     h2_headers(&bytes, stream, "/grpc", 0);
     for (size_t i = 0; i < body.len; i++)
