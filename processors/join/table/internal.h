@@ -129,7 +129,8 @@ struct evicted {
 struct shard {
     pthread_mutex_t lock; /* protects the shard if several threads share the table */
     struct bucket *buckets;
-    uint64_t n_buckets; /* an even number: the two buckets of a pair are searched together */
+    uint64_t n_buckets; /* an even number: buckets form pairs, and a full bucket uses the other
+                           bucket of its pair */
     uint8_t *ring;
     uint64_t ring_size; /* size of the ring in bytes */
     /* position after the newest record, and position of the oldest record: byte counts that only
