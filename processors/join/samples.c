@@ -290,8 +290,8 @@ static uint32_t join_run_index_of(struct run *run, unsigned key, const uint8_t *
     return index;
 }
 
-/* Writes the indices of the attributes that are added to the sample: the values of the found
- * span. Leaves out keys that the sample already has. Returns the number of indices. */
+/* Writes the indices of the attributes to add to the sample. These attributes have the values of
+ * the found span. Leaves out keys that the sample already has. Returns the number of indices. */
 static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
 {
     const struct join_found *found = &run->found;

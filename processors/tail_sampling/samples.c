@@ -25,7 +25,8 @@ struct sampling {
     struct br_sample_traces traces;
     struct br_groups groups;
     struct measure measure; /* meaning of the values of the current profile */
-    /* sums for each trace, by the trace's number (br_sample_traces_of) */
+    /* sums of the samples of each trace, as an array that is indexed by the trace's number
+     * (br_sample_traces_of) */
     struct tail_samples *samples;
     /* for each trace, by its number: true if the trace is not sampled */
     bool *removed;

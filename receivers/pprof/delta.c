@@ -16,9 +16,9 @@
 #include "profile/pprof/fields.h"
 
 #define TYPES_MAX 16
-/* Memory limit of a comparison of two profiles: GROWTH bytes per byte of the profile, plus
- * SPARE. The difference is hardly larger than the profile, so a comparison and its difference
- * take at most four times the size of the profile plus 1 MiB. */
+/* Memory limit of a comparison of two profiles: GROWTH bytes per byte of the profile, plus SPARE.
+ * The difference itself is hardly larger than the profile. Together they take at most four times
+ * the size of the profile plus 1 MiB. */
 #define GROWTH 3
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 

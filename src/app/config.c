@@ -109,7 +109,7 @@ static void loader_note(struct loader *loader, int rc)
 }
 
 /* Returns true if a name has at most NAME_MAX_CHARS characters and no spaces, control characters or
- * symbols. The Collector has the same rule, but also rejects symbols outside ASCII. */
+ * ASCII symbols. The Collector also rejects symbols outside ASCII. */
 static bool loader_name_valid(const char *name, size_t len)
 {
     size_t chars = 0;

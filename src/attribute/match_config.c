@@ -56,7 +56,7 @@ static const struct br_option library_options[] = {
 #define SPANS                                                                                      \
     BR_STRINGS(struct br_match_config, span_names, "the name of the span must be one of these"),   \
         BR_STRINGS(struct br_match_config, span_kinds,                                             \
-                   "the kind of the span must be one of these, such as SPAN_KIND_SERVER")
+                   "matches spans of these kinds, such as SPAN_KIND_SERVER")
 #define SAMPLES                                                                                    \
     BR_STRINGS(struct br_match_config, sample_types,                                               \
                "the type of the profile must be one of these, such as cpu"),                       \

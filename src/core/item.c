@@ -338,9 +338,9 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     return rc;
 }
 
-/* Returns the index of the dictionary that the additions extend. This is the last dictionary,
- * because the additions continue the numbering of the entries of all dictionaries. If the item has
- * only additions, returns the index of the first addition. */
+/* Returns the index of the dictionary that the additions extend. Entries are numbered through all
+ * dictionaries, and the additions continue after the last one, so they extend the last dictionary.
+ * If the item has only additions, returns the index of the first addition. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;

@@ -179,9 +179,9 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
     return true;
 }
 
-/* Returns the maximum weight, in bytes, of the spans in a piece of `part`. Each piece repeats the
- * resource, so a part with a large resource needs large pieces. The weight grows with
- * `cut->bytes`. */
+/* Returns the largest total weight, in bytes, that the spans of one piece of `part` may have. Each
+ * piece repeats the resource, so a part with a large resource needs large pieces. The weight grows
+ * with `cut->bytes`. */
 static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
 {
     size_t rest = part->raw_len - part->res_len,

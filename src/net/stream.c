@@ -493,9 +493,9 @@ static bool stream_read_once(struct br_stream *stream)
     return (size_t)n == size;
 }
 
-/* Puts off a read if this iteration has read BR_ITERATION_READ_MAX bytes, or other streams'
- * reads were put off before. The reads of slow senders are always put off. Returns true if the
- * read was put off. */
+/* Puts off a read if this iteration has read BR_ITERATION_READ_MAX bytes, or if reads of other
+ * streams are still put off. The reads of slow senders are always put off. Returns true if the read
+ * was put off. */
 static bool stream_waits_to_read(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;

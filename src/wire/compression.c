@@ -234,8 +234,8 @@ static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, size_t len,
                                    struct sink *sink)
 {
-    /* A member that is larger than its stated size is damaged. A body whose stated size is
-     * plausible and above the limit is therefore rejected without decoding. */
+    /* A member that is larger than its stated size is damaged. If the size that a body states is
+     * plausible and above the limit, the body is therefore rejected without decompression. */
     size_t stated = len < 4 ? 0 : br_load32(data + len - 4);
     if (stated > sink->limit && stated <= br_product_unsigned(len, RATIO_DEFLATE_MAX))
         return compression_too_big(sink);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Shared by the fuzzers of authenticators: a file whose contents are part of the input, and the
- * division of an input into texts.
- */
+/* Helpers of the fuzzers of authenticators: one writes a part of the input to a file, and one
+ * divides the input into strings. */
 #pragma once
 
 #include <stdint.h>

@@ -67,7 +67,7 @@ def rules(folder, fast):
 
 
 @line(3, "attacks over HTTP/2 (22) and request smuggling (40), directly and behind HAProxy and nginx",
-      "ended within 1,000 frames; <= 1 MiB each; 0 desyncs; other clients are served")
+      "each attack is ended within 1,000 frames and takes <= 1 MiB of memory; 0 desyncs; other clients are served")
 def attacks(folder, fast):
     figures = []
     for what, path in (("directly", "test_attacks.py"), ("behind proxies", "test_proxies.py")):

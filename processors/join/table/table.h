@@ -553,7 +553,7 @@ static inline unsigned join_level_shift(unsigned level)
     return 20 + 2 * level; /* level 0: 2^20 ns, about a millisecond */
 }
 
-/* Returns a bit set: bit n is set if spans of level n have been entered. Level 0 has the
+/* Returns a bit set: bit n is set if spans of level n have been added to the table. Level 0 has the
  * shortest spans. */
 uint32_t join_table_levels(const struct join_table *table);
 

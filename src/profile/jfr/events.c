@@ -2,7 +2,8 @@
 #include "profile/jfr/jfr.h"
 #include "wire/protobuf.h"
 
-#define SHORT_MAX 0x7f /* largest size of an event, in bytes, that is encoded in one byte */
+/* largest size of an event, in bytes, for which the size field takes one byte */
+#define SHORT_MAX 0x7f
 
 static int jfr_events_malformed(uint32_t at, struct br_err *err)
 {

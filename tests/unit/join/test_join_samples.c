@@ -251,7 +251,8 @@ static void a_repeated_label_is_not_ambiguous(void **state)
     struct ids two = join_ids(7, 2);
     join_steps_send_span(r, "shop", 7, 1, "one");
     join_steps_send_span(r, "shop", 7, 2, "two");
-    /* the same id twice; a name after the first in the list; ids in addition to a link */
+    /* labels that name the same span: one id in two spellings; a name that is not the first of its
+     * list; ids in addition to a link */
     static const char *const same[][2] = {{"span_id", "1"}, {"span_id", "01"}};
     static const char *const other[][2] = {
         {"profile_id", "2"}, {"span_id", "1"}, {"profile_id", "3"}};

@@ -223,7 +223,7 @@ static void idle_connections_get_a_goaway(void **state)
 
 static const uint8_t no_ack[8];
 
-/* PINGs do not keep a connection without requests open. */
+/* A connection without requests is closed although it receives PINGs. */
 static void idle_is_without_requests(void **state)
 {
     struct br_server_config config = hasty;

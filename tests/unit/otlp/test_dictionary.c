@@ -343,8 +343,8 @@ static void test_wide_indices(void **state)
     struct br_item *merged = take(m);
     const uint32_t n[BR_TABLES] = {1, N + 1, N + 1, 1, N + 1, 1, 2};
     tables_are(merged, n);
-    /* Entries are in the order of their first use already, so the merge keeps their numbers and
-     * the bytes of the stacks. */
+    /* The entries are already in the order of their first use, so the merge neither renumbers them
+     * nor changes the bytes of the stacks. */
     struct br_arena arena = {0};
     struct br_dictionary_view before, after;
     assert_int_equal(br_dictionary_index(item, &arena, &before), 0);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The attributes processor. test_resource.c tests the effects of the actions. These tests cover the
- * places where they apply: spans according to the Collector's attributesprocessor (v0.155), and
- * samples and profiles through their dictionary.
- */
+/* The attributes processor. test_resource.c tests the effects of the actions. These tests check
+ * which attributes the actions change: attributes of spans, as in the Collector's
+ * attributesprocessor (v0.155), and attributes of samples and profiles in the dictionary. */
 #include "base/mem.h"
 #include "otlp/dictionary/additions.h"
 #include "otlp/dictionary/dictionary.h"

@@ -19,8 +19,8 @@ static double metric(struct rig *r, const char *what)
     return rig_metric(r, name, LABELS);
 }
 
-/* The limit is 10 MiB and the spike limit is 4 MiB, so the soft limit is 6 MiB. The test passes
- * each level of use. */
+/* The limit is 10 MiB and the spike limit is 4 MiB, so the soft limit is 6 MiB. The test uses
+ * memory up to each of these limits. */
 static void levels_of_use(void **state)
 {
     (void)state;

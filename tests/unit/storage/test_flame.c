@@ -201,7 +201,8 @@ static void tree_without_memory(void *arg)
     br_flame_release(&flame);
 }
 
-/* Pruning keeps the largest nodes and their ancestors. The sums of both sides do not change. */
+/* Pruning keeps the largest nodes and their ancestors. The total of each of the two compared
+ * profiles does not change. */
 static void pruning_keeps_sums(void **state)
 {
     (void)state;
