@@ -252,8 +252,11 @@ static void records_survive_a_restart_in_order(void **state)
     bed_end(&bed);
 }
 
+/* When the caller of br_wal_append delivers the record, if at all. */
+enum delivery { NOT_DELIVERED, DELIVERED_BEFORE, DELIVERED_AFTER };
+
 /* Appends a record that the caller is already delivering. Returns the record's number. */
-static uint64_t bed_append_held(struct bed *bed, const char *text)
+static uint64_t bed_append_held(struct bed *bed, const char *text, enum delivery delivery)
 {
     struct iovec pieces[] = {
         {0}, {0}, {(void *)(uintptr_t) "k\0v\0", 5}, {(void *)(uintptr_t)text, strlen(text)}};
@@ -265,7 +268,11 @@ static uint64_t bed_append_held(struct bed *bed, const char *text)
                                    .n_pieces = 4,
                                    .metadata_len = 5,
                                    .held = true};
+    if (delivery == DELIVERED_BEFORE)
+        br_wal_delivered(&record);
     assert_int_equal(br_wal_append(bed->wal, &record, 1, NULL), 0);
+    if (delivery == DELIVERED_AFTER)
+        br_wal_delivered(&record);
     assert_true(record.keep);
     return record.number;
 }
@@ -278,9 +285,9 @@ static void held_records_are_read_only_after_a_restart(void **state)
     assert_false(br_wal_queue_has_unread(bed.queue));
     assert_int_equal(bed_append(&bed, "one", false), 0);
     assert_true(br_wal_queue_has_unread(bed.queue));
-    assert_int_equal(bed_append_held(&bed, "two"), 2);
+    assert_int_equal(bed_append_held(&bed, "two", NOT_DELIVERED), 2);
     assert_int_equal(bed_append(&bed, "three", false), 0);
-    assert_int_equal(bed_append_held(&bed, "four"), 4);
+    assert_int_equal(bed_append_held(&bed, "four", NOT_DELIVERED), 4);
     bed_expect(&bed, "one");
     bed_expect(&bed, "three");
     bed_expect_none(&bed);
@@ -401,35 +408,15 @@ static void marks_survive_the_process(void **state)
     bed_end(&bed);
 }
 
-/* Appends the record "x", which is delivered before or after it gets its number. */
-static void bed_append_delivered(struct bed *bed, bool before)
-{
-    struct iovec pieces[] = {
-        {0}, {0}, {(void *)(uintptr_t) "k\0v\0", 5}, {(void *)(uintptr_t) "x", 1}};
-    struct br_wal_record record = {.queue = bed->queue,
-                                   .signal = 1,
-                                   .n_records = 3,
-                                   .time_ns = 77,
-                                   .pieces = pieces,
-                                   .n_pieces = 4,
-                                   .metadata_len = 5,
-                                   .held = true};
-    if (before)
-        br_wal_delivered(&record);
-    assert_int_equal(br_wal_append(bed->wal, &record, 1, NULL), 0);
-    if (!before)
-        br_wal_delivered(&record);
-}
-
 static void records_delivered_while_being_written_do_not_come_back(void **state)
 {
     (void)state;
-    for (int before = 0; before < 2; before++) {
+    for (enum delivery when = DELIVERED_BEFORE; when <= DELIVERED_AFTER; when++) {
         struct bed bed;
         bed_begin(&bed, BR_WAL_ALWAYS);
-        bed_append_delivered(&bed, before);
+        (void)bed_append_held(&bed, "x", when);
         assert_int_equal(bed_append(&bed, "two", true), 0); /* writes the mark */
-        bed_append_delivered(&bed, before);
+        (void)bed_append_held(&bed, "x", when);
         bed_restart(&bed);
         assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 1);
         bed_expect(&bed, "two");
