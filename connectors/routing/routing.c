@@ -260,13 +260,8 @@ static void routing_drain(struct br_node *node)
 
 void routing_fail(struct br_item *item, int rc)
 {
-    if (rc == BR_EFULL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "routing: a list of attributes is too long, or the request is too large");
-    else if (rc == BR_EINVAL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "routing: malformed data");
-    else
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "routing: out of memory");
+    br_item_edit_fail(item, rc, "routing",
+                      "a list of attributes is too long, or the request is too large");
 }
 
 /* Sends an item without records to the default route. If there is no default route, finishes the

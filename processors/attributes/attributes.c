@@ -159,17 +159,6 @@ static int attributes_processor_on_span(void *arg, struct br_visit *visit)
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-static void attributes_processor_finish(struct br_item *item, int rc)
-{
-    if (rc == BR_EFULL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "attributes: a list of attributes is too long, or the result is too large");
-    else if (rc == BR_EINVAL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "attributes: malformed data");
-    else
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "attributes: out of memory");
-}
-
 static void attributes_processor_report_gave_up(struct br_node *node)
 {
     struct attributes_state *state = node->state;
@@ -200,7 +189,8 @@ static void attributes_processor_consume(struct br_node *node, struct br_item *i
     rc = br_item_edit_end(&scope, rc);
     attributes_processor_report_gave_up(node);
     if (rc)
-        attributes_processor_finish(item, rc);
+        br_item_edit_fail(item, rc, "attributes",
+                          "a list of attributes is too long, or the result is too large");
     else
         br_node_forward(node, item);
 }

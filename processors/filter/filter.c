@@ -398,13 +398,9 @@ static void filter_finish(const struct br_conditions *conditions, struct br_item
     else if (rc == BR_EFULL && conditions->limit)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "filter: the functions process too many bytes for one request");
-    else if (rc == BR_EFULL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "filter: a list of attributes is too long, or a record is too large");
-    else if (rc == BR_EINVAL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "filter: malformed data");
     else
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "filter: out of memory");
+        br_item_edit_fail(item, rc, "filter",
+                          "a list of attributes is too long, or a record is too large");
 }
 
 static void filter_report_gave_up(struct br_node *node, unsigned n_gave_up)

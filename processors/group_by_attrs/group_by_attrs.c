@@ -66,18 +66,6 @@ static void group_by_attrs_destroy(struct br_node *node)
     br_arena_release(&state->arena);
 }
 
-static void group_by_attrs_finish(struct br_item *item, int rc)
-{
-    if (rc == BR_EFULL)
-        br_item_reject(
-            item, BR_STATUS_INVALID_ARGUMENT,
-            "group_by_attrs: a list of attributes is too long, or the result is too large");
-    else if (rc == BR_EINVAL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "group_by_attrs: malformed data");
-    else
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "group_by_attrs: out of memory");
-}
-
 static void group_by_attrs_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
@@ -92,7 +80,8 @@ static void group_by_attrs_consume(struct br_node *node, struct br_item *item)
     group_by_attrs_release(&grouping);
     rc = br_item_edit_end(&scope, rc);
     if (rc) {
-        group_by_attrs_finish(item, rc);
+        br_item_edit_fail(item, rc, "group_by_attrs",
+                          "a list of attributes is too long, or the result is too large");
         return;
     }
     *state->grouped[item->signal] += grouping.n_grouped;

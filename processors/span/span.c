@@ -512,17 +512,6 @@ static int span_on_record(void *arg, struct br_visit *visit)
 
 /* --- Traffic ---------------------------------------------------------------------------------- */
 
-static void span_finish(struct br_item *item, int rc)
-{
-    if (rc == BR_EFULL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "span: a span has too many attributes, or the result is too large");
-    else if (rc == BR_EINVAL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "span: malformed data");
-    else
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "span: out of memory");
-}
-
 static void span_report_gave_up(struct br_node *node)
 {
     struct state *state = node->state;
@@ -550,7 +539,8 @@ static void span_consume(struct br_node *node, struct br_item *item)
     rc = br_item_edit_end(&scope, rc);
     span_report_gave_up(node);
     if (rc)
-        span_finish(item, rc);
+        br_item_edit_fail(item, rc, "span",
+                          "a span has too many attributes, or the result is too large");
     else
         br_node_forward(node, item);
 }

@@ -101,20 +101,6 @@ static void jaeger_receiver_on_read(struct br_upload *upload, const struct br_re
     br_otlp_count_repaired(&jaeger->otlp, reading);
 }
 
-/* Answers with 202 as Jaeger's collector does, or with the error as text. */
-static void jaeger_receiver_answer_http(const struct br_upload *upload, struct br_request *request,
-                                        const struct br_outcome *outcome)
-{
-    const char *text = outcome->text;
-    bool done = outcome->verdict == BR_DONE;
-    br_http_reply(upload->listener->http, request,
-                  &(struct br_http_answer){.status = done ? 202 : br_outcome_http(outcome),
-                                           .delay_ms = br_retry_delay_ms(outcome),
-                                           .type = text[0] ? "text/plain" : NULL,
-                                           .data = text,
-                                           .len = strlen(text)});
-}
-
 static void jaeger_receiver_answer_grpc(const struct br_upload *upload, struct br_request *request,
                                         const struct br_outcome *outcome)
 {
@@ -123,22 +109,12 @@ static void jaeger_receiver_answer_grpc(const struct br_upload *upload, struct b
 }
 
 static const struct br_upload_kind http_kind = {jaeger_receiver_on_http, READ_NOW,
-                                                jaeger_receiver_on_read,
-                                                jaeger_receiver_answer_http},
+                                                jaeger_receiver_on_read, br_upload_answer_accepted},
                                    grpc_kind = {jaeger_receiver_on_grpc, READ_NOW,
                                                 jaeger_receiver_on_read,
                                                 jaeger_receiver_answer_grpc};
 
 /* --- Requests --------------------------------------------------------------------------------- */
-
-static void jaeger_receiver_refuse(struct br_ingest_listener *listener, struct br_request *request,
-                                   unsigned code, const char *why)
-{
-    br_ingest_log_refused(listener->ingest, request, BR_STATUS_INVALID_ARGUMENT, why);
-    br_http_reply(listener->http, request,
-                  &(struct br_http_answer){
-                      .status = code, .type = "text/plain", .data = why, .len = strlen(why)});
-}
 
 static bool jaeger_receiver_is_thrift(const struct br_request *request)
 {
@@ -164,18 +140,18 @@ static void jaeger_receiver_begin_http(struct br_handler *self, struct br_reques
                        "this port accepts Thrift over HTTP; the protocol grpc has another port");
     } else if (strcmp(request->path, HTTP_PATH) != 0) {
         br_ingest_log_unknown(listener->ingest, request, "batches of spans go to " HTTP_PATH, why);
-        jaeger_receiver_refuse(listener, request, 404, why);
+        br_ingest_refuse_text(listener, request, 404, why);
     } else if (br_http_answer_page(listener->http, NULL, request)) {
         return;
     } else if (strcmp(request->method, "POST") != 0) {
-        jaeger_receiver_refuse(listener, request, 405, "requests with spans must use POST");
+        br_ingest_refuse_text(listener, request, 405, "requests with spans must use POST");
     } else if (!jaeger_receiver_is_thrift(request)) {
-        jaeger_receiver_refuse(listener, request, 415,
-                               "content-type must be application/x-thrift or "
-                               "application/vnd.apache.thrift.binary");
+        br_ingest_refuse_text(listener, request, 415,
+                              "content-type must be application/x-thrift or "
+                              "application/vnd.apache.thrift.binary");
     } else if (!br_http_encoding(listener->http, request, &how.encoding)) {
-        jaeger_receiver_refuse(listener, request, 415,
-                               "content-encoding must be gzip, zstd, deflate or snappy");
+        br_ingest_refuse_text(listener, request, 415,
+                              "content-encoding must be gzip, zstd, deflate or snappy");
     } else {
         (void)br_upload_new(&how, request);
     }

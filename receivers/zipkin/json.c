@@ -118,6 +118,16 @@ static int zipkin_json_on_span(void *arg, struct br_json_scan *scan)
     return spans->read(reading, scan);
 }
 
+int zipkin_json_list(struct zipkin_reading *reading, const struct br_json_scan *whole,
+                     const struct zipkin_member *member, br_json_element_fn *fn, void *arg)
+{
+    if (member->value.type == BR_JSON_NULL)
+        return 0;
+    if (member->value.type != BR_JSON_ARRAY)
+        return zipkin_fail(reading, "%s must be a list", member->name);
+    return br_json_elements(whole, member->part, fn, arg);
+}
+
 int zipkin_json_spans(struct zipkin_reading *reading, const uint8_t *data, size_t len,
                       zipkin_json_span_fn *read)
 {

@@ -102,11 +102,7 @@ static int zipkin_v1_list(struct zipkin_reading *reading, const struct br_json_s
                           struct zipkin_v1_span *span)
 {
     struct annotations annotations = {reading, span};
-    if (member->value.type == BR_JSON_NULL)
-        return 0;
-    if (member->value.type != BR_JSON_ARRAY)
-        return zipkin_fail(reading, "%s must be a list", member->name);
-    return br_json_elements(whole, member->part, fn, &annotations);
+    return zipkin_json_list(reading, whole, member, fn, &annotations);
 }
 
 enum { TRACE_ID, ID, PARENT_ID, NAME, TIMESTAMP, DURATION, ANNOTATIONS, BINARY };

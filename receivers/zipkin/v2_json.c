@@ -138,16 +138,6 @@ static int zipkin_v2_head(struct zipkin_reading *reading, const struct zipkin_me
     return rc;
 }
 
-static int zipkin_v2_annotations(struct zipkin_reading *reading, const struct br_json_scan *whole,
-                                 const struct zipkin_member *member)
-{
-    if (member->value.type == BR_JSON_NULL)
-        return 0;
-    if (member->value.type != BR_JSON_ARRAY)
-        return zipkin_fail(reading, "%s must be a list", member->name);
-    return br_json_elements(whole, member->part, zipkin_v2_on_annotation, reading);
-}
-
 static int zipkin_v2_on_span(struct zipkin_reading *reading, struct br_json_scan *scan)
 {
     struct zipkin_member members[] = {
@@ -173,7 +163,8 @@ static int zipkin_v2_on_span(struct zipkin_reading *reading, struct br_json_scan
     if (!rc)
         rc = zipkin_v2_endpoint(reading, scan, &members[REMOTE], &span.remote);
     if (!rc)
-        rc = zipkin_v2_annotations(reading, scan, &members[ANNOTATIONS]);
+        rc = zipkin_json_list(reading, scan, &members[ANNOTATIONS], zipkin_v2_on_annotation,
+                              reading);
     if (!rc)
         rc = zipkin_v2_tags(reading, scan, &members[TAGS]);
     return rc ? rc : zipkin_end_span(reading, &span);

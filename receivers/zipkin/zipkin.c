@@ -85,28 +85,14 @@ static void zipkin_on_read(struct br_upload *upload, const struct br_reading *re
     br_otlp_count_repaired(&zipkin->otlp, reading);
 }
 
-/* Answers with 202 as Zipkin does, or with the error as text. */
-static void zipkin_answer(const struct br_upload *upload, struct br_request *request,
-                          const struct br_outcome *outcome)
-{
-    const char *text = outcome->text;
-    bool done = outcome->verdict == BR_DONE;
-    br_http_reply(upload->listener->http, request,
-                  &(struct br_http_answer){.status = done ? 202 : br_outcome_http(outcome),
-                                           .delay_ms = br_retry_delay_ms(outcome),
-                                           .type = text[0] ? "text/plain" : NULL,
-                                           .data = text,
-                                           .len = strlen(text)});
-}
-
 static const struct br_upload_kind thrift_kind = {zipkin_read_thrift, READ_NOW, zipkin_on_read,
-                                                  zipkin_answer},
+                                                  br_upload_answer_accepted},
                                    v1_kind = {zipkin_read_v1, READ_NOW, zipkin_on_read,
-                                              zipkin_answer},
+                                              br_upload_answer_accepted},
                                    v2_kind = {zipkin_read_v2, READ_NOW, zipkin_on_read,
-                                              zipkin_answer},
+                                              br_upload_answer_accepted},
                                    proto_kind = {zipkin_read_proto, READ_NOW, zipkin_on_read,
-                                                 zipkin_answer};
+                                                 br_upload_answer_accepted};
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
@@ -138,15 +124,6 @@ static bool zipkin_choose(struct zipkin *zipkin, const struct br_request *reques
     return how->kind;
 }
 
-static void zipkin_refuse(struct br_ingest_listener *listener, struct br_request *request,
-                          unsigned code, const char *why)
-{
-    br_ingest_log_refused(listener->ingest, request, BR_STATUS_INVALID_ARGUMENT, why);
-    br_http_reply(listener->http, request,
-                  &(struct br_http_answer){
-                      .status = code, .type = "text/plain", .data = why, .len = strlen(why)});
-}
-
 static void zipkin_begin(struct br_handler *self, struct br_request *request)
 {
     struct br_ingest_listener *listener =
@@ -162,16 +139,16 @@ static void zipkin_begin(struct br_handler *self, struct br_request *request)
     if (!zipkin_choose(zipkin, request, &how)) {
         br_ingest_log_unknown(listener->ingest, request, "spans go to " V2_PATH " or " V1_PATH,
                               why);
-        zipkin_refuse(listener, request, 404, why);
+        br_ingest_refuse_text(listener, request, 404, why);
         return;
     }
     if (br_http_answer_page(listener->http, NULL, request))
         return;
     if (strcmp(request->method, "POST") != 0)
-        zipkin_refuse(listener, request, 405, "requests with spans must use POST");
+        br_ingest_refuse_text(listener, request, 405, "requests with spans must use POST");
     else if (!br_http_encoding(listener->http, request, &how.encoding))
-        zipkin_refuse(listener, request, 415,
-                      "content-encoding must be gzip, zstd, deflate or snappy");
+        br_ingest_refuse_text(listener, request, 415,
+                              "content-encoding must be gzip, zstd, deflate or snappy");
     else
         (void)br_upload_new(&how, request);
 }

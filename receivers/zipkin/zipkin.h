@@ -115,6 +115,11 @@ int zipkin_json_trace_id(struct zipkin_reading *reading, const struct zipkin_mem
 int zipkin_json_id(struct zipkin_reading *reading, const struct zipkin_member *member,
                    uint64_t *ret);
 
+/* Calls `fn` for each element of a member that must be a list. An absent member and null have no
+ * elements. Returns 0, or an error of `fn` or zipkin_fail. */
+int zipkin_json_list(struct zipkin_reading *reading, const struct br_json_scan *whole,
+                     const struct zipkin_member *member, br_json_element_fn *fn, void *arg);
+
 /* Calls `read` for each span of the text, which is a list of objects. */
 typedef int zipkin_json_span_fn(struct zipkin_reading *reading, struct br_json_scan *scan);
 int zipkin_json_spans(struct zipkin_reading *reading, const uint8_t *data, size_t len,

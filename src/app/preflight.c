@@ -222,6 +222,21 @@ static int preflight_take(struct preflight *preflight, const struct br_server_pl
     return 0;
 }
 
+/* Takes the place of a server or socket that was checked with the result `rc`. Returns 0, or a
+ * negative code with `err` set, which then names `what`. */
+static int preflight_take_checked(struct preflight *p, int rc, const struct br_server_place *place,
+                                  const char *name, const char *what, const char *endpoint,
+                                  struct br_err *err)
+{
+    if (!rc && p->used_ports && place->taken)
+        preflight_report_used(p, name, what, endpoint);
+    if (!rc)
+        rc = preflight_take(p, place, endpoint, err);
+    if (rc)
+        br_err_prefix(err, "%s: ", what);
+    return rc;
+}
+
 static int preflight_serve(struct br_host *host, const struct br_server_config *config,
                            struct br_handler *service, struct br_server **ret, struct br_err *err)
 {
@@ -229,14 +244,9 @@ static int preflight_serve(struct br_host *host, const struct br_server_config *
     struct br_server_place place;
     (void)service;
     int rc = br_server_check(config, &place, err);
-    if (!rc && p->used_ports && place.taken)
-        preflight_report_used(p, config->name, config->what, config->endpoint);
-    if (!rc)
-        rc = preflight_take(p, &place, config->endpoint, err);
-    if (rc) {
-        br_err_prefix(err, "%s: ", config->what);
+    rc = preflight_take_checked(p, rc, &place, config->name, config->what, config->endpoint, err);
+    if (rc)
         return rc;
-    }
     struct br_server *server = br_calloc(1, sizeof *server);
     if (!server)
         return br_err_set(err, BR_ENOMEM, "out of memory");
@@ -260,14 +270,9 @@ static int preflight_receive(struct br_host *host, const struct br_udp_config *c
     (void)fn;
     (void)arg;
     int rc = br_udp_check(config, &place, err);
-    if (!rc && p->used_ports && place.taken)
-        preflight_report_used(p, config->name, config->what, config->endpoint);
-    if (!rc)
-        rc = preflight_take(p, &place, config->endpoint, err);
-    if (rc) {
-        br_err_prefix(err, "%s: ", config->what);
+    rc = preflight_take_checked(p, rc, &place, config->name, config->what, config->endpoint, err);
+    if (rc)
         return rc;
-    }
     struct br_udp *udp = br_calloc(1, sizeof *udp);
     if (!udp)
         return br_err_set(err, BR_ENOMEM, "out of memory");

@@ -570,6 +570,18 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
+void br_item_edit_fail(struct br_item *item, int rc, const char *name, const char *full)
+{
+    char text[sizeof item->outcome.text];
+    bool rejects = rc == BR_EFULL || rc == BR_EINVAL;
+    const char *why = rc == BR_EFULL ? full : "malformed data";
+    (void)snprintf(text, sizeof text, "%s: %s", name, rejects ? why : "out of memory");
+    if (rejects)
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, text);
+    else
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, text);
+}
+
 /* Merges the outcome of a piece into the outcome of the parent. BR_RETRY overrides BR_REJECT: if
  * one piece can be accepted later, the sender should send the whole request again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)

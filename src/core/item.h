@@ -368,6 +368,11 @@ void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
  * fail. */
 int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
+/* Finishes an item that the component `name` could not change. `rc` is not 0. For BR_EFULL the item
+ * is rejected for the reason `full`, and for BR_EINVAL as malformed data. After any other error,
+ * the sender is asked to retry because memory is short. The texts begin with `name`. */
+void br_item_edit_fail(struct br_item *item, int rc, const char *name, const char *full);
+
 /* The result of a record, as reported to the ledger. */
 enum br_result {
     BR_RESULT_SENT,

@@ -36,6 +36,28 @@ void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *re
                    why);
 }
 
+void br_ingest_refuse_text(struct br_ingest_listener *listener, struct br_request *request,
+                           unsigned code, const char *why)
+{
+    br_ingest_log_refused(listener->ingest, request, BR_STATUS_INVALID_ARGUMENT, why);
+    br_http_reply(listener->http, request,
+                  &(struct br_http_answer){
+                      .status = code, .type = "text/plain", .data = why, .len = strlen(why)});
+}
+
+void br_upload_answer_accepted(const struct br_upload *upload, struct br_request *request,
+                               const struct br_outcome *outcome)
+{
+    const char *text = outcome->text;
+    bool done = outcome->verdict == BR_DONE;
+    br_http_reply(upload->listener->http, request,
+                  &(struct br_http_answer){.status = done ? 202 : br_outcome_http(outcome),
+                                           .delay_ms = br_retry_delay_ms(outcome),
+                                           .type = text[0] ? "text/plain" : NULL,
+                                           .data = text,
+                                           .len = strlen(text)});
+}
+
 void br_ingest_log_unknown(struct br_ingest *ingest, const struct br_request *request,
                            const char *paths, char *why)
 {

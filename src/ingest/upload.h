@@ -159,6 +159,16 @@ struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *
 void br_ingest_log_refused(struct br_ingest *ingest, const struct br_request *request,
                            enum br_status status, const char *why);
 
+/* Logs that a request with spans or profiles was rejected as invalid, and answers it with the HTTP
+ * status `code` and the text `why`. */
+void br_ingest_refuse_text(struct br_ingest_listener *listener, struct br_request *request,
+                           unsigned code, const char *why);
+
+/* An `answer` of br_upload_kind for receivers of other formats: 202 as Zipkin and Jaeger answer, or
+ * the HTTP status of the outcome. The body is the text of the outcome. */
+void br_upload_answer_accepted(const struct br_upload *upload, struct br_request *request,
+                               const struct br_outcome *outcome);
+
 /* size in bytes of the text that br_ingest_log_unknown writes */
 #define BR_INGEST_UNKNOWN_MAX 360
 
