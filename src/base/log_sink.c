@@ -84,9 +84,11 @@ static void log_sink_write_next(void)
 {
     char line[BR_LOG_LINE_MAX];
     size_t len = log_sink_copy_line(sink.tail, sink.head, line);
-    sink.tail += len;
     if (!log_sink_write_out(line, len))
         sink.dropped++;
+    /* The crash handler writes the lines from the tail on. The tail moves after the write, so that
+     * a crash during the write does not lose this line. */
+    sink.tail += len;
 }
 
 /* Writes how many lines were dropped. Called when the ring is empty, because the dropped lines
