@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A library for LD_PRELOAD that simulates a disk that does not respond. Environment variables
- * control it. A call does not return while the file STALL_WHILE exists, if the path of its file
- * contains STALL_PATH. If STALL_PATH ends in $, the path must end with it. STALL_CALLS lists the
- * affected calls, separated by commas. When the first call waits, the library creates the file
- * STALL_SEEN.
+ * A library for LD_PRELOAD that simulates a disk that does not respond. STALL_PATH and the other
+ * names are environment variables. A call does not return while the file STALL_WHILE exists, if the
+ * path of its file contains STALL_PATH. If STALL_PATH ends in $, the path must end with the text
+ * before the $. STALL_CALLS lists the affected calls, separated by commas. When the first call
+ * waits, the library creates the file STALL_SEEN.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -59,5 +59,5 @@ bool store_rig_count(const struct br_stored_span *span, void *seen);
 
 struct br_store_usage store_rig_usage(struct store_rig *rig);
 
-/* Returns the path of a file in the directory. */
+/* Writes the path of a file in the directory to `ret`. */
 void store_rig_path(const struct store_rig *rig, const char *name, char ret[256]);

@@ -445,7 +445,7 @@ static const char made_uploaded[] =
     "# - delay nanoseconds mutex count\n"
     "a/B$$Lambda_.main:0|thread.id=7,thread.name=ü@1000300000 5000\n";
 
-/* A chunk has the same meaning in all of its encodings. */
+/* In all of its encodings, a chunk is converted to the same samples. */
 static void test_encodings(void **state)
 {
     (void)state;

@@ -124,7 +124,7 @@ static void bed_begin(struct bed *bed, enum br_wal_sync_mode sync)
     bed_open(bed);
 }
 
-/* Closes without writing anything, as when the process is killed: all calls fail. */
+/* Closes the log. All calls that change files fail, as if the process were killed. */
 static void bed_kill(struct bed *bed)
 {
     disk.first = disk.n_calls + 1;
@@ -853,7 +853,7 @@ static void every_cut_keeps_the_records_before_it(void **state)
 #define FAULT_RECORDS 12
 
 struct fault_result {
-    unsigned stored, done; /* numbers of records, with a bit for each number */
+    unsigned stored, done; /* sets of record numbers, with a bit for each number */
 };
 
 /* Appends records one by one, and marks every third record that was stored as done. */
@@ -990,7 +990,8 @@ static void killed_at_every_call(void **state)
 
 /* --- Records that end the process ------------------------------------------------------------- */
 
-/* Restarts while the record that `text` names is being processed. */
+/* Restarts the log while record `number` is being processed, as if the record had ended the
+ * process. */
 static void die_with(struct bed *bed, uint64_t number)
 {
     br_wal_process(bed->queue, 5, number);
