@@ -102,8 +102,8 @@ int group_by_attrs_write(struct grouping *grouping);
 /* Marks the attributes of `grouping->list` whose keys are in `keys` as deleted. */
 void group_by_attrs_delete_keys(struct grouping *grouping);
 
-/* Writes the indices in field `number` of a Sample or Profile that refer to attributes that stay,
- * as one packed field without its tag and length. `out` NULL: nothing is written. Returns the
- * length. */
+/* Reads the attribute indices in field `number` of `message`, which is a Sample or Profile, and
+ * writes to `out` those whose attributes are kept. The result is the content of a packed field,
+ * without tag and length. `out` NULL: nothing is written. Returns the length in bytes. */
 size_t group_by_attrs_put_indices(const struct grouping *grouping, uint32_t number,
                                   struct group_bytes message, uint8_t *out);

@@ -12,7 +12,7 @@ enum { ASK_TASK, ASK_CONTAINER };
 
 /* Data that the detector needs for its later requests. */
 struct ecs_data {
-    const char *path; /* path of the container in the endpoint */
+    const char *path; /* path part of ECS_CONTAINER_METADATA_URI_V4 */
     const char *account;
     struct detect_answer task;
 };

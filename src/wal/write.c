@@ -386,7 +386,8 @@ static bool group_store_record(struct group *group, struct br_wal_record *record
     br_wal_total_count(&queue->total, true, record->signal, record->n_records,
                        group_data_len(record));
     if (record->held && queue->n_unread)
-        /* If memory is short, br_wal_read returns the record too, and it is delivered twice. */
+        /* If this fails because memory is short, br_wal_read also returns the record. The
+         * record is then delivered twice, but not lost. */
         (void)br_ranges_add(&queue->held, record->number, record->number);
     record->keep = record->held || (record->keep && queue->n_unread == 0);
     if (!record->keep && queue->n_unread++ == 0) {

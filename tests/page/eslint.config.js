@@ -19,6 +19,7 @@ export default tseslint.config(
   },
   {
     files: ["web/src/**"],
+    rules: { "max-len": ["error", { code: 120 }] },
     extends: [tseslint.configs.recommendedTypeChecked],
     languageOptions: { parserOptions: { project: "web/tsconfig.json", tsconfigRootDir: root } },
   },

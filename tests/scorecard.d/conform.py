@@ -52,13 +52,16 @@ def http2(folder, fast):
 
 
 def pytest(folder, *paths):
-    """Returns (passed, all) of test files."""
+    """Returns (passed, all) of test files. Prints the names of the tests that did not pass."""
     junit = folder / "junit.xml"
     subprocess.run([sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *paths], cwd=ROOT,
                    capture_output=True, stdin=subprocess.DEVNULL)
     [suite] = xml.parse(junit).getroot().iter("testsuite")
-    n, bad = int(suite.get("tests")), sum(int(suite.get(key)) for key in ("failures", "errors", "skipped"))
-    return n - bad, n
+    cases = list(suite.iter("testcase"))
+    bad = [case for case in cases if any(case.find(kind) is not None for kind in ("failure", "error", "skipped"))]
+    for case in bad:
+        print(f"did not pass: {case.get('name')}: {case[0].get('message')}", file=sys.stderr)
+    return len(cases) - len(bad), len(cases)
 
 
 @line(2, "conformance tests of the rules of OTLP, gRPC and HTTP, with protobuf and JSON",

@@ -1,24 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Colours of data, computed in the OKLCH space so that hues look equally bright. Fixed colours are in style.css.
+// Colours of data, in the OKLCH space so that hues look equally bright. Fixed colours are in style.css.
 
-/** Converts an OKLCH colour to sRGB as #rrggbb (Björn Ottosson's matrices). */
-export function oklch(lightness: number, chroma: number, hue: number): string {
-  const angle = (hue * Math.PI) / 180;
-  const a = chroma * Math.cos(angle);
-  const b = chroma * Math.sin(angle);
-  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
-  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
-  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
-  const channel = (x: number): string => {
-    const gamma = x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055;
-    return Math.round(Math.min(1, Math.max(0, gamma)) * 255)
-      .toString(16)
-      .padStart(2, "0");
-  };
-  return `#${channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)}${channel(
-    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
-  )}${channel(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s)}`;
-}
+const oklch = (lightness: number, chroma: number, hue: number): string =>
+  `oklch(${lightness.toFixed(3)} ${chroma.toFixed(3)} ${hue.toFixed(1)})`;
 
 export function hash(text: string): number {
   let h = 2166136261;

@@ -51,7 +51,8 @@ export function percent(share: number): string {
   const value = share * 100;
   if (value === 0) return "0%";
   if (Math.abs(value) < 0.01) return "<0.01%";
-  return `${Math.abs(value) >= 99.95 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2)}%`;
+  const digits = Math.abs(value) >= 99.95 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return `${value.toFixed(digits)}%`;
 }
 
 /** Formats a value of a profile in its unit. */

@@ -24,7 +24,9 @@ export function useKeys(keys: Keys): void {
         isWriting(event.target)
       )
         return;
+      // the browser closes dialogs and popovers itself
       if (document.querySelector("dialog[open]")) return;
+      if (event.key === "Escape" && document.querySelector(":popover-open")) return;
       const action = current.current[event.key];
       if (action && action(event) !== false) event.preventDefault();
     };

@@ -533,8 +533,8 @@ static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_
     return runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
 }
 
-/* A set of threads: all threads that have a given id or name and whose process has a given id,
- * in any place. The hashes are never 0. */
+/* A set of threads: all threads with a given id or name, in processes with a given id. These
+ * processes may be on different hosts or in different containers. The hashes are never 0. */
 struct join_threads {
     enum join_thread_key key;
     uint32_t thread;  /* hash of the thread's id or name, as `key` indicates */

@@ -113,8 +113,8 @@ static void test_spans(void **state)
     found->count = 0;
     assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
     assert_true(found->count >= 167);
-    /* The Bloom filter has ten bits for each value. It lets about one in a hundred values pass that
-     * no span has. */
+    /* The Bloom filter has ten bits for each value. Its rate of false positives is therefore about
+     * 1 %. */
     size_t n_let_through = 0;
     for (int i = 0; i < 100; i++) {
         char value[16];

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A flame graph in typed arrays: decoding Pyroscope's flamebearer, search, callers and callees, tables.
-
-/** Data from the server: one array of numbers per level, with four numbers per bar, or seven in a
- * comparison. */
-export interface Flamebearer {
-  names: string[];
-  files?: string[];
-  levels: (number[] | number[][])[];
-  numTicks: number;
-  maxSelf: number;
-  leftTicks?: number;
-  rightTicks?: number;
-}
+import type { Flamebearer } from "../openapi";
 
 /**
  * Bars sorted by level, then from left to right. `start` and `total` are in the profile's unit; in
@@ -99,12 +88,10 @@ function link(flame: Flame): Flame {
 export function decode(bearer: Flamebearer, relative = true): Flame {
   const two = bearer.leftTicks !== undefined;
   const step = two ? 7 : 4;
-  const levels = bearer.levels.map((level) =>
-    Array.isArray(level[0]) ? (level as number[][]).flat() : (level as number[]),
-  );
+  const levels = bearer.levels;
   let n = 0;
   for (const level of levels) n += Math.floor(level.length / step);
-  const flame = empty(n, levels.length, bearer.names, bearer.files ?? []);
+  const flame = empty(n, levels.length, bearer.names, bearer.files);
   const sides: Sides | null = two
     ? {
         left: new Float64Array(n),

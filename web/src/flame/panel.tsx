@@ -7,16 +7,8 @@ import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
 import { remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
-import {
-  calleesOf,
-  callersOf,
-  decode,
-  nameOf,
-  pathTo,
-  search,
-  type Flame,
-  type Flamebearer,
-} from "./model";
+import { calleesOf, callersOf, decode, nameOf, pathTo, search, type Flame } from "./model";
+import type { Flamebearer } from "../openapi";
 import { CallTree, FunctionTable } from "./tables";
 
 /** Returns a hash per bar that depends only on its path, so that a link still finds the bar in
@@ -108,9 +100,10 @@ export function FlamePanel({
 
   const graph = { unit, dark, blind, relative, coloring, matches, onSandwich };
   const choose = (name: string): void => set({ find: name }, true);
+  const layout = of >= 0 ? "sandwich" : show;
   return (
     <div
-      class={`profile profile-${of >= 0 ? "sandwich" : show}${two ? " profile-two" : ""}${small ? " profile-small" : ""}`}
+      class={`profile profile-${layout}${two ? " profile-two" : ""}${small ? " profile-small" : ""}`}
     >
       <div class="toolbar">
         <SearchField

@@ -6,11 +6,16 @@ import { refresh } from "../state";
 
 const paths: Record<string, string> = {
   flame:
-    "M8 1.5c.6 2.6 3.8 4 3.8 7.6A3.8 3.8 0 0 1 8 13.5a3.8 3.8 0 0 1-3.8-4c0-1.7.9-2.7 1.5-3.7.5.9 1 1.2 1.4 1.3C7.600 5.500 7 3.500 8 1.500Z",
+    "M8 1.5c.6 2.6 3.8 4 3.8 7.6A3.8 3.8 0 0 1 8 13.5a3.8 3.8 0 0 1-3.8-4c0-1.7.9-2.7 1.5-3.7" +
+    ".5.9 1 1.2 1.4 1.3C7.600 5.500 7 3.500 8 1.500Z",
   search: "M7 2.500a4.500 4.500 0 1 0 0 9 4.500 4.500 0 0 0 0-9Zm3.300 7.800 3.200 3.200",
   clock: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 3v3.200l2 1.300",
-  link: "M6.500 9.500 9.500 6.500M7 4.800l1.300-1.300a3 3 0 0 1 4.200 4.200L11.200 9M9 11.200l-1.300 1.300a3 3 0 0 1-4.200-4.200L4.800 7",
-  sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6Zm0-3.500v1.200m0 10.600v1.200M1.500 8h1.200m10.600 0h1.200M3.400 3.400l.9.9m7.400 7.400.9.9m0-9.200-.9.900m-7.400 7.400-.9.900",
+  link:
+    "M6.500 9.500 9.500 6.500M7 4.800l1.300-1.300a3 3 0 0 1 4.200 4.200L11.200 9" +
+    "M9 11.200l-1.300 1.300a3 3 0 0 1-4.200-4.200L4.800 7",
+  sun:
+    "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6Zm0-3.500v1.200m0 10.600v1.200M1.500 8h1.200" +
+    "m10.600 0h1.200M3.400 3.400l.9.9m7.400 7.400.9.9m0-9.200-.9.900m-7.400 7.400-.9.900",
   moon: "M13 9.500A5.500 5.500 0 0 1 6.500 3a5.500 5.500 0 1 0 6.500 6.500Z",
   auto: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 0v12",
   down: "m4.500 6.500 3.500 3.500 3.500-3.500",
@@ -271,57 +276,32 @@ export function Popover({
   button,
   label,
   children,
-  align = "right",
   className = "",
 }: {
   button: ComponentChildren;
   label: string;
   children: (close: () => void) => ComponentChildren;
-  align?: "left" | "right";
   className?: string;
 }) {
   const [open, setOpen] = useState(false);
-  const box = useRef<HTMLDivElement>(null);
+  const panel = useRef<HTMLDivElement>(null);
   const id = useId();
-  const close = (): void => {
-    setOpen(false);
-    box.current?.querySelector<HTMLElement>("button")?.focus();
-  };
-  useEffect(() => {
-    if (!open) return undefined;
-    const onDown = (event: PointerEvent): void => {
-      if (!box.current?.contains(event.target as Node)) setOpen(false);
-    };
-    window.addEventListener("pointerdown", onDown);
-    return () => window.removeEventListener("pointerdown", onDown);
-  }, [open]);
   return (
-    <div
-      class={`popover ${className}`}
-      ref={box}
-      onKeyDown={(event) => {
-        if (event.key === "Escape" && open) {
-          event.stopPropagation();
-          event.preventDefault();
-          close();
-        }
-      }}
-    >
-      <button
-        type="button"
-        class="button"
-        aria-expanded={open}
-        aria-controls={id}
-        aria-label={label}
-        onClick={() => setOpen(!open)}
-      >
+    <div class={`popover ${className}`}>
+      <button type="button" class="button" popovertarget={id} aria-label={label}>
         {button}
       </button>
-      {open && (
-        <div class={`panel panel-${align}`} id={id} role="group" aria-label={label}>
-          {children(close)}
-        </div>
-      )}
+      <div
+        class="panel"
+        id={id}
+        ref={panel}
+        popover="auto"
+        role="group"
+        aria-label={label}
+        onBeforeToggle={(event) => setOpen(event.newState === "open")}
+      >
+        {open && children(() => panel.current?.hidePopover())}
+      </div>
     </div>
   );
 }

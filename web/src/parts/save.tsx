@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves the partitions of the current time range as one file for `braid open`.
-import { url, useResponse, type Status } from "../api";
+import { url, useResponse } from "../api";
+import type { Status } from "../openapi";
 import { bytes, clock, day, milliseconds } from "../format";
 import { copy, href, shown } from "../state";
 import { Icon, Popover } from "./basics";

@@ -2,7 +2,7 @@
 // A chart over time: spans and errors as bars, and the 95th percentile of the duration as a line. A range can be
 // selected with the mouse, or with Shift and the arrow keys.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Timeline } from "../api";
+import type { Timeline } from "../openapi";
 import { clock, compact, duration } from "../format";
 import { useDark } from "../state";
 import { useSize } from "./basics";
@@ -157,7 +157,8 @@ export function Strip({
   };
   const bucket = buckets[at];
   const words = bucket
-    ? `${clock((begin + at * step) * 1000, 0)}: ${compact(bucket.spans)} spans, ${compact(bucket.errors)} errors, p95 ${duration(bucket.p95_ns)}`
+    ? `${clock((begin + at * step) * 1000, 0)}: ${compact(bucket.spans)} spans, ` +
+      `${compact(bucket.errors)} errors, p95 ${duration(bucket.p95_ns)}`
     : "";
   const spans = buckets.reduce((all, one) => all + one.spans, 0);
   return (

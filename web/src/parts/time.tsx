@@ -19,12 +19,15 @@ const presets: [string, string][] = [
 const isFixed = (query: Query): boolean => /^\d+$/.test(query.start ?? "");
 
 export function rangeText(query: Query): string {
-  if (!isFixed(query))
-    return `Last ${presets.find(([start]) => start === (query.start || "now-1h"))?.[1] ?? query.start.replace("now-", "")}`;
+  if (!isFixed(query)) {
+    const preset = presets.find(([start]) => start === (query.start || "now-1h"));
+    return `Last ${preset?.[1] ?? query.start.replace("now-", "")}`;
+  }
   const start = Number(query.start);
   const end = Number(query.end || Date.now());
-  const short = end - start < 60_000;
-  return `${day(start) === day(Date.now()) ? "" : `${day(start)} `}${clock(start, short ? 3 : 0)} – ${clock(end, short ? 3 : 0)}`;
+  const date = day(start) === day(Date.now()) ? "" : `${day(start)} `;
+  const digits = end - start < 60_000 ? 3 : 0;
+  return `${date}${clock(start, digits)} – ${clock(end, digits)}`;
 }
 
 const local = (ms: number): string => `${day(ms)}T${clock(ms, 0)}`;

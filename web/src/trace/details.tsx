@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The details of one span: values, how its time was spent, profile, attributes, events, links.
-import { url, useResponse, type Attribute, type Profile, type Trace } from "../api";
+import { url, useResponse } from "../api";
+import type { Attribute, Profile, Trace, TraceSpan } from "../openapi";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
@@ -8,6 +9,13 @@ import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../
 import { carried, copy, href, set, useDark, type Query } from "../state";
 import { spent, written, type Node } from "./model";
 import { pin } from "../views/compare";
+
+const unexplainedHelp =
+  "Wall time that is neither on a CPU nor in a child span: waiting for locks, I/O, the scheduler, " +
+  "or calls that are not traced.";
+
+const afterBegin = (time: string, span: TraceSpan): number =>
+  Number(BigInt(time) - BigInt(span.start_unix_ns));
 
 export function Details({ node, trace, query }: { node: Node; trace: Trace; query: Query }) {
   const dark = useDark();
@@ -115,7 +123,7 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
                 span.events.map((event, i) => (
                   <Attributes
                     key={i}
-                    title={`${event.name} · ${duration(Number(BigInt(event.time_unix_ns) - BigInt(span.start_unix_ns)))} after the begin`}
+                    title={`${event.name} · ${duration(afterBegin(event.time_unix_ns, span))} after the begin`}
                     list={event.attributes ?? []}
                   />
                 ))
@@ -187,7 +195,10 @@ function TimeSpent({ node }: { node: Node }) {
       <div
         class="spent-bar"
         role="img"
-        aria-label={`${percent(time.cpu / all)} on CPU, ${percent(time.children / all)} in child spans, ${percent(time.unexplained / all)} unexplained`}
+        aria-label={
+          `${percent(time.cpu / all)} on CPU, ${percent(time.children / all)} in child spans, ` +
+          `${percent(time.unexplained / all)} unexplained`
+        }
       >
         <i class="spent-cpu" style={{ width: share(cpu) }} />
         <i class="spent-children" style={{ width: share(time.children) }} />
@@ -204,7 +215,7 @@ function TimeSpent({ node }: { node: Node }) {
           <dd>{duration(time.children)}</dd>
           <dd>{percent(time.children / all)}</dd>
         </div>
-        <div title="Wall time that is neither on a CPU nor in a child span: waiting for locks, I/O, the scheduler, or calls that are not traced.">
+        <div title={unexplainedHelp}>
           <dt class="spent-unexplained">Unexplained</dt>
           <dd>{duration(time.unexplained)}</dd>
           <dd>{percent(time.unexplained / all)}</dd>

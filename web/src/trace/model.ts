@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trace as a tree: order of rows, how each span spent its time, and the critical path.
-import type { Json, Trace, TraceSpan } from "../api";
+import type { Json, Trace, TraceSpan } from "../openapi";
 
 export interface Node {
   span: TraceSpan;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares two selections (spans, time ranges or labels), or the slow spans of an operation with its typical ones.
 import { useEffect } from "preact/hooks";
-import { url, useResponse, type Difference, type Service, type Slow } from "../api";
+import { url, useResponse } from "../api";
+import type { Diff, Services, Slow } from "../openapi";
 import { FlamePanel } from "../flame/panel";
 import { amount, count, duration, percent, shortName, typeName } from "../format";
 import {
@@ -87,9 +88,7 @@ function TypeSelect({ value, types }: { value: string; types?: string[] }) {
 function TwoView({ query }: { query: Query }) {
   const left = query.left ?? "";
   const right = query.right ?? "";
-  const services = useResponse<{ services: Service[] }>(
-    left && right ? "" : url("services", range(query)),
-  );
+  const services = useResponse<Services>(left && right ? "" : url("services", range(query)));
   useEffect(() => {
     // The default compares the last hour with the hour before.
     const first = busiest(services.data?.services ?? []);
@@ -103,7 +102,7 @@ function TwoView({ query }: { query: Query }) {
       true,
     );
   }, [services.data, left, right]);
-  const { data, error, loading, at } = useResponse<Difference>(
+  const { data, error, loading, at } = useResponse<Diff>(
     left && right ? url("diff", { left, right, type: query.type ?? "" }) : "",
   );
   return (
@@ -171,7 +170,7 @@ export function Legend({ query, less, more }: { query: Query; less: string; more
   );
 }
 
-const sideFigures = (side: Difference["left"], { unit, average }: Difference): string =>
+const sideFigures = (side: Diff["left"], { unit, average }: Diff): string =>
   `${amount(side.total, unit)} ${average ? "on average" : `in ${count(side.samples)} samples`}`;
 
 function Side({
@@ -259,7 +258,7 @@ function Side({
 
 function SlowView({ query }: { query: Query }) {
   const times = range(query);
-  const services = useResponse<{ services: Service[] }>(url("services", times));
+  const services = useResponse<Services>(url("services", times));
   const list = services.data?.services ?? [];
   const service = list.find((entry) => entry.name === query.service);
   useEffect(() => {

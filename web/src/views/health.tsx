@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows for each service how many samples are linked to spans, and how to increase that number.
 import { Fragment } from "preact";
-import { url, useResponse, type JoinRow, type Status } from "../api";
+import { url, useResponse } from "../api";
+import type { Join, Status } from "../openapi";
 import { serviceColor } from "../color";
 import { bytes, clock, count, day, duration, milliseconds, percent } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Skeleton } from "../parts/basics";
@@ -9,9 +10,7 @@ import { carried, href, range, useDark, type Query } from "../state";
 
 export function HealthView({ query }: { query: Query }) {
   const dark = useDark();
-  const { data, error, loading } = useResponse<{ services: JoinRow[]; cut: string | null }>(
-    url("join", range(query)),
-  );
+  const { data, error, loading } = useResponse<Join>(url("join", range(query)));
   const status = useResponse<Status>(url("status"));
   const rows = data?.services ?? [];
   return (

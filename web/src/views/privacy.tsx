@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows data that may be private, data that redaction has removed, and a configuration that removes the rest.
 import { useState } from "preact/hooks";
-import { url, useResponse, type Found, type Masked, type Privacy } from "../api";
+import { url, useResponse } from "../api";
+import type { Found, Masked, Privacy } from "../openapi";
 import { clock, count, day, milliseconds } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Skeleton } from "../parts/basics";
 import { carried, copy, href, range, type Query } from "../state";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows the profile of a span, of a trace, or of the series that a label selector matches in a time range.
 import { useEffect } from "preact/hooks";
-import { url, useResponse, type Profile, type Service } from "../api";
+import { url, useResponse } from "../api";
+import type { Profile, Service, Services } from "../openapi";
 import { FlamePanel } from "../flame/panel";
 import { amount, count } from "../format";
 import {
@@ -45,7 +46,7 @@ export function SelectorFields({
   onChange: (selector: string) => void;
   title?: string;
 }) {
-  const services = useResponse<{ services: Service[] }>(url("services", times));
+  const services = useResponse<Services>(url("services", times));
   const list = services.data?.services ?? [];
   const { service, name } = readSelector(value);
   const known = list.find((entry) => entry.name === service);

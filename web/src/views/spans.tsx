@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists slow spans, with filters and a chart over time. Each row links to the span's flame graph.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, url, useResponse, type Service, type Span, type Status, type Timeline } from "../api";
+import { get, url, useResponse } from "../api";
+import type { Services, Span, Status, Timeline, Spans as SpanList } from "../openapi";
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
@@ -39,7 +40,7 @@ const lengths: [string, string][] = [
 
 export function Spans({ query }: { query: Query }) {
   const times = range(query);
-  const services = useResponse<{ services: Service[] }>(url("services", times));
+  const services = useResponse<Services>(url("services", times));
   const list = services.data?.services ?? [];
   const service = list.find(({ name }) => name === query.service);
   const filter: Query = {
@@ -52,9 +53,7 @@ export function Spans({ query }: { query: Query }) {
   const sort = query.sort === "start" || query.sort === "cpu" ? query.sort : "duration";
   const live = query.live === "1";
   const params = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
-  const found = useResponse<{ spans: Span[]; cut: string | null }>(
-    live ? "" : url("spans", params),
-  );
+  const found = useResponse<SpanList>(live ? "" : url("spans", params));
   const long = useMore(found.data?.spans ?? none, params);
   const line = useResponse<Timeline>(
     url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }),
@@ -235,7 +234,7 @@ function useMore(first: Span[], params: Query): { spans: Span[]; more: boolean; 
         params.sort === "start"
           ? { ...params, end: String(BigInt(last.start_unix_ns) + 1n) }
           : { ...params, max_duration: `${last.duration_ns}ns` };
-      get<{ spans: Span[] }>(url("spans", next))
+      get<SpanList>(url("spans", next))
         .then(
           (answer) => {
             const known = new Set(spans.slice(-page).map((span) => span.trace_id + span.span_id));
@@ -294,8 +293,8 @@ function NoSpans({ filtered }: { filtered: boolean }) {
             class="button"
             onClick={() =>
               set({
-                start: String(Math.floor(milliseconds(store.oldest_unix_ns!))),
-                end: String(Math.ceil(milliseconds(store.newest_unix_ns!))),
+                start: String(Math.floor(milliseconds(store.oldest_unix_ns))),
+                end: String(Math.ceil(milliseconds(store.newest_unix_ns))),
               })
             }
           >
@@ -510,7 +509,10 @@ function SpanList({
                           class="badge"
                           href={linkOf(span)}
                           tabIndex={-1}
-                          title={`${count(samples)} samples, ${duration(span.profile?.cpu_ns ?? 0)} on CPU: open the flame graph`}
+                          title={
+                            `${count(samples)} samples, ` +
+                            `${duration(span.profile.cpu_ns)} on CPU: open the flame graph`
+                          }
                         >
                           <Icon name="flame" />
                           {percent(share)}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows one trace: the waterfall above, the selected span below.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { url, useResponse, type Trace } from "../api";
+import { url, useResponse } from "../api";
+import type { Trace } from "../openapi";
 import { count, day, clock, duration } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
