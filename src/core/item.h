@@ -202,9 +202,13 @@ struct br_item {
     /* size of the parts on the wire in bytes. br_item_write can append fewer bytes, because `size`
      * counts a tag and a length for each dictionary addition, which are not written */
     size_t size;
-    /* list of all n_records spans in order, stored in spans_buf; NULL: not listed */
+    /* Traces: array of n_records elements, one for each span, in the order of the request. NULL:
+     * the item does not have this list, because no component needs it or it was discarded. */
     struct br_span *spans;
-    struct br_buf *spans_buf; /* buffer that contains `spans`; NULL: not listed */
+    /* Traces: the buffer that contains the array `spans`. It does not contain the bytes of the
+     * spans, which are in the parts. The item owns a reference to the buffer. NULL: the item does
+     * not have a list of spans. If `spans` is NULL, the content of the buffer is not used. */
+    struct br_buf *spans_buf;
     struct br_arena arena;
     uint32_t received_records; /* n_records when the item was received */
     uint32_t n_profiles;       /* profiles: number of Profile messages; 0: unknown */

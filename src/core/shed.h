@@ -36,9 +36,11 @@ enum br_shed_step {
  * dropped or refused. */
 struct br_shed {
     unsigned cpu_step; /* step for CPU use, of enum br_shed_step */
-    /* per cent of the soft limit at which the first step begins; 0: memory is not checked */
+    /* Memory use at which the first step of load shedding begins, in per cent of the soft memory
+     * limit (0 to 99). It is the option memory_percentage of the extension adaptive. 0: memory use
+     * does not cause load shedding. */
     unsigned memory_percentage;
-    unsigned memory_step; /* step for memory use at the last check */
+    unsigned memory_step; /* step for memory use at the last check, of enum br_shed_step */
     /* counters of dropped and refused requests; set by br_shed_set */
     double *dropped, *refused[BR_SIGNALS];
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Helpers of the fuzzers of authenticators: one writes a part of the input to a file, and one
- * divides the input into strings. */
+/* Helpers for the fuzz targets of authenticators. One function writes a part of the input to a
+ * file. Another function divides the input into strings. */
 #pragma once
 
 #include <stdint.h>
@@ -10,7 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define AUTH_FUZZ_HEADER_MAX 65536 /* a longer head is rejected before an authenticator sees it */
+/* in bytes; a longer request head is rejected before an authenticator gets its header */
+#define AUTH_FUZZ_HEADER_MAX 65536
 
 static inline void require(bool ok)
 {
@@ -18,7 +19,7 @@ static inline void require(bool ok)
         abort();
 }
 
-/* Returns the path of a file with these bytes. The same file is written again by the next call. */
+/* Writes the bytes to a file and returns its path. The next call overwrites the same file. */
 static inline const char *auth_fuzz_file(const void *data, size_t len)
 {
     static char path[32];
@@ -32,7 +33,7 @@ static inline const char *auth_fuzz_file(const void *data, size_t len)
     return path;
 }
 
-/* Returns a terminated copy, which ends at the first byte 0 as any text. The caller frees it. */
+/* Returns a copy as a C string, which ends at the first byte 0. The caller frees it. */
 static inline char *auth_fuzz_text(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
@@ -42,8 +43,8 @@ static inline char *auth_fuzz_text(const uint8_t *data, size_t size)
     return text;
 }
 
-/* Divides an input at its first byte 0. Returns a terminated copy of the part before it, and sets
- * `*ret_rest` to a terminated copy of the part after it. The caller frees both. */
+/* Divides an input at its first byte 0. Returns a copy of the part before this byte, and sets
+ * `*ret_rest` to a copy of the part after it. Both copies are C strings. The caller frees them. */
 static inline char *auth_fuzz_divide(const uint8_t *data, size_t size, char **ret_rest)
 {
     const uint8_t *zero = memchr(data, 0, size);

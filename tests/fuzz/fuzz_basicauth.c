@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The extension basicauth: a header Authorization, a byte 0, and a file of users. A value is
- * allowed if and only if it is the base64 of a user's name and password. Hashes of crypt(3) are
- * read, but not computed, because their cost is part of the hash.
+ * Fuzzes the extension basicauth. The input is the value of a header Authorization, a byte 0, and
+ * the file of users. The value must be allowed if and only if it is the base64 encoding of the name
+ * and the password of a user. Hashes of crypt(3) are parsed but not computed, because the hash
+ * itself states its cost.
  */
 #include "core/authenticator.h"
 #include "extensions/basicauth/htpasswd.h"
@@ -47,7 +48,8 @@ static int decode(const char *coded, char plain[DECODED_MAX + 4])
     return n < 0 ? n : n - (int)(whole - len);
 }
 
-/* Decides whether the header's value is right, without the extension's decoder. */
+/* Returns true if the header contains valid credentials. Decodes the header without the extension's
+ * decoder. */
 static bool is_right(const char *value, const char *text)
 {
     char plain[DECODED_MAX + 4];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The extension bearertokenauth: a header Authorization, a byte 0, and a file of tokens. A token
- * that is allowed is a word of the file. The token that clients send is allowed.
+ * Fuzzes the extension bearertokenauth. The input is the value of a header Authorization, a byte 0,
+ * and the file of tokens. If the extension allows the value, its token must be in the file. The
+ * token that the extension sends as a client must be allowed.
  */
 #include "core/authenticator.h"
 #include "net/signing.h"
@@ -16,7 +17,7 @@ static bool is_blank(char letter)
     return letter == '\0' || strchr(" \t\r\n", letter) != NULL;
 }
 
-/* Returns true if the token is the first word of a line. */
+/* Returns true if the token is the first word of a line in the file. */
 static bool is_in_file(const char *tokens, const char *token)
 {
     size_t len = strlen(token);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules of extension control: an accepted rule respects its bounds, and can be written as JSON. */
+/* Fuzzes the rules of the extension control. An accepted rule must be within its bounds, and it
+ * must be possible to write it as JSON. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folded text, and lines of stacks. */
+/* Fuzzes the readers of folded text, and of lines that are stacks. */
 #include "fuzz/profile_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Firefox profiles: the processed format and Gecko's own. */
+/* Fuzzes the reader of Firefox profiles, in the processed format and in Gecko's native format. */
 #include "fuzz/profile_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes after the preface on an HTTP/2 server with gRPC services. The first byte is not
- * sent; it selects the division of the rest into reads. Seeds in tests/corpus/grpc. */
+/* Sends any bytes, after the preface, to an HTTP/2 server with gRPC services. The first byte is
+ * not sent. It selects how the other bytes are divided into reads. The seeds are in
+ * tests/corpus/grpc. */
 #include "tests/support/h2_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);

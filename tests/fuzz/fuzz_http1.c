@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1: the first byte selects the kind (q requests, r responses), the second the division
- * of the rest into reads. The events do not depend on the division. */
+/* Fuzzes the HTTP/1.1 parser. The first byte selects the kind of messages: r for responses, any
+ * other byte for requests. The second byte selects how the other bytes are divided into reads. The
+ * events must not depend on this division. */
 #include "support/http1_events.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A recording, as a Pyroscope client's and as an upload. The bytes behind its first chunk are
- * also used as the labels sent with it. */
+/* Fuzzes the reader of JFR recordings. Each input is read as an upload, and as sent by a Pyroscope
+ * client. The bytes after its first chunk are also used as the labels that are sent with the
+ * recording. */
 #include "fuzz/profile_fuzz.h"
 #include "profile/jfr/jfr.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bits of the first byte select the input: bit 0 the signal, bit 1 wire bytes instead of JSON.
- * Accepted JSON must encode to the same bytes after a round trip; wire bytes must only not crash.
+ * Fuzzes OTLP/JSON. Bit 0 of the first byte selects the signal. Bit 1 selects whether the input is
+ * JSON or protobuf. Accepted JSON must encode to the same bytes after a round trip. Protobuf input
+ * must not cause a crash.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pyroscope's names: an accepted name respects the limits, and its attributes form a Resource. */
+/* Fuzzes the parser of Pyroscope's names. An accepted name must be within the limits, and its
+ * attributes must form a valid Resource. */
 #include <stdlib.h>
 
 #include "opentelemetry/proto/resource/v1/resource.pb-c.h"
@@ -29,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (br_app_type_find(name.app, name.app_len, &type, NULL) != 0)
             type.app_len = name.app_len;
         require(br_app_labels(&name, type.app_len, size & 1, &arena, &labels, &n) == 0);
-        /* the added label may exceed the limit */
+        /* the service label that br_app_labels adds may exceed the limit */
         if (br_labels_resource(&arena, labels, n, &a) == 0) {
             Opentelemetry__Proto__Resource__V1__Resource *r =
                 opentelemetry__proto__resource__v1__resource__unpack(NULL, a.len, a.data);

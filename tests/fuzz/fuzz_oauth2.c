@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The extension oauth2client: two answers of a token server. The first byte of each is the status;
- * a byte 0xff ends the first one. A token becomes a valid header; any other answer is an error.
+ * Fuzzes the extension oauth2client with two answers of a token server. A byte 0xff ends the first
+ * answer. The first byte of each answer selects its HTTP status. If an answer contains a token, the
+ * extension must make a valid header. Any other answer must be an error.
  */
 #include "core/authenticator.h"
 #include "net/signing.h"

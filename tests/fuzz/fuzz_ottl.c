@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Statements of the processor transform, one per line, for spans and for profiles. Statements that
- * the config check accepts are run, and the rig checks their output.
+ * Fuzzes the statements of the processor transform, one per line, for spans and for profiles.
+ * Statements that the config check accepts are run, and the rig checks their output.
  */
 #include <string.h>
 
 #include "base/str.h"
 #include "tests/support/rig.h"
 
-#define INPUT_MAX 8192 /* longest input, in bytes: a config has at most 64 KiB in one statement */
+/* longest input in bytes; in a config, one statement may have up to 64 KiB */
+#define INPUT_MAX 8192
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of perf script. */
+/* Fuzzes the reader of the output of perf script. */
 #include "fuzz/profile_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

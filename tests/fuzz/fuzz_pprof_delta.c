@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Differences of pprofs: the input is two concatenated pprofs, divided at the offset in its
- * first two bytes. A difference is a pprof again. */
+/* Fuzzes the subtraction of pprofs. The first two bytes of the input are the length of the first
+ * pprof. The rest is the second pprof. A difference must be a valid pprof. */
 #include "fuzz/profile_fuzz.h"
 #include "pprof/profile.pb-c.h"
 #include "receivers/pprof/delta.h"

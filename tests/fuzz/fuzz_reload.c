@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two configurations, one after the other, as when the configuration is loaded again; a line with
- * `---` separates them. The first one stays valid while the second one is loaded and freed, and
- * loading it again has the same result. Links tests/support/fake_registry.c.
+ * Fuzzes reloading of the configuration. The input is two configurations, separated by a line with
+ * `---`. The first configuration must stay valid while the second is loaded and freed. If the first
+ * is loaded again, the result must be the same. Links tests/support/fake_registry.c.
  */
 #include <stdlib.h>
 #include <string.h>

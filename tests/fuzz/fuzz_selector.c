@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Label selectors and the other names in a query: an accepted one respects the limits, is UTF-8,
- * and is read as the same after it was written. */
+/* Fuzzes the parsers of label selectors and of other names in a query. An accepted text must be
+ * within the limits and be UTF-8. If it is written and parsed again, the result must be the
+ * same. */
 #include <stdlib.h>
 #include <string.h>
 

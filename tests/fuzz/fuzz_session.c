@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cookie headers of requests to the web page, separated by line breaks. A header names the session
- * if and only if its first cookie with the session's name has the session's id.
+ * Fuzzes the parser of Cookie headers of requests to Braid's web page. Line breaks separate the
+ * headers of a request. The request must be accepted if and only if, in one of its headers, the
+ * first cookie with the name of the session cookie has the id of the session.
  */
 #include "base/secret.h"
 #include "extensions/query/session.h"

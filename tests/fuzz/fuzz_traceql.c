@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TraceQL, against a trace of three spans: see tests/support/traceql_fuzz.h. */
+/* Fuzzes TraceQL queries, which run against a trace of three spans. See
+ * tests/support/traceql_fuzz.h. */
 #include "otlp/fields.h"
 #include "tests/support/traceql_fuzz.h"
 #include "tests/support/wire.h"

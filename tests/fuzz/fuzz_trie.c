@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pyroscope's binary tries and trees. */
+/* Fuzzes the readers of Pyroscope's binary tries and trees. */
 #include "fuzz/profile_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locations of redirects, which a server chooses, and proxies. An accepted URL can be requested
- * unchanged, and resolves to itself. */
+/* Fuzzes the parsers of redirect targets, which a server chooses, and of proxy URLs. An accepted
+ * redirect target must be a valid target of a request, and must resolve to itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,9 @@
 #include "net/redirect.h"
 #include "net/route.h"
 
-/* Longest text of proxies, in bytes. It comes from the environment. ASan's strcspn always reads to
- * the end of the whole text, so a long text of many parts takes long. */
+/* Longest list of proxies that is tested, in bytes. In production, the list is an environment
+ * variable. ASan's strcspn always reads to the end of the text, so a long list with many parts
+ * takes too long. */
 #define PROXY_MAX 32768
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -20,7 +21,8 @@ static void require(bool ok)
         abort();
 }
 
-/* Returns true if a config or an earlier redirect may have this path. */
+/* Returns true if this can be the path of the previous request: one from the configuration or from
+ * an earlier redirect. */
 static bool is_path(const char *text)
 {
     size_t len = strlen(text);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments of the write-ahead log, as a damaged disk returns them. Opening never fails, and what
- * is read once is read again after the next start. The first byte of the input decides whether its
- * frames get correct checksums, without which a fuzzer does not get far.
+ * Fuzzes the recovery of the write-ahead log. The input is a segment, as a damaged disk may return
+ * it. Opening the log must not fail. If it is opened again, it must return the same records. The
+ * first byte of the input selects whether the frames get correct checksums. Without correct
+ * checksums, most inputs would be rejected early.
  */
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a profiles request; seeds in tests/corpus/profiles. */
+/* Walks any bytes as a profiles request. The seeds are in tests/corpus/profiles. */
 #include "tests/support/walk_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a traces request; seeds in tests/corpus/traces. */
+/* Walks any bytes as a traces request. The seeds are in tests/corpus/traces. */
 #include "tests/support/walk_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);

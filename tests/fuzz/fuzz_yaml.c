@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a configuration: parse, merge, expand, load, and print. The printed text must
- * load again, except for redacted values. Links tests/support/fake_registry.c. */
+/* Fuzzes the configuration: parses any bytes as YAML, merges, expands, loads and prints the result.
+ * The printed text must load again, except for redacted values. Links
+ * tests/support/fake_registry.c. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bit 1 of the first byte selects version 1 of the format. */
+/* Fuzzes the conversion of Zipkin's JSON. Bit 1 of the first byte selects version 1 of the format,
+ * otherwise version 2. */
 #include "support/spans_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

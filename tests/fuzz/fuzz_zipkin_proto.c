@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bit 1 of the first byte selects Thrift of version 1. */
+/* Fuzzes the conversions of Zipkin's binary formats. Bit 1 of the first byte selects Thrift
+ * (version 1), otherwise protobuf (version 2). */
 #include "support/spans_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

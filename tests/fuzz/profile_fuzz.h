@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the fuzz targets of profile formats: a profile that a reader accepts must become a
- * valid request, including its strings and indices. */
+/* Helpers for the fuzz targets of profile formats. If a reader accepts a profile, the result must
+ * be a valid request, with valid strings and indices. */
 #pragma once
 
 #include <stdlib.h>

@@ -107,10 +107,10 @@ def queued(server):
         clients.http(server.http, TRACES.path, body).expect_ok()
 
 
-@line(29, "a healthy client beside a body of 26 MB that stalls; also beside 800 connections that send slowly; "
-      "with a backend that refuses connections and 60 MB queued",
-      "p50 at most twice that of an idle server; p99 (the median of eleven rounds of 200 requests) at most "
-      "twice that, or one loop iteration, 5 ms")
+@line(29, "a healthy client while another client stops in the middle of a body of 26 MB; also while 800 connections send "
+      "slowly; with a backend that refuses connections and 60 MB queued",
+      "p50 latency at most twice that of an idle server; p99 latency (the median of eleven rounds of 200 requests) at "
+      "most twice that of an idle server, or 5 ms, one loop iteration")
 def beside(folder, fast):
     figures = []
     with socket.socket() as nobody:
@@ -122,11 +122,11 @@ def beside(folder, fast):
         quiet = started(folder / "quiet", dead)
         try:
             with unfinished(server):
-                figures.append(compared("a body", alone, server))
+                figures.append(compared("stopped body", alone, server))
                 with trickling(server):
-                    figures.append(compared("and 800 that trickle", alone, server))
+                    figures.append(compared("and 800 slow connections", alone, server))
             queued(down)
-            figures.append(compared("backend down", quiet, down))
+            figures.append(compared("backend unreachable", quiet, down))
             return joined(*figures)
         finally:
             for each in (alone, server, down, quiet):

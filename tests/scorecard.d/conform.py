@@ -31,7 +31,8 @@ def h2spec(address, path, folder, *tls):
     return sum(len(case) == 0 for case in cases), len(cases)
 
 
-@line(1, "h2spec over h2c and TLS, on both ports", "145 of 145 each", fast=True)
+@line(1, "h2spec, the conformance test of HTTP/2, over plaintext (h2c) and TLS, on the gRPC port and the HTTP port",
+      "145 of 145 tests pass each time", fast=True)
 def http2(folder, fast):
     names = Authority(folder).server()
     tls = {"tls": {"cert_file": str(names.cert), "key_file": str(names.key)}}
@@ -63,14 +64,16 @@ def pytest(folder, *paths):
     return len(cases) - len(bad), len(cases)
 
 
-@line(2, "rules of OTLP, gRPC and HTTP, in protobuf and JSON", ">= 120 checks, 0 failures")
+@line(2, "conformance tests of the rules of OTLP, gRPC and HTTP, with protobuf and JSON",
+      ">= 120 checks, 0 failures")
 def rules(folder, fast):
     good, n = pytest(folder, "tests/conformance/test_otlp_server.py", "tests/conformance/test_otlp_client.py")
     return Figure(f"{good} of {n} checks", good == n >= 120)
 
 
-@line(3, "attacks over HTTP/2 (22) and request smuggling (40), directly and behind HAProxy and nginx",
-      "each attack is ended within 1,000 frames and takes <= 1 MiB of memory; 0 desyncs; other clients are served")
+@line(3, "22 attacks over HTTP/2 and 40 cases of request smuggling, sent directly and through HAProxy and nginx",
+      "each attack is ended within 1,000 frames and takes <= 1 MiB of memory; Braid and the proxy never disagree about "
+      "where a request ends; other clients are served")
 def attacks(folder, fast):
     figures = []
     for what, path in (("directly", "test_attacks.py"), ("behind proxies", "test_proxies.py")):
@@ -100,7 +103,7 @@ def misspelt(text):
 
 
 @line(20, "invalid configurations",
-      "100 files: each error names file:line:col, the wrong word and the right one; no port is opened", fast=True)
+      ">= 100 files; each error names file:line:col, the wrong word and the right word; no port is opened", fast=True)
 def configs(folder, fast):
     told = n = 0
     missed = []
@@ -172,7 +175,8 @@ def testssl(address, folder):
 
 
 @line(23, "TLS and mTLS",
-      "1.2 or newer with AEAD only; testssl finds nothing above LOW; 8 of 8 bad client certificates rejected")
+      "only TLS 1.2 or newer with AEAD ciphers; testssl finds nothing above the severity LOW; 8 of 8 invalid client "
+      "certificates are rejected")
 def tls(folder, fast):
     ours, theirs = Authority(folder / "ours"), Authority(folder / "theirs")
     names = ours.server()
@@ -193,8 +197,8 @@ def tls(folder, fast):
         bad = {"none": None, **ours.bad_clients(), "another authority": theirs.client()}
         taken = [name for name, names in bad.items() if accepts(server.grpc, client(ours, names=names))]
         return joined(
-            Figure(f"{len(weak) - sum(weak)} of {len(weak)} weak offers refused, 1.2 and 1.3 taken", not any(weak) and all(new)),
-            Figure(f"{len(bad) - len(taken)} of {len(bad)} bad client certificates refused {' '.join(taken)}".strip(),
+            Figure(f"{len(weak) - sum(weak)} of {len(weak)} offers of weak TLS rejected, TLS 1.2 and 1.3 accepted", not any(weak) and all(new)),
+            Figure(f"{len(bad) - len(taken)} of {len(bad)} invalid client certificates rejected {' '.join(taken)}".strip(),
                    good and not taken and len(bad) >= 8),
             Figure("testssl only without --fast", True) if fast else testssl(server.http, folder))
     finally:

@@ -17,8 +17,8 @@ SCRAPES = 100
 RETRY = {"retry_on_failure": {"initial_interval": "20ms", "max_interval": "100ms", "max_elapsed_time": "500ms"}}
 
 
-@line(11, "the ledger: received = sent + rejected + dropped{reason} + held",
-      "exact at each of 100 scrapes under overload, for each signal", fast=True)
+@line(11, "the ledger of records: received = sent + rejected + dropped + held",
+      "the equation is exact in each of 100 scrapes under overload, for traces and for profiles", fast=True)
 def ledger(folder, fast):
     sink = Sink()
     server = Braid(pipelines(exporter("grpc", sink, sending_queue={"queue_size": 20}, **RETRY),
@@ -42,7 +42,7 @@ def ledger(folder, fast):
         words = server.stop()["traces"]
         figures = [Figure(f"{name} {n} of {SCRAPES}", n == SCRAPES) for name, n in exact.items()]
         busy = all(words[each] for each in ("received", "sent", "dropped"))
-        return joined(*figures, Figure(", ".join(f"{n} {what}" for what, n in words.items()) + " spans", busy))
+        return joined(*figures, Figure("spans at exit: " + ", ".join(f"{n} {what}" for what, n in words.items()), busy))
     finally:
         load.stop()
         server.kill()
@@ -50,7 +50,7 @@ def ledger(folder, fast):
 
 
 @line(14, "a backend that is unreachable for 30 s and then returns",
-      "0 lost; order kept per source; all delivered within 30 s")
+      "0 spans lost; the order of each client is kept; all spans are delivered within 30 s after the backend returns")
 def outage(folder, fast):
     sink = Sink()
     late = Late(sink.grpc)
@@ -68,8 +68,8 @@ def outage(folder, fast):
         ids = [int.from_bytes(span.span_id, "big") for call in sink.of(TRACES)
                for _, _, span in otlp.spans_of(call.message)]
         lost, ordered = n - len(set(ids)), ids == sorted(ids)
-        return Figure(f"{lost} of {n} lost, {len(ids) - len(set(ids))} twice, {'in' if ordered else 'out of'} order, "
-                      f"all there after {took:.1f} s", lost == 0 and ordered and took <= 30)
+        return Figure(f"{lost} of {n} spans lost, {len(ids) - len(set(ids))} delivered twice, {'in' if ordered else 'out of'} order, "
+                      f"all delivered after {took:.1f} s", lost == 0 and ordered and took <= 30)
     finally:
         server.kill()
         late.close()
@@ -95,7 +95,7 @@ def stopped_under_load(folder, up):
         arrived = len(sink.items(TRACES))
         unsaid = load.spans - arrived - words["dropped"]  # acknowledged, lost, and not reported
         late_line = re.search(r"received", server.log().splitlines()[-1]) is not None
-        return Figure(f"{'up' if up else 'down'}: {load.spans} acknowledged, {arrived} arrived, {words['dropped']} "
+        return Figure(f"backend {'' if up else 'un'}reachable: {load.spans} spans acknowledged, {arrived} arrived, {words['dropped']} "
                       f"reported as dropped, exit after {took:.1f} s",
                       unsaid <= 0 and took <= 4 and late_line and (not up or arrived >= load.spans)
                       and words["left"] == 0)
@@ -106,7 +106,8 @@ def stopped_under_load(folder, up):
         sink.close()
 
 
-@line(18, "SIGTERM under load, with the backend up and down",
-      "0 lost without a report; exit within the grace period (3 s); the last log line has exact counts", fast=True)
+@line(18, "SIGTERM under load, with the backend reachable and unreachable",
+      "0 acknowledged spans lost without being reported as dropped; exit within the shutdown timeout (3 s); the last log "
+      "line has exact counts", fast=True)
 def sigterm(folder, fast):
     return joined(stopped_under_load(folder / "up", True), stopped_under_load(folder / "down", False))

@@ -29,8 +29,9 @@ def repeated(sink):
     return len(numbers) - len(set(numbers))
 
 
-@line(5, "kill -9 at random times, with the backend down in half of the rounds",
-      "0 acknowledged requests lost; at most the requests that were being sent arrive twice")
+@line(5, "kill -9 at random times; in half of the rounds, the backend is unreachable",
+      "0 acknowledged requests lost; only requests that were being sent at the kill may arrive twice (at most 10 for "
+      "each kill)")
 def killed(folder, fast):
     rng, acknowledged, first, twice = random.Random(5), set(), 1, [0]
     with backend() as sink:
@@ -51,7 +52,7 @@ def killed(folder, fast):
     each = [after - before for before, after in zip(twice, twice[1:])]
     many = sum(n > CONSUMERS for n in each)
     return Figure(f"{ROUNDS} kills: {lost} of {len(acknowledged)} acknowledged requests lost; {twice[-1]} arrived twice, at most "
-                  f"{max(each)} after one kill, more than {CONSUMERS} after {many} kills",
+                  f"{max(each)} for one kill; {many} kills with more than {CONSUMERS}",
                   lost == 0 and len(acknowledged) > ROUNDS and many == 0)
 
 
@@ -59,7 +60,7 @@ def killed(folder, fast):
 
 
 @line(10, "a stored request that ends the process whenever it is read",
-      "in quarantine after 3 deaths; all other requests are delivered", fast=True)
+      "after it has ended the process 3 times, it is moved to the quarantine directory; all other requests are delivered", fast=True)
 def poison(folder, fast):
     library = folder / "poison.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-fno-builtin", "-o", library, POISON], check=True)
@@ -88,15 +89,16 @@ def poison(folder, fast):
             deaths += 1
         kept = len(list((folder / "queue" / "quarantine").glob("*")))
         others = len({1, 2, 3, 5, 6, 7} & set(arrived(sink)))
-    return Figure(f"{deaths} deaths, then {kept} request in quarantine; {others} of 6 others delivered",
+    return Figure(f"the process ended {deaths} times, then {kept} request in quarantine; {others} of 6 other requests delivered",
                   deaths == 3 and kept == 1 and others == 6 and 4 not in arrived(sink) and all(code < 0 for code in codes))
 
 
 # --- 9
 
 
-@line(9, "a log of 64 KiB in which one byte is changed, or that ends too early, at every byte",
-      "never a crash; all other records are read; each loss is counted (the format's version may be refused)")
+@line(9, "a log of 64 KiB that is damaged at every byte: either the byte is changed, or the log ends before it",
+      "0 crashes; only the damaged record is lost; each loss is counted (if the format version in the header is damaged, "
+      "the log may be refused)")
 def corrupted(folder, fast):
     tool = pathlib.Path(BINARY).resolve().parent / "tests" / "support" / "wal_tool"
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -106,15 +108,17 @@ def corrupted(folder, fast):
         return Figure(f"the tool ended with {done.returncode}: {done.stderr[-200:]}", False)
     n = json.loads(done.stdout)
     bad = n["more_than_one"] + n["wrong"] + n["uncounted"] + n["early"]
-    return Figure(f"{n['flips']} changed bytes: {n['lost']} cost the record that contains them, {n['refused']} in the header "
-                  f"refused; {n['cuts']} cuts; {bad} lost more, or were not counted", bad == 0 and n["refused"] <= 16)
+    return Figure(f"{n['flips']} changed bytes: for {n['lost']}, the record that contains the byte was lost; for {n['refused']} in the "
+                  f"header, the log was refused; {n['cuts']} cuts; in {bad} cases, more was lost or a loss was not counted", bad == 0 and n["refused"] <= 16)
 
 
 # --- 24
 
 
-@line(24, "the web page: markup and scripts in every text, in Chromium; foreign Host and Origin",
-      "nothing runs and nothing becomes markup; foreign hosts and origins are refused")
+@line(24, "the web page in Chromium, with markup and scripts in all texts that it shows; requests with a foreign Host or "
+      "Origin",
+      "no script in a text runs, and no text is interpreted as markup; requests with a foreign Host or Origin are "
+      "rejected")
 def page(folder, fast):
     out = folder / "page"
     subprocess.run(["tests/page/run", "test_hostile.js"], cwd=ROOT, env={**os.environ, "PAGE_OUT": str(out)},

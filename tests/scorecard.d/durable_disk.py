@@ -94,7 +94,7 @@ def restart_seconds(folder, mib):
         return size >> 20, min(times)
 
 
-@line(6, "a crash in every call by which the durable queue changes files; a restart with 1 GiB",
+@line(6, "a crash at each system call by which the durable queue changes files; a restart with 1 GiB of stored requests",
       "0 acknowledged requests lost; the restart takes at most 1 s")
 def crashes(folder, fast):
     if not STRACE:
@@ -112,7 +112,8 @@ def crashes(folder, fast):
     points = {call: n for call, n in points.items() if n}
     mib, took = restart_seconds(folder / "large", 1024)
     where = ", ".join(f"{call} {n}" for call, n in points.items())
-    return joined(Figure(f"{sum(points.values())} places ({where}): {lost} of {acknowledged} lost", lost == 0 and len(points) > 2),
+    return joined(Figure(f"a crash at {sum(points.values())} calls ({where}): {lost} of {acknowledged} acknowledged requests lost",
+                         lost == 0 and len(points) > 2),
                   Figure(f"a restart with {mib} MiB: {took:.2f} s", took <= 1))
 
 
@@ -133,8 +134,9 @@ class Errors:
 
     def figure(self):
         bad = self.ended + self.stuck + self.lost + self.silent
-        return Figure(f"{self.places} places: {self.lost} of {self.acknowledged} acknowledged requests lost, {self.ended} ended the "
-                      f"process, {self.stuck} did not heal, {self.silent} not reported, {self.no_start} reported at the start",
+        return Figure(f"errors of {self.places} calls: {self.lost} of {self.acknowledged} acknowledged requests lost; {self.ended} "
+                      f"errors ended the process, after {self.stuck} it did not accept requests again, {self.silent} were not reported; "
+                      f"because of {self.no_start}, Braid did not start and reported why",
                       bad == 0 and self.places > 10)
 
     def run(self, folder, call, error, when):
@@ -225,14 +227,15 @@ def full_disk(folder):
             begun = time.monotonic()
             until(lambda: clients.grpc(server.grpc, TRACES, request(1000)).ok, "healing", 20)
             took = time.monotonic() - begun
-            return Figure(f"full disk: {len(taken)} requests, then {refused}; {lost} lost; accepts {took:.1f} s after it has room",
+            return Figure(f"full disk: {len(taken)} requests accepted, then {refused}; {lost} lost; accepts requests {took:.1f} s after "
+                          "the disk has room",
                           refused == "UNAVAILABLE" and lost == 0 and took <= 5 and len(taken) > 10)
     finally:
         subprocess.run(["umount", "-l", disk])
 
 
-@line(8, "errors in every call of the durable queue: a write, a sync, a read; a full disk",
-      "nothing is acknowledged that is lost; the process stays up, heals within 5 s, and reports the error")
+@line(8, "an error of each system call by which the durable queue writes, syncs or reads files; a full disk",
+      "0 acknowledged requests lost; Braid keeps running, accepts requests again within 5 s, and reports the error")
 def io_errors(folder, fast):
     if not STRACE:
         return NO_STRACE
@@ -309,8 +312,9 @@ def cut(disk, folder, first, seconds, **storage):
     return load.next, len(before), [now - at for number, at in before.items() if number not in numbers], damaged
 
 
-@line(7, "a power cut under load (a copy of the disk without the page cache)",
-      "`sync: always`: 0 acknowledged requests lost; `sync: interval`: none that is older than the interval (1 s)")
+@line(7, "a power cut under load (simulated by a copy of the disk without the page cache)",
+      "`sync: always`: 0 acknowledged requests lost; `sync: interval`: only requests that were acknowledged within the "
+      "interval (1 s) before the cut may be lost")
 def power(folder, fast):
     disk = Disk(folder)
     try:
@@ -323,8 +327,9 @@ def power(folder, fast):
                 first, taken, ages, bad = cut(disk, folder / f"{sync}{n}", first, seconds, sync=sync)
                 acknowledged, lost, damaged = acknowledged + taken, lost + ages, damaged + bad
             late = sum(age > window for age in lost)
-            oldest = f", the oldest {max(lost):.2f} s old" if lost else ""
-            figures.append(Figure(f"{sync}: {rounds} cuts, {len(lost)} of {acknowledged} lost{oldest}; {damaged:.0f} damaged places",
+            oldest = f", the oldest acknowledged {max(lost):.2f} s before the cut" if lost else ""
+            figures.append(Figure(f"{sync}: {rounds} cuts, {len(lost)} of {acknowledged} acknowledged requests lost{oldest}; "
+                                  f"{damaged:.0f} damaged places in the logs",
                                   late == 0 and acknowledged > rounds))
         return joined(*figures)
     finally:

@@ -259,11 +259,11 @@ def stalled(folder, rounds):
                     each.kill()
 
 
-@line(27, "bodies of 64 MiB beside a healthy client (OTLP, gzip, JSON, small spans, profiles, pprof, JFR, "
-      "folded; through resource, join, batch), and files that stall (a full FIFO, a disk under the file "
+@line(27, "a healthy client while other clients send bodies of 64 MiB (OTLP, gzip, JSON, small spans, profiles, pprof, JFR, "
+      "folded; through resource, join, batch), and while files do not respond (a full FIFO, a disk under the file "
       "exporter, certificates, a watched directory of 150,000 files)",
-      "no loop iteration over 5 ms of CPU time; p99 of the healthy client at most twice that of an idle "
-      "server, or one loop iteration")
+      "no loop iteration takes over 5 ms of CPU time; the p99 latency of the healthy client is at most twice that of an idle "
+      "server, or 5 ms, one loop iteration")
 def fairness(folder, fast):
     results, rounds = [], card.OPTIONS.get("rounds", ROUNDS)
     for n, (name, make) in enumerate(shapes(SIZE).items()):

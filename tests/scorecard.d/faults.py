@@ -36,15 +36,14 @@ def refusals(folder, fast):
 
 
 @line(31, "reads of the store's files that fail once or twice, or permanently",
-      "single failures have no effect; permanent ones make only the affected data unavailable while they "
-      "last, responses report it, and nothing is renamed", fast=True)
+      "single failures have no effect; during permanent failures, only the affected data is unavailable, responses "
+      "report it, and no file is renamed", fast=True)
 def errors(folder, fast):
     return joined(store_checks("once or twice", "*transient*"), store_checks("for long", "*permanent*"))
 
 
-@line(32, "the open database, its log, a sealed database, the directory or its lock are deleted while the store "
-      "writes",
-      "no data is acknowledged that is not stored; no second process can use the directory", fast=True)
+@line(32, "while the store writes, the open database, its log, a sealed database, the directory or its lock are deleted",
+      "all acknowledged data is stored; no second process can use the directory", fast=True)
 def deleted(folder, fast):
     return joined(store_checks("deleted", "*deleted*"), store_checks("taken by another process", "*directory_replaced*"))
 
@@ -62,6 +61,6 @@ def readers(folder, fast):
 
 
 @line(35, "web pages of other origins that write to a receiver",
-      "rejected, except for the origins in cors", fast=True)
+      "their requests are rejected, except for the origins in cors", fast=True)
 def pages(folder, fast):
     return checks(folder, "in all", ["tests/e2e/test_web_pages.py"])

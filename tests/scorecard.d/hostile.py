@@ -297,7 +297,8 @@ ROWS = {
 }
 
 
-@line(28, "cost of small requests, for each attack in a table of attacks", "each attack within its target")
+@line(28, "small requests that cause a high cost, for each attack in a table of attacks",
+      "each attack stays within its limit in the table (tests/scorecard.d/hostile.py)")
 def table(folder, fast):
     good, texts = 0, []
     for n, (name, (wanted, measure)) in enumerate(ROWS.items()):
@@ -309,4 +310,4 @@ def table(folder, fast):
         good += met
         if not met:
             texts.append(f"{name}: {figure}")
-    return Figure(f"{good} of {len(ROWS)} rows{'; missed: ' + '; '.join(texts) if texts else ''}", good == len(ROWS))
+    return Figure(f"{good} of {len(ROWS)} attacks{'; missed: ' + '; '.join(texts) if texts else ''}", good == len(ROWS))

@@ -29,9 +29,10 @@ BODY = otlp.trace_request(1).SerializeToString()
 # --- 12
 
 
-@line(12, "peak RSS with a limit of 200 MiB, an unreachable backend, and overload of both signals, gzip and JSON",
-      "<= 210 MiB; only UNAVAILABLE or 503 with a retry delay; all requests are accepted within 5 s of the "
-      "backend's return")
+@line(12, "peak resident memory with a memory limit of 200 MiB, an unreachable backend, and overload with traces and "
+      "profiles, as gzip and JSON",
+      "<= 210 MiB; requests are rejected only with UNAVAILABLE or 503 and a retry delay; all requests are accepted "
+      "within 5 s after the backend returns")
 def overload(folder, fast):
     sink = Sink()
     late = Late(sink.grpc)
@@ -97,9 +98,9 @@ def growth_mib(bomb, folder, address, limit_mib=200):
         server.kill()
 
 
-@line(13, "largest memory growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, "
-      "gzip and zstd bombs, profiles of other formats, data that is printed, stored or written to a file)",
-      "<= 4 x body + 1 MiB (for a bomb: the limit of a body + 1 MiB), never a crash", fast=True)
+@line(13, "largest memory growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, gzip and "
+      "zstd bombs, profiles of other formats, data that is printed, stored or written to a file)",
+      "<= 4 x body + 1 MiB (for a compression bomb: the limit of a decompressed body + 1 MiB); 0 crashes", fast=True)
 def growth(folder, fast):
     size = 8 * MIB if fast else 64 * MIB - 1024
     worst, text, within, n = 0.0, "", 0, 0
@@ -115,8 +116,8 @@ def growth(folder, fast):
             within += grown <= allowed
             if grown / allowed > worst:
                 worst = grown / allowed
-                text = f"{bomb.name}: {grown:.1f} of {allowed:.1f} MiB, {code}"
-    return Figure(f"{within} of {n} shapes of {size // MIB + (size % MIB > 0)} MiB within it; worst {text}", within == n)
+                text = f"{bomb.name}, {grown:.1f} of {allowed:.1f} MiB, status {code}"
+    return Figure(f"{within} of {n} requests of {size // MIB + (size % MIB > 0)} MiB within the target; worst: {text}", within == n)
 
 
 # --- 16
@@ -153,8 +154,8 @@ def answered(data):
     return False
 
 
-@line(16, "10,000 idle HTTP/2 connections, after a request on each",
-      "<= 160 MiB growth (16 KiB each); a new connection is still accepted in < 10 ms")
+@line(16, "10,000 idle HTTP/2 connections, each after one request",
+      "resident memory grows by <= 160 MiB (16 KiB each); a request over a new connection is answered in < 10 ms")
 def idle(folder, fast):
     server = Braid(pipelines({"nop": {}}), folder / "braid")
     request = whole_request()
@@ -181,8 +182,8 @@ def idle(folder, fast):
             for each in made:
                 gone.register(each, select.POLLRDHUP)
             alive = len(made) - len(gone.poll(0))
-            return Figure(f"{grown:.0f} MiB ({grown * 1024 / max(alive, 1):.1f} KiB each), {alive} open beside {len(warm)}; "
-                          f"slowest of 50 new ones {slowest * 1000:.1f} ms",
+            return Figure(f"{grown:.0f} MiB ({grown * 1024 / max(alive, 1):.1f} KiB each), {alive} open in addition to {len(warm)}; "
+                          f"slowest of 50 new connections {slowest * 1000:.1f} ms",
                           alive == 10000 and grown <= 160 and slowest < 0.01)
     finally:
         server.kill()
@@ -252,9 +253,10 @@ def trickle(crowd, seconds):
     return last, left
 
 
-@line(17, "1,000 slow clients of each kind (head, body, preface, frame, TLS, reader ...)",
-      "all closed in 30 s; <= 256 KiB held for each; p99 of a healthy client (the median of eleven rounds "
-      "of 100 requests) at most doubles, or stays below one loop iteration, 5 ms")
+@line(17, "1,000 slow clients of each kind (they send a request head, a body, an HTTP/2 preface, a frame or a TLS "
+      "handshake slowly, or read slowly, ...)",
+      "all are disconnected within 30 s; <= 256 KiB of memory for each; the p99 latency of a healthy client (the median "
+      "of eleven rounds of 100 requests) at most doubles, or stays below 5 ms, one loop iteration")
 def slow(folder, fast):
     names = Authority(folder / "pki").server()
     config = pipelines({"nop": {}})
@@ -278,8 +280,9 @@ def slow(folder, fast):
         last, left = trickle(crowd, 45)
         open_ = ", ".join(f"{n} of {kind}" for kind, n in left.items() if n)
         latest = max(last.values(), default=0)
-        return Figure(f"{'open after 45 s: ' + open_ if open_ else f'all closed after {latest:.0f} s'}; "
-                      f"{held[most]:.1f} KiB held for each of the kind that takes most ({most}); p99 {busy * 1000:.1f} ms, of a server without them {calm * 1000:.1f} ms",
+        return Figure(f"{'open after 45 s: ' + open_ if open_ else f'all disconnected after {latest:.0f} s'}; "
+                      f"{held[most]:.1f} KiB for each client of the kind that takes most memory ({most}); "
+                      f"p99 {busy * 1000:.1f} ms, without slow clients {calm * 1000:.1f} ms",
                       not open_ and int(latest) <= 30 and held[most] <= 256 and busy <= max(2 * calm, 0.005))
     finally:
         for sockets in crowd.values():

@@ -136,7 +136,7 @@ def measure_all(folder):
 
 def text_of(one):
     times = " and ".join("never" if one[what] is None else f"{one[what]:.0f} s" for what in ("empty", "closed"))
-    return f"{one['name']}: {one['lost']} of {one['taken']} lost, {one['twice']} twice, {times}"
+    return f"{one['name']}: {one['lost']} of {one['taken']} lost, {one['twice']} delivered twice, {times}"
 
 
 def is_good(one):
@@ -144,15 +144,15 @@ def is_good(one):
             and all(one[what] is not None and one[what] <= PATIENCE_S for what in ("empty", "closed")))
 
 
-@line(15, "bad networks, between clients and Braid and between Braid and its backend, 10 s each",
-      "0 acknowledged records lost; 60 s later all are delivered, and no connection hangs")
+@line(15, "bad networks, between clients and Braid and between Braid and its backend, for 10 s each",
+      "0 acknowledged spans lost; 60 s after the bad network, all spans are delivered and no connection hangs")
 def bad_networks(folder, fast):
     done = subprocess.run(["unshare", "--map-root-user", "--net", sys.executable, __file__, str(folder)],
                           capture_output=True, text=True, env=os.environ)
     ones = [json.loads(each) for each in done.stdout.splitlines()]
     if done.returncode or len(ones) != len(KINDS):
         raise RuntimeError(done.stderr.strip()[-300:])
-    return Figure("; ".join(map(text_of, ones)) + " (until all is delivered, and all connections are closed)",
+    return Figure("; ".join(map(text_of, ones)) + " (times until all spans are delivered, and until all connections are closed)",
                   all(map(is_good, ones)))
 
 

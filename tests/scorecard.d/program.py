@@ -24,8 +24,8 @@ def tests_run(*suites, **environment):
     return Figure(f"{' '.join(suites)}: {last}", done.returncode == 0)
 
 
-@line(4, "fuzzing of all parsers of external data, starting from the corpus",
-      "60 s each on the replayed corpus, 0 crashes, leaks or timeouts")
+@line(4, "fuzzing of all parsers of external data; each fuzz target starts with its corpus",
+      "60 s for each fuzz target, 0 crashes, leaks or timeouts")
 def fuzzing(folder, fast):
     return tests_run("fuzz", FUZZ_SECONDS="60")
 
@@ -49,7 +49,8 @@ def analyzer():
                   done.returncode == 0 and not found)
 
 
-@line(22, "sanitizers over all tests", "0 reports of ASan, UBSan, TSan and Valgrind; -fanalyzer clean")
+@line(22, "all tests, run with sanitizers",
+      "0 reports of ASan, UBSan, TSan and Valgrind; 0 warnings of -fanalyzer")
 def sanitizers(folder, fast):
     return joined(tests_run("asan", "e2e"), tests_run("tsan-all", "tsan"), valgrind(), analyzer())
 
@@ -70,9 +71,9 @@ def secretive(sink, folder):
     return config, "".join(key.read_text().splitlines()[1:3])
 
 
-@line(25, "secrets",
-      "a canary secret is found in 0 places: logs, metrics, responses, exported data, printed "
-      "configuration, a core file; written files have mode 0600", fast=True)
+@line(25, "secrets in the configuration and in headers",
+      "a test secret is found in 0 places: logs, metrics, responses, exported data, printed configuration, a core file; "
+      "written files have mode 0600", fast=True)
 def secrets(folder, fast):
     sink = Sink()
     config, key = secretive(sink, folder)
@@ -101,8 +102,8 @@ def secrets(folder, fast):
         found = [where for where, text in seen.items() if CANARY in str(text) or key[:40] in str(text)]
         mode = stat.S_IMODE((folder / "out.json").stat().st_mode)
         arrived = sum(call.headers.get("x-token") == CANARY for call in sink.of(TRACES))
-        return Figure(f"found in {len(found)} places{' ' + ', '.join(found) if found else ''} of {len(seen) - 1} "
-                      f"({arrived} requests carried it as their header); core files up to {cores[1]} bytes; "
+        return Figure(f"found in {len(found)} of {len(seen) - 1} places{' ' + ', '.join(found) if found else ''} "
+                      f"({arrived} requests had it in a header); limit of core files {cores[1]} bytes; "
                       f"mode {mode:04o}", not found and mode == 0o600 and cores == ("0", "0") and arrived > 0)
     finally:
         server.kill()

@@ -102,8 +102,8 @@ def seen(condition):
     return False
 
 
-@line(19, "SIGHUP under load: other settings, invalid configurations, new files of the certificate",
-      "0 failed requests; an invalid configuration leaves the old one running; the others take effect")
+@line(19, "SIGHUP (reloading the configuration) under load: changed settings, invalid configurations, new certificates",
+      "0 failed requests; if a configuration is invalid, the old one stays in use; all other changes take effect")
 def reloads(folder, fast):
     scene = Scene(folder)
     load, kept = Load(scene.server, 20).start(), Kept(scene.server)
@@ -128,7 +128,8 @@ def reloads(folder, fast):
         bad += sum(n for kind, n in load.wrong.items() if kind not in load.answers) + kept.failed
         n = sum(load.answers.values()) + kept.sent
         up = scene.server.process.poll() is None
-        return Figure(f"{ROUNDS} signals: {bad} of {n} requests failed; {missed} without effect; {scene.n_certificates - 1} certificates; "
+        return Figure(f"{ROUNDS} signals: {bad} of {n} requests failed; {missed} changes without effect; "
+                      f"{scene.n_certificates - 1} new certificates; "
                       f"{'still running' if up else 'ended'}", bad == 0 and missed == 0 and up and n > 1000)
     finally:
         for each in (load, kept):

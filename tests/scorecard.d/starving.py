@@ -71,7 +71,7 @@ class Scene:
 
 
 @line(21, "allocation failures anywhere in the process, libraries included (at start, while serving, at the end)",
-      "0 crashes; Braid either reports why it does not start, or serves again")
+      "0 crashes; Braid either reports why it does not start, or serves requests again")
 def starved(folder, fast):
     scene = Scene(folder)
     try:
@@ -82,8 +82,8 @@ def starved(folder, fast):
         step = max(1, total // samples)
         outcomes = [scene.run(at, n) for at in range(1, total, step) for n in (1, 50)]
         bad = [each for each in outcomes if each not in ("well", "no start")]
-        return Figure(f"{len(outcomes)} runs, in which one, or fifty, of about {total} allocations failed: {len(bad)} went wrong"
-                      f"{' (' + bad[0] + ')' if bad else ''}, {outcomes.count('no start')} did not start",
+        return Figure(f"{len(outcomes)} runs, in each of which 1 or 50 of about {total} allocations failed: {len(bad)} missed the target"
+                      f"{' (' + bad[0] + ')' if bad else ''}; in {outcomes.count('no start')}, Braid did not start and reported why",
                       not bad and os.path.exists(scene.count))
     finally:
         scene.sink.close()

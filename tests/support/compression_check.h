@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Properties of decoding that hold for any input, shared by the unit test and the fuzz target.
- * The first byte of the input selects the coding, the second the size limit of the output.
- * Decoded data stays within the limit, and survives a round trip through encoder and decoder
- * without a leak. */
+/* Checks properties of decoding that hold for any input, for the unit test and the fuzz target. The
+ * first byte of the input selects the coding, the second the size limit of the output. Decoded data
+ * stays within the limit, and survives a round trip through encoder and decoder without a leak. */
 #pragma once
 
 #include <stdlib.h>
@@ -47,5 +46,5 @@ static inline void compression_check(const uint8_t *data, size_t len)
         compression_round_trip(codec, pool, encoding, plain);
     br_buf_unref(plain);
     br_codec_free(codec);
-    br_pool_free(pool); /* asserts that nothing leaked */
+    br_pool_free(pool); /* fails if a buffer was not freed */
 }

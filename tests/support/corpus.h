@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays the seeds in tests/corpus: every file of a directory goes through `fn`. An input that
- * a fuzz target once found is thus a unit test from then on. BR_TEST_CORPUS comes from the
- * build. */
+/* Runs a function on each file of a directory in tests/corpus. A unit test thus repeats all inputs
+ * that a fuzz target has found. The build defines BR_TEST_CORPUS. */
 #pragma once
 
 #include <dirent.h>

@@ -3,16 +3,17 @@
  * A command that runs the dictionary on files: `dictionary_tool OUT MODE [N] FILE...` reads export
  * requests, one per file, and writes results as OUT/<file number>-<result number>.pb:
  *
- *     roundtrip           each request merged alone
+ *     roundtrip           each request, merged without the other requests
  *     merge               all requests merged into one
  *     split N             each request in pieces of at most N samples
  *     split-bytes N       each request in pieces of at most N bytes
- *     merge-split N       all merged, then split
+ *     merge-split N       all requests merged into one, which is then split
  *     inline              each request with its references resolved
- *     divide N            each request by trace into N groups; the result number is the group:
- *                         the first byte of the trace id, or the sum of the bytes of another key,
- *                         modulo N
+ *     divide N            each request divided by trace into N groups. The result number is the
+ *                         number of the group: the first byte of the trace id, or the sum of the
+ *                         bytes of another key, modulo N
  *     traces-split N, traces-split-bytes N, traces-divide N
+ *                         the same for requests of traces
  *
  * Every result goes through the walk again, which must find the parts as they were announced.
  */
@@ -180,7 +181,8 @@ static void divide(struct tool *t, const struct br_item *item)
         die(br_strerror(rc), "br_item_divide");
 }
 
-/* Returns true if all requests together produce one result. */
+/* Processes one request. Returns true if the mode combines all requests, so that no result was
+ * written yet. */
 static bool one_request(struct tool *t, const char *mode, struct br_item *item)
 {
     bool merge = !strncmp(mode, "merge", 5);

@@ -15,7 +15,7 @@ struct fake_server {
     struct fake_host *host;
     struct br_handler *service;
     char name[160];
-    struct br_list requests; /* requests that have begun and not ended */
+    struct br_list requests; /* requests that have begun and have not ended */
     bool stopping;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
@@ -24,12 +24,12 @@ struct fake_server {
 
 struct fake_request {
     struct br_request request;
-    struct br_list link; /* links of server->requests */
+    struct br_list link; /* links the request into server->requests */
     struct fake_server *server;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char method[16], path[65536]; /* the query string is terminated and stored after the path */
+    char method[16], path[65536]; /* `path` contains the path, a byte 0, and the query string */
     struct fake_reply reply;
-    bool reads_not;      /* the response body */
+    bool reads_not;      /* true: the client does not read the response body */
     struct br_buf *kept; /* the response body that the client has not read yet */
     bool begun, over;
 };
@@ -315,7 +315,7 @@ struct br_handler *fake_host_service(struct fake_host *h, const char *name)
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
-/* The request has ended for its server: it was answered, or its client has disconnected. */
+/* Ends the request for its server, because it was answered or its client has disconnected. */
 static void leave(struct fake_request *r)
 {
     struct fake_server *s = r->server;
@@ -542,7 +542,7 @@ static bool host_work(struct br_host *base, struct br_work *w)
     return true;
 }
 
-/* The work is cancelled, because it has not begun. */
+/* Cancels work that has not begun. */
 static void host_work_cancel(struct br_host *base, struct br_work *w)
 {
     (void)base;

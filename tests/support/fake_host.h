@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A host for tests: no sockets, and a clock that only the test moves. The test creates the requests
- * to its servers and sets the answers of its clients. The host's own memory comes from the C
- * library. Tests that count or fail br_malloc therefore see only the code under test.
+ * to the servers of the host, and sets the answers that the clients of the host receive. The host's
+ * own memory comes from the C library. Tests that count or fail br_malloc therefore see only the
+ * code under test.
  */
 #pragma once
 
@@ -20,17 +21,19 @@
 
 struct fake_request;
 
-/* The answer of a fake client to an exchange. All zero is success: HTTP 200, or gRPC OK, no
- * body. */
+/* The answer that a fake client returns for an exchange. If all members are zero, the exchange
+ * succeeds: HTTP 200, or gRPC OK, without a body. */
 struct fake_answer {
-    bool never;           /* the exchange stays open until it is cancelled or the client is freed */
-    uint64_t delay_ms;    /* delay of the answer; 0: at the end of the loop iteration */
-    int error;            /* a BR_ error code instead of a response */
+    bool never; /* the exchange stays open until it is cancelled or the client is freed */
+    /* delay of the answer in milliseconds; 0: at the end of the loop iteration */
+    uint64_t delay_ms;
+    /* a BR_ error code, with which the exchange fails; 0: there is a response */
+    int error;
     unsigned http_status; /* HTTP status; 0: 200, or no response if there is an error */
     int grpc_status;
     const char *grpc_message;
     const char *type;     /* type of the body; NULL: application/x-protobuf */
-    const char *encoding; /* the body, or gRPC's message; NULL: none */
+    const char *encoding; /* encoding and bytes of the body, or of the gRPC message; NULL: none */
     const void *body;
     size_t len;
     const void *details; /* grpc-status-details-bin */
@@ -45,21 +48,25 @@ typedef struct fake_answer fake_answer_fn(const struct br_exchange *x, void *arg
 struct fake_host {
     struct br_host host;     /* must be the first member */
     struct br_memory memory; /* the host's memory budget: unlimited by default */
-    uint64_t now_ms;         /* starts at 1,000,000 */
+    uint64_t now_ms;         /* clock in milliseconds; starts at 1,000,000 */
     uint64_t unix_ns;        /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
-    uint64_t cpu_ns;         /* CPU time that the process reports */
-    fake_answer_fn *answer;  /* NULL: success at once */
+    uint64_t cpu_ns;         /* CPU time of the process in nanoseconds, as the host reports it */
+    /* returns the answer to an exchange; NULL: every exchange succeeds at once */
+    fake_answer_fn *answer;
     void *answer_arg;
-    bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */
+    /* true: the next call of serve or connect fails with BR_EIO */
+    bool refuse_serve, refuse_connect;
     struct br_list servers, clients, udps;
-    /* true: work is deferred until fake_host_work; otherwise it is done at once */
+    /* true: work is deferred until fake_host_work; false: work is done at once */
     bool threads;
     struct br_work *works[8]; /* deferred work */
     unsigned n_works;
-    unsigned n_waits;                /* times that a caller waited for deferred work */
-    unsigned n_exchanges;            /* exchanges that clients were given */
-    unsigned n_wanted;               /* exchanges announced as retries (br_client_expect_retry) */
-    void (*on_reachable)(void *arg); /* options of the last client that was made */
+    unsigned n_waits;     /* how often a caller waited for deferred work */
+    unsigned n_exchanges; /* number of exchanges that clients were given */
+    /* number of exchanges announced as retries (br_client_expect_retry) */
+    unsigned n_wanted;
+    /* callback in the options of the client that was created last */
+    void (*on_reachable)(void *arg);
     void *on_reachable_arg;
     struct br_rope last_body; /* body of the last exchange, as slices */
     char last_path[256];
@@ -72,8 +79,8 @@ struct fake_host *fake_host_new(void);
  * freed. */
 void fake_host_free(struct fake_host *h);
 
-/* Runs everything that is due now: finished items and deferred work. Returns when nothing is
- * left; fails the test if that never happens. */
+/* Runs loop iterations until nothing is due: no finished items, no deferred callbacks and no
+ * timers. Fails the test if this never ends. */
 void fake_host_iterate(struct fake_host *h);
 
 /* Starts draining a node, and runs the loop. */
@@ -91,7 +98,8 @@ void fake_host_advance(struct fake_host *h, uint64_t ms);
 
 /* --- The ledger ------------------------------------------------------------------------------- */
 
-/* Returns the sum of dropped{reason}; `reason` NULL: of all reasons. */
+/* Returns the number of records that the ledger counts as dropped for a reason. If `reason` is
+ * NULL, returns the sum for all reasons. */
 double fake_host_dropped(struct fake_host *h, enum br_signal signal, const char *reason);
 
 /* Returns whether received == sent + rejected + dropped + held, for both signals. */
@@ -112,22 +120,24 @@ bool fake_host_packet(struct fake_host *h, const char *name, const struct br_udp
 
 /* --- Servers ---------------------------------------------------------------------------------- */
 
-/* Returns the service of the server whose name contains the text ("grpc"), or NULL if none
- * listens. */
+/* Returns the service of the server whose name contains the text, such as "grpc". Returns NULL if
+ * such a server does not exist. */
 struct br_handler *fake_host_service(struct fake_host *h, const char *name);
 
-/* Returns a POST request for the server whose name contains `server`, or NULL if none listens.
- * The part of the path after a `?` is the query string. */
+/* Returns a POST request for the server whose name contains `server`. Returns NULL if such a server
+ * does not exist. The part of the path after a `?` is the query string. */
 struct fake_request *fake_request_new(struct fake_host *h, const char *server, const char *path);
 void fake_request_method(struct fake_request *r, const char *method);
 void fake_request_host(struct fake_request *r,
                        const char *host); /* borrowed; "localhost" unless set */
 void fake_request_header(struct fake_request *r, const char *name, const char *value);
 
-/* Runs the request: begin and, unless it was answered there, body with a copy of the bytes. */
+/* Runs the request: calls the service's `begin`. If this does not answer the request, calls the
+ * service's `body` with a copy of the bytes. */
 void fake_request_send(struct fake_request *r, const void *body, size_t len);
 
-/* Runs begin only; the second function then reports that the body ended in an error. */
+/* fake_request_begin only calls the service's `begin`. fake_request_fail then reports that the body
+ * ended with an error. */
 void fake_request_begin(struct fake_request *r);
 void fake_request_fail(struct fake_request *r, enum br_body_error error);
 
@@ -135,10 +145,10 @@ void fake_request_fail(struct fake_request *r, enum br_body_error error);
  * the client disconnects. */
 void fake_request_stop_reading(struct fake_request *r);
 
-/* Returns the number of bytes of the stream that are queued for the client. */
+/* Sets the number of bytes of the streamed reply that are queued for the client. */
 void fake_request_set_unread(struct fake_request *r, size_t bytes);
 
-/* Sets the connection of the request, whose `wake` is set. */
+/* Sets the connection of the request. The connection must have a callback `wake`. */
 void fake_request_on(struct fake_request *r, struct br_conn *conn);
 
 /* Disconnects the client. */
@@ -156,10 +166,10 @@ struct fake_reply {
     size_t details_len;
     char *body; /* terminated */
     size_t body_len;
-    char headers[1024]; /* a "name: value\n" for each */
-    bool streaming;     /* the end of the body has not been sent */
-    bool broken;        /* the body ended before it was complete */
-    size_t unread;      /* bytes queued for a client that does not read */
+    char headers[1024]; /* "name: value\n" for each header */
+    bool streaming;     /* true: the end of a streamed body has not been sent yet */
+    bool broken;        /* true: a streamed body was broken off before it was complete */
+    size_t unread;      /* number of bytes that are queued for a client that does not read */
 };
 
 const struct fake_reply *fake_request_reply(const struct fake_request *r);

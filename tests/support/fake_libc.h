@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replacements of C library functions in the binary of the network tests. libuv calls them, too. By
- * default each does the same as the C library's.
+ * Replaces functions of the C library in the binary of the network tests. libuv calls the
+ * replacements, too. By default, each replacement does the same as the original.
  */
 #pragma once
 
@@ -10,11 +10,12 @@
 #define FAKE_ADDRESSES_MAX 8
 
 struct fake_libc {
-    /* getaddrinfo: writes at most FAKE_ADDRESSES_MAX IPv4 addresses, in host byte order, and
-     * returns their number, or returns a negative EAI_ error. Called in a thread of libuv. */
+    /* If not NULL, resolves names instead of getaddrinfo. Writes at most FAKE_ADDRESSES_MAX IPv4
+     * addresses, in host byte order. Returns their number, or a negative EAI_ error. Called in a
+     * thread of libuv. */
     int (*resolve)(const char *name, uint32_t *ret_addresses);
-    _Atomic uint64_t skipped_ms; /* nanoseconds or seconds added to every clock */
-    /* number of threads after which pthread_create fails with EAGAIN */
+    _Atomic uint64_t skipped_ms; /* milliseconds added to every clock */
+    /* number of threads that can still be created; then pthread_create fails with EAGAIN */
     _Atomic int threads_left;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Components for the tests of config/: one of each kind that only has settings, with a row of every
- * option kind. None of them can be created.
+ * Components for the tests of config/. They have options of every type, but no code: none of these
+ * components can be created.
  */
 #pragma once
 
@@ -48,12 +48,12 @@ struct fake_processor_config {
 
 /* Exporter "sink", alias "fake_sink": both signals. Exporter "flames": profiles only. */
 struct fake_exporter_config {
-    const char *endpoint; /* required; must be host:port */
+    const char *endpoint; /* required; the text must have the form host:port */
     struct br_secret token;
     struct br_headers headers;
 };
 
-extern const char *const fake_modes[]; /* drop, keep, mark */
+extern const char *const fake_modes[]; /* names of the values of an enumeration: drop, keep, mark */
 extern const struct br_option fake_receiver_options[];
 extern const struct br_option fake_processor_options[];
 extern const struct br_option fake_exporter_options[];

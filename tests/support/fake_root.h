@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory that replaces / for code that reads the files of proc(5) and cgroups(7). Any failure
- * fails the test.
+ * A temporary directory that replaces / in tests of code that reads files of proc(5) and
+ * cgroups(7). Any error fails the test.
  */
 #pragma once
 

@@ -5,7 +5,7 @@
 #include "tests/support/items.h"
 #include "tests/support/test.h"
 
-/* An item that is answered later. */
+/* An item that the sink finishes later. */
 struct held {
     struct br_list link;
     struct fake_sink *sink;
@@ -72,7 +72,8 @@ static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
     return w.data;
 }
 
-/* Returns the record numbers of an item, valid until the next call. */
+/* Returns the numbers of the records of an item (items.h). The array is valid until the next
+ * call. */
 static const uint64_t *numbers_of(const struct br_item *item, size_t *ret_n)
 {
     static uint64_t numbers[FAKE_SINK_NUMBERS];

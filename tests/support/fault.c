@@ -6,7 +6,8 @@
 
 static struct {
     bool counting, failed, from_there_on;
-    /* number of allocations so far, and number of the allocation that fails (0: none) */
+    /* n: number of allocations so far; at: number of the allocation that fails, or 0 if none
+     * fails */
     unsigned long n, at;
     size_t alive;
 } fault;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole files, in the C library's memory. */
+/* Reads whole files into memory of the C library. */
 #pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Returns the content of the file with a NUL behind it; the caller frees it. Returns NULL if the
- * file cannot be opened. `ret_len` (may be NULL) receives its length. Aborts without memory and
- * on read errors. */
+/* Returns the content of the file, followed by a byte 0. The caller frees it. Stores the length in
+ * `*ret_len` unless `ret_len` is NULL. Returns NULL if the file cannot be opened. Aborts if memory
+ * is exhausted or a read fails. */
 static inline char *file_read(const char *path, size_t *ret_len)
 {
     FILE *f = fopen(path, "rb");
@@ -26,7 +26,7 @@ static inline char *file_read(const char *path, size_t *ret_len)
     return data;
 }
 
-/* As above for a required file: aborts if it cannot be opened. */
+/* Does the same as file_read, but aborts if the file cannot be opened. */
 static inline char *file_text(const char *path)
 {
     char *text = file_read(path, NULL);

@@ -9,7 +9,7 @@ unsigned gen_below(struct gen *g, unsigned n)
     return (unsigned)(fake_random(&g->random) % n);
 }
 
-/* Ends a message, sometimes with a length of five bytes, as async-profiler writes it. */
+/* Ends a message. Its length is sometimes encoded in five bytes, as async-profiler does. */
 static void close_message(struct gen *g, size_t start)
 {
     if (gen_below(g, 3)) {
@@ -130,7 +130,8 @@ static void resource(struct gen *g)
 static void resources(struct gen *g)
 {
     size_t at = wire_open(g->w, 1);
-    /* position of the field: first, last, in the middle, or absent */
+    /* position of the Resource in this message, chosen at random: first, last, in the middle, or
+     * absent */
     unsigned where = gen_below(g, 4);
     unknown(g);
     if (where == 0)
@@ -176,7 +177,8 @@ struct wire gen_written(struct br_item *item)
     struct br_rope rope = {0};
     struct wire w = {0};
     assert_int_equal(br_item_write(item, &rope), 0);
-    size_t heads = 0; /* size of additions, which are written as a part of another dictionary */
+    /* size of the tags and lengths of dictionary additions, which br_item_write does not write */
+    size_t heads = 0;
     for (uint32_t i = 0; i < item->n_parts; i++)
         heads += item->parts[i].additions ? item->parts[i].body_at : 0;
     assert_in_range(rope.len, item->size - heads, item->size);

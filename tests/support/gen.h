@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random requests of either signal for tests of rewriting code: unusual field orders and numbers,
- * unknown fields, lengths of five bytes. protobuf-c reads the results.
+ * Makes random requests of both signals, for tests of code that rewrites requests. The requests
+ * have unusual field orders, unknown fields, and lengths of five bytes. protobuf-c reads the
+ * results.
  */
 #pragma once
 
@@ -19,14 +20,14 @@ struct gen {
 /* Returns a random number below `n`. */
 unsigned gen_below(struct gen *g, unsigned n);
 
-/* Fills `w` with a valid request; all indices in samples are 0. */
+/* Writes a valid request to g->w. All indices in its samples are 0. */
 void gen_request(struct gen *g);
 
-/* Unpacks with protobuf-c, to be freed by protobuf_c_message_free_unpacked; and packs. Either
- * fails the test on an error. */
+/* gen_decode unpacks a message with protobuf-c; the caller frees it with
+ * protobuf_c_message_free_unpacked. gen_encode packs a message. Both fail the test on an error. */
 void *gen_decode(const ProtobufCMessageDescriptor *d, const void *data, size_t len);
 struct wire gen_encode(const void *message);
 
-/* Returns the item's bytes. Fails the test unless their number is the item's size (additions
- * excepted). */
+/* Returns the bytes of the item. Fails the test unless their number is the item's size. For
+ * dictionary additions, the number may be smaller. */
 struct wire gen_written(struct br_item *item);

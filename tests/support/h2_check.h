@@ -2,7 +2,8 @@
 /*
  * A service on an HTTP/2 server that records its callbacks, and checks their order against
  * wire/request.h. The path selects the behaviour: /grpc expects one gRPC message; /now is answered
- * in begin, /later by h2_check_answer, /never not at all, all others after the body.
+ * by `begin`; /later by h2_check_answer; /never is not answered; all other paths are answered after
+ * the body.
  */
 #pragma once
 
@@ -15,18 +16,18 @@
 #include "wire/conn.h"
 #include "wire/request.h"
 
-#define H2_CHECK_MAX 4096 /* requests on one connection */
+#define H2_CHECK_MAX 4096 /* largest number of requests on one connection */
 
 struct h2_check {
     struct br_handler service; /* must be the first member */
     struct br_pool *pool;
     struct br_conn *conn;
     struct br_rope out; /* bytes sent by the server */
-    struct br_str log;  /* "begin /path; body 5 abcde; gone; " */
+    struct br_str log;  /* the callbacks as text, such as "begin /path; body 5 abcde; gone; " */
     size_t max_body;    /* 0: 4,096 */
-    size_t reply_bytes; /* length of a response body; 0: "done" */
+    size_t reply_bytes; /* length of each response body in bytes; 0: the body is "done" */
     unsigned n_begun, n_bodies, n_gone, n_replied;
-    struct br_request *waiting[H2_CHECK_MAX]; /* requests for h2_check_answer */
+    struct br_request *waiting[H2_CHECK_MAX]; /* requests that h2_check_answer will answer */
     unsigned n_waiting;
     uint64_t now_ms;
 };
@@ -71,7 +72,7 @@ static inline void h2_check_begin(struct br_handler *self, struct br_request *r)
     c->n_begun++;
     r->max_body = c->max_body ? c->max_body : 4096;
     r->grpc = h2_check_is(r, "/grpc");
-    r->user = c; /* a request is waiting */
+    r->user = c; /* not NULL: the request waits for h2_check_answer */
     if (h2_check_is(r, "/now"))
         h2_check_reply(c, r);
 }
@@ -121,7 +122,7 @@ static inline void h2_check_wake(struct br_conn *conn, void *owner)
     (void)owner;
 }
 
-/* Returns false without memory. */
+/* Returns false if memory is exhausted. */
 static inline bool h2_check_init_with(struct h2_check *c, const struct br_conn_limits *limits)
 {
     *c = (struct h2_check){
@@ -140,7 +141,8 @@ static inline bool h2_check_init(struct h2_check *c)
     return h2_check_init_with(c, &(struct br_conn_limits){0});
 }
 
-/* Reads the server's output. Returns 0 or the result of output. */
+/* Appends the output of the server to c->out. Returns 0, or the error of the connection's
+ * `output`. */
 static inline int h2_check_pull(struct h2_check *c)
 {
     size_t before;
@@ -153,8 +155,9 @@ static inline int h2_check_pull(struct h2_check *c)
     return 0;
 }
 
-/* Feeds bytes as a socket would: in pieces of at most `piece` bytes (0: all at once), with the
- * output read after each. Returns 0, or the code that ended the connection. */
+/* Feeds bytes to the server as a socket would: in pieces of at most `piece` bytes (0: all at once).
+ * Reads the output of the server after each piece. Returns 0, or the code that ended the
+ * connection. */
 static inline int h2_check_feed(struct h2_check *c, const uint8_t *data, size_t len, size_t piece)
 {
     while (len > 0) {
@@ -185,8 +188,9 @@ static inline void h2_check_release(struct h2_check *c)
     br_pool_free(c->pool);
 }
 
-/* Feeds arbitrary frames after the preface; the first byte selects their division into reads.
- * The service's callbacks do not depend on the division, as long as the connection is open. */
+/* Feeds the preface and then arbitrary bytes. The first byte selects how the other bytes are
+ * divided into reads. As long as the connection is open, the callbacks of the service must not
+ * depend on this division. */
 static inline void h2_fuzz(const uint8_t *data, size_t len)
 {
     static const uint8_t preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";

@@ -39,14 +39,14 @@ static inline void h2_frame(struct wire *w, unsigned type, unsigned flags, uint3
     wire_raw(w, payload, len);
 }
 
-/* The client's preface and its empty SETTINGS. */
+/* Appends the client's preface and an empty SETTINGS frame. */
 static inline void h2_preface(struct wire *w)
 {
     wire_raw(w, H2_PREFACE, sizeof H2_PREFACE - 1);
     h2_frame(w, H2_SETTINGS, 0, 0, NULL, 0);
 }
 
-/* Appends one literal header field; lengths below 127. */
+/* Appends one literal header field. The name and the value must be shorter than 127 bytes. */
 static inline void h2_field(struct wire *w, const char *name, const char *value)
 {
     wire_byte(w, 0);
@@ -56,19 +56,20 @@ static inline void h2_field(struct wire *w, const char *name, const char *value)
     wire_raw(w, value, strlen(value));
 }
 
-/* Appends a field whose value is `len` bytes (128 to 16,510) of 'a'. */
+/* Appends a header field whose value consists of `len` bytes 'a'. `len` is from 128 to 16,510. */
 static inline void h2_long_field(struct wire *w, const char *name, size_t len)
 {
     wire_byte(w, 0);
     wire_byte(w, (unsigned)strlen(name));
     wire_raw(w, name, strlen(name));
     wire_byte(w, 0x7f);
-    wire_number(w, len - 127); /* RFC 7541 section 5.1 continues as protobuf does */
+    /* after the prefix, the encoding is that of a varint in protobuf (RFC 7541 section 5.1) */
+    wire_number(w, len - 127);
     for (size_t i = 0; i < len; i++)
         wire_byte(w, 'a');
 }
 
-/* Appends the fields of a POST. */
+/* Appends the header fields of a POST request. */
 static inline void h2_request(struct wire *fields, const char *path, const char *type)
 {
     h2_field(fields, ":method", "POST");

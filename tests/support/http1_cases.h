@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages that must be rejected: those used for smuggling, and malformed ones. `section` is the
- * section of RFC 9112 or RFC 9110, `status` the server's answer. The unit test runs them through
- * Braid's parser, tests/conformance/http_parser_compare.c through another one. */
+/* HTTP/1.1 messages that must be rejected, because they are used for request smuggling or are
+ * malformed. `section` is the number and section of the RFC that forbids the message. `status` is
+ * the status with which the server must answer. The unit test parses the messages with Braid's
+ * parser, and tests/conformance/http_parser_compare.c with another parser. */
 #pragma once
 
 #include <stddef.h>
@@ -29,7 +30,7 @@ struct http1_case {
 #define OK_CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 static const struct http1_case http1_invalid[] = {
-    /* Two lengths, or an ambiguous one. */
+    /* Messages with two lengths, or with an ambiguous length. */
     Q(400, "9112 6.1", "Content-Length, then chunked",
       POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     Q(400, "9112 6.1", "chunked, then Content-Length",

@@ -45,7 +45,8 @@ static inline bool http1_write_event(const struct br_http1 *p, enum br_http1_eve
     return event != BR_HTTP1_ERROR && event != BR_HTTP1_MORE;
 }
 
-/* Feeds one piece, in a block of exactly its size. Returns false once the parser has failed. */
+/* Feeds one piece to the parser. The piece is copied to a block of exactly its size, so that a
+ * sanitizer detects reads beyond it. Returns false if the parser has failed. */
 static inline bool http1_feed(struct br_http1 *p, const uint8_t *piece, size_t len,
                               struct br_str *out)
 {
@@ -66,14 +67,16 @@ static inline bool http1_feed(struct br_http1 *p, const uint8_t *piece, size_t l
             br_str_add(out, body, body_len);
         }
         if (data + left != block + len || (event == BR_HTTP1_MORE && left) || ++calls > len * 2 + 8)
-            abort(); /* MORE means that all bytes were consumed; any other result makes progress */
+            /* the result MORE means that all bytes were consumed; any other result must have
+             * consumed bytes */
+            abort();
     } while (http1_write_event(p, event, out));
     free(block);
     return event != BR_HTTP1_ERROR;
 }
 
-/* Feeds `first` bytes, then pieces of `step` bytes (0: the rest at once), then the end. The
- * caller releases `out`. */
+/* Feeds `first` bytes, then pieces of `step` bytes (0: the rest at once), and then the end of the
+ * connection. Appends the events as text to `out`, which the caller releases. */
 static inline void http1_events(enum http1_kind kind, const uint8_t *data, size_t len, size_t first,
                                 size_t step, struct br_str *out)
 {

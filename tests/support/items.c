@@ -5,7 +5,9 @@
 #include "tests/support/test.h"
 #include "wire/protobuf.h"
 
-#define STRINGS 8 /* counts of the entries of each profiles request, without the empty ones */
+/* number of entries in each table of the dictionary of a profiles request, without the empty
+ * first entry */
+#define STRINGS 8
 
 static void big_endian(uint8_t out[8], uint64_t v)
 {

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-/* Ids of the types. */
+/* Ids of the types in the recording's metadata. */
 enum {
     BOOLEAN = 1,
     BYTE,
@@ -83,7 +83,7 @@ static const struct {
       {"eventThread", THREAD, true, false},
       {"stackTrace", TRACE, true, false}}},
     {OTHER, "jdk.CPULoad", {{"startTime", LONG, false, false}, {"user", FLOAT, false, false}}},
-    {CPU_TIME, /* the last field is optional */
+    {CPU_TIME, /* the last field may be missing in a recording */
      "jdk.CPUTimeSample",
      {{"startTime", LONG, false, false},
       {"stackTrace", TRACE, true, false},
@@ -132,7 +132,8 @@ static void longs(const struct maker *m, uint64_t v)
     integer(m, 8, v);
 }
 
-/* `s` is ASCII; for UTF-16 it is UTF-8 text within the Latin-1 range. */
+/* Writes a string. `s` is ASCII. If the strings are UTF-16, `s` may also be UTF-8 text with
+ * characters of Latin-1. */
 static void string(const struct maker *m, const char *s)
 {
     size_t n = strlen(s), units = 0;
@@ -154,11 +155,12 @@ static void string(const struct maker *m, const char *s)
     }
 }
 
-/* Writes bytes behind their length. */
+/* Writes the length of `body`, and then the bytes of `body`. */
 static void sized(const struct maker *m, const struct wire *body)
 {
     size_t at = m->w->len, size;
-    for (size = body->len + 1;; size++) { /* the length includes the bytes of the length itself */
+    /* the length counts the bytes of the length itself, too */
+    for (size = body->len + 1;; size++) {
         m->w->len = at;
         ints(m, size);
         if (m->w->len - at + body->len == size)

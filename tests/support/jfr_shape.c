@@ -98,7 +98,8 @@ struct wire *jfr_shape_open(struct jfr_shape *s, enum jfr_shape_type type)
     return &s->event;
 }
 
-/* Writes content behind its length, which includes its own size. */
+/* Writes the length of `body`, and then the bytes of `body`. The length counts its own bytes,
+ * too. */
 static void put_sized(struct wire *w, const struct wire *body)
 {
     size_t size = body->len + 1;
@@ -122,7 +123,7 @@ static void put_pair(struct wire *w, struct wire *texts, unsigned *n_texts, unsi
     ++*n_texts;
 }
 
-/* Ids of the predefined texts. */
+/* Indices of the names in the metadata that are always the same. */
 enum { ROOT, METADATA, CLASS, FIELD, ID, NAME, POOL, DIMENSION };
 
 static void put_field(struct wire *w, struct wire *texts, unsigned *n_texts, const struct field *f)
@@ -168,7 +169,7 @@ static void put_metadata(struct wire *w)
         jfr_shape_text(&texts, first[n_texts]);
     wire_raw(&tree, (const uint8_t[]){ROOT, 0, 1, METADATA, 0, BR_COUNT(classes)}, 6);
     put_classes(&tree, &texts, &n_texts);
-    wire_raw(&body, (const uint8_t[]){0, 0, 0, 0}, 4); /* type, start, duration, id */
+    wire_raw(&body, (const uint8_t[]){0, 0, 0, 0}, 4); /* the fields type, start, duration and id */
     wire_number(&body, n_texts);
     wire_raw(&body, texts.data, texts.len);
     wire_raw(&body, tree.data, tree.len);
@@ -181,7 +182,8 @@ static void put_metadata(struct wire *w)
 static void put_pools(struct wire *w, const struct jfr_shape *s)
 {
     struct wire body = {0};
-    wire_raw(&body, (const uint8_t[]){1, 0, 0, 0, 1}, 5); /* type, start, duration, delta, kind */
+    /* the fields type, start, duration, delta and kind */
+    wire_raw(&body, (const uint8_t[]){1, 0, 0, 0, 1}, 5);
     wire_number(&body, s->n_pools);
     wire_raw(&body, s->pools.data, s->pools.len);
     put_sized(w, &body);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recordings of one chunk with arbitrary events and constants, for inputs that no JVM writes: texts
- * of a megabyte, thousands of references to one. Integers are compressed. Memory is the C
- * library's, as wire.h's.
+ * Writes JFR recordings with arbitrary events and constants, for inputs that no JVM writes, such as
+ * texts of a megabyte and thousands of references to one text. Integers are compressed. Uses memory
+ * of the C library, like wire.h.
  *
  * The fields of each type, in the order in which they are written:
  *
@@ -22,7 +22,7 @@
 
 #include "tests/support/wire.h"
 
-/* Ids of the types. */
+/* Ids of the types in the recording's metadata. */
 enum jfr_shape_type {
     JFR_BYTE = 1,
     JFR_INT,
@@ -46,17 +46,20 @@ struct jfr_shape {
     struct wire whole;
 };
 
-/* Writes a text in Latin-1 of `len` bytes `c`. */
+/* Writes a Latin-1 string that consists of `len` bytes `c`. */
 void jfr_shape_latin1(struct wire *w, unsigned c, size_t len);
 
-/* Write a text in UTF-8, and a reference to one in the pool of strings. */
+/* jfr_shape_text writes a UTF-8 string. jfr_shape_pooled writes a reference to a string in the pool
+ * of strings. */
 void jfr_shape_text(struct wire *w, const char *text);
 void jfr_shape_pooled(struct wire *w, uint64_t id);
 
-/* Begins a pool of `n` entries in s->pools; each consists of its id and its fields. */
+/* Begins a pool of `n` entries in s->pools. The caller then writes the entries to s->pools. An
+ * entry consists of its id and its fields. */
 void jfr_shape_pool(struct jfr_shape *s, enum jfr_shape_type type, unsigned n);
 
-/* Begins an event: its fields are written to the result until jfr_shape_close. */
+/* jfr_shape_open begins an event. The caller writes the fields to the returned buffer, and then
+ * calls jfr_shape_close. */
 struct wire *jfr_shape_open(struct jfr_shape *s, enum jfr_shape_type type);
 void jfr_shape_close(struct jfr_shape *s);
 

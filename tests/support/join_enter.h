@@ -19,8 +19,8 @@ static inline uint32_t enter_thread(uint8_t *p, uint32_t number)
     return (uint32_t)(br_put_varint(p + 1, number) - p);
 }
 
-/* Inserts spans with their keys, except that the thread is a number: it is looked up by its hash
- * (join_table_hash_int). `where` receives the position of each span, or may be NULL. */
+/* Inserts spans of one service. The thread of a span is a number and is looked up by its hash
+ * (join_table_hash_int). If `where` is not NULL, it is an array with the identity of each span. */
 static inline void enter_spans(struct join_table *t, const struct join_span *spans, size_t n,
                                uint64_t service_hash, const struct join_identity *where,
                                uint64_t now, struct join_tally *tally)

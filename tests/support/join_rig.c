@@ -107,8 +107,9 @@ const char *join_rig_error(const char *yaml)
     return text;
 }
 
-/* Bytes. The kernel takes longer to clear a table of the default size than most tests take
- * otherwise. */
+/* DEFAULT_TABLE is the size of the join's table by default, in bytes. Most tests use a smaller
+ * table, because the kernel takes longer to clear the default table than the rest of the test
+ * takes. */
 #define DEFAULT_TABLE (64 << 20)
 #define SMALL_TABLE (16 << 20)
 
@@ -278,7 +279,7 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type)
     return v < 0 ? 0 : v;
 }
 
-/* Returns the number of samples that were exported with the link of a span of trace 7. */
+/* Returns the number of exported samples that are linked to span `id` of trace 7. */
 static unsigned count_linked(const struct join_rig *r, uint64_t id)
 {
     char link[80];

@@ -9,14 +9,13 @@
 #define S42 "000000000000002a"
 #define CPU "samples:count"
 
-/* Send a request with one span, or one sample of samples:count, as put_one_span and
- * put_one_sample. */
+/* Send a request that consists of one span (put_one_span), or of one sample of the type
+ * samples:count (put_one_sample). */
 void join_steps_send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
                           const char *name);
 void join_steps_send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
                             uint64_t value);
 
-/* Checks the counters of samples of a type, in the order joined, late, unknown, too late,
- * unlinked. */
+/* Checks the join's counters of samples of this type. The arguments are the expected values. */
 void join_steps_check_counts(struct join_rig *r, const char *type, int joined, int late,
                              int unknown, int too_late, int unlinked);

@@ -9,8 +9,8 @@ static void put64(uint8_t *out, uint64_t v)
     memcpy(out, &v, 8);
 }
 
-/* Ids are scattered as SDKs make them: consecutive numbers would be distributed less evenly.
- * Different numbers give different ids, and 0 gives 0. */
+/* Makes an id that looks random, like the ids of SDKs. Consecutive numbers as ids would be
+ * distributed less evenly in the table. Different numbers give different ids, and 0 gives 0. */
 static uint64_t look_random(uint64_t n)
 {
     n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command that converts OTLP/JSON: `json_tool decode|encode traces|profiles|status`. It reads
- * frames from stdin (a length of four bytes, little endian, and that many bytes) and answers each
- * with one: a byte, 0 for success and 1 for failure, then the result or the error message.
+ * frames from stdin. A frame is a length of four bytes, little endian, and this number of bytes.
+ * For each frame, it writes a frame to stdout: a byte (0 for success, 1 for failure), and then the
+ * result or the error message.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Kafka cluster and client for tests, on librdkafka:
+ * A Kafka cluster and a Kafka client for tests, on librdkafka:
  *
- *   kafka_tool mock BROKERS             run librdkafka's mock cluster; print its brokers, then
- *                                       answer "ok" to each command on stdin:
- *                                         topic NAME PARTITIONS
+ *   kafka_tool mock BROKERS             Runs librdkafka's mock cluster. Prints the addresses of its
+ *                                       brokers. Then reads commands from stdin, and answers each
+ *                                       with "ok":
+ *                                         topic NAME PARTITIONS   create a topic
  *                                         error API CODE COUNT    fail the next COUNT requests
- *                                         topic-error NAME CODE   fail requests for a topic; 0:
- * none leader NAME PARTITION BROKER down BROKER, up BROKER kafka_tool dump BROKERS TOPIC MS print
- * every message as JSON, until none comes for MS kafka_tool send BROKERS TOPIC KEY   send the bytes
- * of stdin; KEY "-": no key kafka_tool committed BROKERS GROUP TOPIC PARTITIONS   print the group's
- * offset of each partition
+ *                                         topic-error NAME CODE   fail requests for the topic
+ *                                         leader NAME PARTITION BROKER
+ *                                         down BROKER
+ *                                         up BROKER
+ *   kafka_tool dump BROKERS TOPIC MS    Prints every message as JSON. Ends if no message arrives
+ *                                       for MS milliseconds.
+ *   kafka_tool send BROKERS TOPIC KEY   Sends the bytes of stdin as one message. KEY "-": no key
+ *   kafka_tool committed BROKERS GROUP TOPIC PARTITIONS
+ *                                       Prints the committed offset of the group in each partition.
  */
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>

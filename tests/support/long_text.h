@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A text for which common patterns take quadratic time, that is, minutes. */
+/* A text that makes common regular expressions take quadratic time, which means minutes here. */
 #pragma once
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LONG_TEXT_PATTERN "[a-z0-9.]+@[a-z.]+" /* one of these patterns */
+/* a regular expression that takes quadratic time for this text */
+#define LONG_TEXT_PATTERN "[a-z0-9.]+@[a-z.]+"
 
-/* Returns a megabyte of "abcdabcd..." between two texts, to be freed. Aborts without memory. */
+/* Returns a text that consists of `head`, a megabyte of "abcdabcd...", and `tail`. The caller frees
+ * it. Aborts if memory is exhausted. */
 static inline char *long_text_in(const char *head, const char *tail)
 {
     enum { N = 1 << 20 };

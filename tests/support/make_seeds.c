@@ -33,7 +33,7 @@ static void close_all(struct wire *w, size_t n, const size_t *open)
         wire_close(w, open[--n]);
 }
 
-/* Writes AnyValues of every kind, some of them nested. */
+/* Writes an AnyValue of each type. Some values are nested. */
 static void put_values(struct wire *w, uint32_t field, int depth)
 {
     size_t pair = wire_open(w, field);
@@ -108,7 +108,8 @@ static void profiles(void)
     items_profiles(&w, 1, 2, 1);
     items_profiles(&w, 5, 2, 1);
     save("profiles/two_requests", &w);
-    /* References from resources and attribute values, a sample with timestamps, unpacked lists. */
+    /* This request has references from resources and from attribute values, a sample with
+     * timestamps, and unpacked lists. */
     size_t d = wire_open(&w, 2);
     wire_str(&w, 5, "");
     wire_str(&w, 5, "service.name");
@@ -159,7 +160,7 @@ static void grpc(void)
         save(name, &w);
     }
     wire_byte(&w, 60);
-    /* SETTINGS with an initial window of 5 bytes */
+    /* a SETTINGS frame whose initial window size is 5 bytes */
     h2_frame(&w, H2_SETTINGS, 0, 0, "\0\4\0\0\0\5\0\3\0\0\0\1", 12);
     h2_headers(&w, 1, "/x", H2_END_STREAM);
     h2_frame(&w, H2_PING, 0, 0, "12345678", 8);
@@ -172,7 +173,8 @@ static void grpc(void)
     wire_free(&body);
 }
 
-/* Writes a chunk in every encoding with labels after it, and a file of two chunks. */
+/* Writes a recording with one chunk for each encoding, followed by labels. Also writes a recording
+ * of two chunks. */
 static void jfr(void)
 {
     static const struct {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Properties of reading a form that hold for any bytes, shared by the unit test and the fuzz
- * target. The input is the content type up to the first line end, then the body. Every field
- * lies inside the body, in order, and does not contain a delimiter. Writing the fields again and
- * reading the result gives the same fields. */
+/* Checks properties of the form parser that hold for any bytes, for the unit test and the fuzz
+ * target. The first line of the input is the content type, and the rest is the body. Every field
+ * must be inside the body and must not contain a delimiter. The fields must be in the order of the
+ * body. If the fields are written as a new form, parsing it must return the same fields. */
 #pragma once
 
 #include <stdlib.h>
@@ -30,8 +30,8 @@ static inline size_t multipart_puts(uint8_t *out, size_t at, const char *text)
     return multipart_put(out, at, text, strlen(text));
 }
 
-/* Quoted by RFC 2183, to which RFC 7578 section 2 refers: backslashes before quotes and
- * backslashes. */
+/* Writes a quoted name: a backslash precedes each quote and each backslash (RFC 2183, to which RFC
+ * 7578 section 2 refers). */
 static inline size_t multipart_put_name(uint8_t *out, size_t at, const char *name)
 {
     for (; *name; name++) {

@@ -332,7 +332,7 @@ void net_call_init(struct net_rig *rig, struct net_call *c, bool grpc, size_t by
                                  .content_type = grpc ? "application/grpc" : "text/plain",
                                  .grpc = grpc,
                                  .on_done = on_done}};
-    /* The body is sent in slices, as real payloads are. */
+    /* The body is sent in slices, like the bodies of real requests. */
     for (size_t at = 0; at < bytes;) {
         size_t n = bytes - at < 10007 ? bytes - at : 10007;
         struct br_buf *buf = br_buf_new(rig->host->pool, n);

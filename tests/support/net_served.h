@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One server for a test, on a rig's loop, and the requests that raw peers send to it. */
+/* A fixture with one server on the loop of a net_rig. Raw sockets send requests to the server. */
 #pragma once
 
 #include "tests/support/net_rig.h"
@@ -15,10 +15,11 @@ struct fixture {
     struct br_server *server;
 };
 
-/* Starts the server on the rig in `state`, with a config or NULL. */
+/* Starts the server on the net_rig in `*state`. If `config` is NULL, the server has the default
+ * settings. */
 void net_served_open(struct fixture *f, void **state, const struct br_server_config *config);
 
-/* Returns a connected peer of the server. */
+/* Returns a raw socket that is connected to the server. */
 struct net_peer *net_served_dial(struct fixture *f);
 
 /* Frees the server and checks that no connection is left. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests written as OTLP/JSON, for tests that do not depend on the exact bytes. A text without a
- * `"` may use `'` instead. Fields are encoded in the schema's order. Tests of another order, of
- * repeated fields or of bytes that no encoder would write use tests/support/wire.h. An invalid text
- * fails the test.
+ * Encodes requests that are written as OTLP/JSON, for tests that do not depend on the exact bytes.
+ * If a text does not contain any `"`, each `'` stands for a `"`. The encoder writes fields in the
+ * order of the schema. Tests of another order, of repeated fields, or of bytes that no encoder
+ * would write use tests/support/wire.h instead. An invalid text fails the test.
  */
 #pragma once
 
@@ -22,5 +22,6 @@ struct br_buf *otlp_text_message(struct br_pool *pool, const ProtobufCMessageDes
  * caller owns. */
 struct br_buf *otlp_text_service(struct br_pool *pool, const char *service);
 
-/* Returns an item of these bytes as a receiver would make it, not in the ledger. */
+/* Returns an item that is parsed from the request, as a receiver does it. The item is not counted
+ * in the ledger. */
 struct br_item *otlp_text_item(struct br_host *host, enum br_signal signal, const char *text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pprofs written by hand from profile.proto, and the results of reading them, which must pass the
- * walk: for unit tests of the pprof reader, each of which includes this file once, as it does
- * profiles_request.h. A test frees its data with done().
+ * Helpers for unit tests of the pprof reader. The tests write pprofs field by field according to
+ * profile.proto. The result of reading a pprof must pass the walk. A test file includes this header
+ * once, and it includes profiles_request.h. A test frees its data with done().
  */
 #pragma once
 
@@ -21,7 +21,7 @@ typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
 #define unpack PROFILES_REQUEST(unpack)
 #define free_unpacked PROFILES_REQUEST(free_unpacked)
 
-/* Fields of pprof's Profile. */
+/* Field numbers of pprof's Profile. */
 enum {
     TYPE = 1,
     SAMPLE,
@@ -91,7 +91,7 @@ static inline int run(struct read *r, const uint8_t *data, size_t len)
     return rc;
 }
 
-/* The bytes lie at the end of a separate block, so that a sanitizer detects reads past them. */
+/* allocated with exactly the size of the message, so that a sanitizer detects reads past it */
 static inline int read_message(struct read *r, const struct message *m)
 {
     uint8_t *exact = malloc(m->len ? m->len : 1);
@@ -135,7 +135,9 @@ static inline AnyValue *scope_value(const struct read *r, const char *key)
     return NULL;
 }
 
-/* Return the value of an attribute among those with these indices, or NULL; and its unit. */
+/* Returns the value of the attribute with this key, among the attributes with these indices.
+ * Returns NULL if such an attribute does not exist. Sets `*ret_unit` to the unit of the attribute,
+ * unless `ret_unit` is NULL. */
 static inline AnyValue *value_of(const struct read *r, const int32_t *indices, size_t n,
                                  const char *key, const char **ret_unit)
 {
@@ -245,7 +247,8 @@ static inline struct message *sample(struct message *more)
     return nest(SAMPLE, number(1, 1), bytes(2, "\1\2", 2), more ? more : new_message(0), END);
 }
 
-/* Writes one function, mapping and location; strings; two types. */
+/* Returns a profile that contains these samples, one function, one mapping, one location, the
+ * strings and two types. */
 static inline struct message *around(struct message *samples)
 {
     struct message *m = join(type(SAMPLES, COUNT), type(CPU, NANOSECONDS));

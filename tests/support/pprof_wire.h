@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small pprofs written by hand (field numbers: google/pprof proto/profile.proto). The test may
- * shuffle the ids of locations and functions, and the indices of strings, which have a meaning only
- * within one profile.
+ * Writes small pprofs (field numbers: google/pprof proto/profile.proto). A test can change the ids
+ * of locations and functions, and the indices of strings. These have a meaning only within one
+ * profile.
  */
 #pragma once
 
@@ -13,18 +13,22 @@
 #define PPROF_WIRE_MAX 8
 
 struct pprof_wire_sample {
-    const char *function; /* NULL: the end of the list */
+    const char *function; /* name of the function of the only frame; NULL: the end of the list */
     int64_t values[4];
-    int64_t bytes; /* value of a numeric label, as in Go's heap profiles; 0: none */
+    /* value of the numeric label `bytes`, as in Go's heap profiles; 0: the sample does not have
+     * the label */
+    int64_t bytes;
 };
 
 struct pprof_wire {
-    const char *types[4][2]; /* type and unit */
+    const char *types[4][2]; /* name and unit of each sample type */
     size_t n_types;
     struct pprof_wire_sample samples[PPROF_WIRE_MAX];
-    uint64_t more_id; /* first id of locations and functions */
+    uint64_t more_id; /* number that is added to the ids of locations and functions */
     int64_t time_ns, duration_ns;
-    bool padded; /* true: an additional string before all others */
+    /* true: the string table has an additional string before all others, which changes the
+     * indices */
+    bool padded;
 };
 
 static inline size_t pprof_wire_types(struct wire *w, const struct pprof_wire *p, size_t at)

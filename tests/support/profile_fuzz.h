@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzzes the readers of other profile formats: the first byte selects the options. An accepted
- * profile must pass the walk, with as many samples as were built.
+ * Fuzzes the readers of profile formats other than OTLP. The first byte of the input selects the
+ * options. If a profile is accepted, the result must pass the walk, with the number of samples that
+ * were built.
  */
 #pragma once
 
@@ -76,7 +77,7 @@ static inline void profile_fuzz(br_profile_read_fn *read, const uint8_t *data, s
     enum br_profile_format format;
     profile_fuzz_require(item != NULL);
     (void)br_profile_guess(source.data, source.len, &format);
-    /* Adds a second profile to the first, as in a request with several. */
+    /* Reads the profile twice into the same request, as in an upload with several profiles. */
     bool twice = data[0] & 16;
     int rc = read(b, &source, &arena, NULL);
     if (!rc && twice)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A profiles item as text that a test can contain: unpacked by protobuf-c, which shares no code
- * with the encoder. One line each:
+ * Writes a profiles item as text, with which a test can compare. Reads the item with protobuf-c,
+ * which does not share code with Braid's encoder. The text has a line for each Resource, scope,
+ * profile and sample:
  *
  *   resource service.name=shop          attributes in order
  *   scope pyroscope.name=process_cpu
@@ -12,5 +13,6 @@
 
 #include "core/item.h"
 
-/* Returns the text, which the caller frees (free). Aborts if the item cannot be decoded. */
+/* Returns the item as text. The caller frees it with free(). Aborts if the item cannot be
+ * decoded. */
 char *profile_text(const struct br_item *item);

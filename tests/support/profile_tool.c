@@ -6,12 +6,12 @@
  * trie, tree, speedscope, perf, cpuprofile, firefox, or guess. Keys:
  *
  *     pyroscope_name, spy_name, type, units   texts of br_profile_source
- *     from_pyroscope, cumulative              1
+ *     from_pyroscope, cumulative              1: true
  *     start_ns, end_ns, sample_rate           numbers
  *     profile_id                              32 hex digits
  *     labels                                  a file with the LabelsSnapshot of a JFR
  *     resource.NAME                           an attribute of the Resource
- *     display.TYPE                            display name of a sample type (sample_type_config)
+ *     display.TYPE                            display name of the sample type TYPE
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of protobuf-c's code for ExportProfilesServiceRequest, too long for a line with
- * indentation: PROFILES_REQUEST(unpack), PROFILES_REQUEST(free_unpacked),
+/* Shorter names for protobuf-c's functions for ExportProfilesServiceRequest, whose names are too
+ * long for an indented line: PROFILES_REQUEST(unpack), PROFILES_REQUEST(free_unpacked),
  * PROFILES_REQUEST(descriptor). */
 #pragma once
 

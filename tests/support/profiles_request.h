@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests written field by field from the .proto files, and results as bytes: for unit tests of
- * the dictionary, each of which includes this file once. A group of tests runs between
- * request_setup and request_teardown.
+ * Helpers for unit tests of the dictionary. The tests write requests field by field according to
+ * the .proto files, and compare results as bytes. A test file includes this header once. Its group
+ * of tests has the fixtures request_setup and request_teardown.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ static inline int request_teardown(void **state)
 {
     (void)state;
     br_host_release(&host);
-    br_pool_free(host.pool); /* asserts that no buffer is left */
+    br_pool_free(host.pool); /* fails if a buffer was not freed */
     return 0;
 }
 
@@ -39,7 +39,7 @@ struct message {
     uint8_t data[];
 };
 
-/* Messages of one test, freed with it. */
+/* The messages that the current test has made. They are freed at the end of the test. */
 static struct message *made[4096];
 static size_t n_made;
 
@@ -81,7 +81,7 @@ static inline struct message *text(uint32_t field, const char *s)
 
 #define END ((struct message *)NULL)
 
-/* Writes a field whose message consists of the given fields, in this order. */
+/* Returns a field that is a message. The message consists of the given fields, in this order. */
 static inline struct message *nest(uint32_t field, ...)
 {
     struct message *body = new_message(ROOM);
@@ -179,7 +179,7 @@ static inline void tables_are(const struct br_item *item, const uint32_t n[BR_TA
 
 /* --- No memory ------------------------------------------------------------------------------ */
 
-static long countdown; /* allocations that still succeed */
+static long countdown; /* number of allocations that succeed before the next failure */
 
 static inline void *failing_alloc(size_t size)
 {
@@ -195,7 +195,8 @@ static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free,
 
 typedef int work_fn(void *arg);
 
-/* Fails every allocation once; afterwards the work must succeed. */
+/* Runs the work repeatedly. In the n-th run, the n-th allocation fails, until a run has no failure.
+ * This run must succeed. */
 static inline void with_failures(work_fn *work, void *arg)
 {
     int rc = BR_ENOMEM;

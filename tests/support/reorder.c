@@ -7,13 +7,14 @@
 #include "tests/support/test.h"
 #include "wire/protobuf.h"
 
-/* One field; fields are sorted by `rank`. */
+/* One field of a message. The fields are sorted by `rank`. */
 struct piece {
     struct br_field field;
     size_t len;
     uint64_t rank;
     unsigned index;
-    const ProtobufCMessageDescriptor *inner; /* NULL: not a message */
+    /* type of the field's message; NULL: the field is not a message */
+    const ProtobufCMessageDescriptor *inner;
 };
 
 const char *reorder_name(enum reorder order)

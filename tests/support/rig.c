@@ -54,8 +54,8 @@ static uint64_t unix_ns(struct br_host *h)
 
 static const struct br_host_ops ops = {.mono_ms = mono_ms, .unix_ns = unix_ns};
 
-/* Returns by how many bytes the item's size may exceed the bytes written: additions to a dictionary
- * are written without the tag and the length of their parts. */
+/* Returns by how many bytes the item's size may exceed the number of bytes written. The size counts
+ * the tag and the length of each dictionary addition, which are not written. */
 static size_t slack(const struct br_item *item)
 {
     size_t n = 0;
@@ -302,8 +302,8 @@ struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
     return received(r, item);
 }
 
-/* Returns an item of these bytes as a receiver would make it; NULL if a receiver would reject
- * them. */
+/* Returns an item that is parsed from these bytes, as a receiver does it. Returns NULL if a
+ * receiver would reject the bytes. */
 static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_buf *buf,
                               struct br_err *err)
 {

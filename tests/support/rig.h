@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One component between a test that makes items and a sink that keeps the output, with a clock that
- * only the test moves. The sink ends br_mem_set_hooks: tests fail allocations of the node, not
- * those of the sink.
+ * Runs one component between a test, which makes items, and a sink, which keeps the output. The
+ * clock moves only if the test moves it. When the sink receives an item, it calls
+ * br_mem_set_hooks(NULL). Injected allocation failures therefore affect the component, but not the
+ * sink.
  */
 #pragma once
 
@@ -22,52 +23,56 @@ struct rig {
     struct br_consumer sink;
     struct br_str out;         /* the last output item, as OTLP/JSON */
     size_t out_size;           /* its item->size */
-    struct br_buf *wire;       /* and its bytes */
+    struct br_buf *wire;       /* bytes of the last output item */
     unsigned n_out;            /* number of output items */
-    struct br_outcome outcome; /* result of the last item that ended */
+    struct br_outcome outcome; /* result of the input item that ended last */
     unsigned n_ended;
     bool drained;
 };
 
-/* Variants of a suite (RUN_VARIANTS): each value of enum reorder. Items made by rig_item and
- * rig_item_of get their fields in this order, and the resulting JSON has them in rising order.
- * REORDER_NOT, the default, changes neither. */
+/* Selects a variant of a suite (RUN_VARIANTS). There is a variant for each value of enum reorder.
+ * The items of rig_item and rig_item_of then have their fields in this order, and the resulting
+ * JSON has them in rising order. With REORDER_NOT, the default, no order is changed. */
 const char *rig_order(unsigned variant);
 
-/* As above, without REORDER_RISING, for suites that take long. */
+/* Does the same as rig_order without the variant REORDER_RISING, for suites that take long. */
 const char *rig_order_not_rising(unsigned variant);
 
-/* Returns a node of the component, created and started with the YAML as its config. Fails the
- * test if that fails. */
+/* Creates and starts a node of the component, with the YAML as its config. Fails the test if this
+ * fails. */
 struct rig *rig_new(const struct br_component *c, const char *yaml);
 
-/* Returns the error of a failing `start`, "" if it succeeds. Lives until the next call. */
+/* Returns the error with which the start of the component fails, or "" if it succeeds. The text is
+ * valid until the next call. */
 const char *rig_start_error(const struct br_component *c, const char *yaml);
 
 /* Drains and destroys the node. Fails the test if a buffer is leaked or the ledger does not
  * balance. */
 void rig_free(struct rig *r);
 
-/* Returns the errors and warnings about a config, one per line, "" if it is valid. Lives
- * until the next call. */
+/* Returns the errors and warnings about a config, one per line, or "" if the config is valid and
+ * has no warnings. The text is valid until the next call. */
 const char *rig_errors(const struct br_component *c, const char *yaml);
 
-/* A table of configs with the error of each: all of rig_errors, or a part of it. */
+/* Each of the `n` cases is a config and its expected error. rig_expect_errors compares the error
+ * with the whole text of rig_errors. rig_expect_errors_in requires that the text contains the
+ * error. */
 void rig_expect_errors(const struct br_component *c, const char *const (*cases)[2], size_t n);
 void rig_expect_errors_in(const struct br_component *c, const char *const (*cases)[2], size_t n);
 
-/* Returns an item made from OTLP/JSON, as a receiver would make it. Its result is noted in the
- * rig. */
+/* Returns an item made from OTLP/JSON, as a receiver would make it. When the item ends, its result
+ * is stored in r->outcome. */
 struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json);
 
-/* Returns an item made from bytes, whose ownership it takes. Fails the test if a receiver would
- * reject them. */
+/* Returns an item that is parsed from the bytes in `*w`. Takes ownership of the bytes. Fails the
+ * test if a receiver would reject them. */
 struct br_item *rig_item_of(struct rig *r, enum br_signal signal, struct wire *w);
 
 /* Sends an item through the node and runs the loop until nothing is left. */
 void rig_send(struct rig *r, struct br_item *item);
 
-/* Does both; returns the output as JSON, or "" without output. */
+/* Makes an item (rig_item) and sends it (rig_send). Returns the output as JSON, or "" without
+ * output. */
 const char *rig_run(struct rig *r, enum br_signal signal, const char *json);
 
 /* Sends `n` copies of this request with some bytes changed at random, skipping those that a
@@ -81,23 +86,26 @@ struct rig_shortage {
     const char *yaml;
     enum br_signal signal;
     const char *json;
-    struct br_item *(*make)(struct rig *r, void *arg); /* NULL: rig_item of the two above */
-    /* Checks the output, and returns whether there is any. A custom consumer must end
-     * br_mem_set_hooks. NULL: the output must be `expected`. */
+    /* makes the item; NULL: rig_item makes it from `signal` and `json` */
+    struct br_item *(*make)(struct rig *r, void *arg);
+    /* Checks the output, and returns whether there is any. If NULL, the output must be `expected`.
+     * A consumer of the test must call br_mem_set_hooks(NULL) when it receives an item. */
     bool (*came)(struct rig *r, void *arg);
     const char *expected;
     void *arg;
 };
 
-/* Sends the request to one node after another, failing first its first allocation, then its
- * second, and so on, until no allocation fails. Fails the test unless each request ends exactly
- * once, and with a retryable result without output. Returns the number of such results. */
+/* Sends the request repeatedly, each time to a new node. In the n-th run, the n-th allocation
+ * fails. The last run is the one in which no allocation fails. Fails the test unless each request
+ * ends exactly once, and each request without output has a retryable result. Returns the number of
+ * retryable results. */
 unsigned rig_run_short(const struct rig_shortage *s);
 
 /* Returns the value of a metric, or -1 if it does not exist. */
 double rig_metric(struct rig *r, const char *name, const char *labels);
 
-/* Returns the number of records that the ledger counts as dropped for a reason; NULL: for any. */
+/* Returns the number of records that the ledger counts as dropped for a reason. If `reason` is
+ * NULL, returns the number for all reasons. */
 double rig_dropped(const struct rig *r, enum br_signal signal, const char *reason);
 
 /* Completes finished items, and runs timers that are due. */
@@ -106,9 +114,10 @@ void rig_turn(struct rig *r);
 /* Parses the component's config from a YAML text that it must accept, into the arena. */
 void *rig_config(const struct br_component *c, const char *yaml, struct br_arena *arena);
 
-/* Prepares a node with such a config, on a host that the test owns, neither created nor started.
- * `*drained` becomes true when the node reports it; NULL: it must not. The test sets its
- * neighbours, and releases node.state with br_free. */
+/* Prepares a node with this config, on a host that the test owns. Does not create or start the
+ * component. `*drained` becomes true when the node reports that it has drained. If `drained` is
+ * NULL, it must not report this. The test sets the next consumers of the node, and releases
+ * node.state with br_free. */
 struct br_node rig_node(const struct br_component *c, const char *yaml, struct br_host *host,
                         struct br_arena *arena, bool *drained);
 

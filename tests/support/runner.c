@@ -116,9 +116,9 @@ static int run_suite(const struct test_suite *suite)
     return run.n_selected > 0 || run.mode ? SUITE_PASSED : SUITE_EMPTY;
 }
 
-/* A suite that runs in a separate process: a crash, a limit or an allocator hook of one does not
- * affect the others. Its output is kept until it ends, so that suites that run at the same time
- * do not mix their lines. */
+/* A suite that runs in a separate process. A crash, a limit or an allocator hook of a suite
+ * therefore does not affect the other suites. The output of the process is kept until it ends, so
+ * that lines of several suites are not mixed. */
 struct job {
     const struct test_suite *suite;
     pid_t process; /* 0: none */
@@ -140,7 +140,7 @@ static void start_job(struct job *job, const struct test_suite *suite)
         dup2(fileno(job->output), STDERR_FILENO) < 0)
         abort();
     int code = run_suite(suite);
-    exit(code); /* runs the leak check */
+    exit(code); /* calls exit, so that the leak check of the sanitizer runs */
 }
 
 /* Prints the output of a suite that ended. Returns its exit code. */
@@ -297,7 +297,8 @@ int main(int argc, char **argv)
     }
     if (!check_suites(argv + optind))
         return 2;
-    /* A debugger, and meson's TAP reader, want a single suite in the first process. */
+    /* If a single suite is selected, it runs in the first process, as a debugger and meson's TAP
+     * reader need it. */
     if (optind + 1 == argc) {
         int code = run_suite(find_suite(argv[optind]));
         if (code == SUITE_EMPTY)

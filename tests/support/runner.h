@@ -29,23 +29,23 @@ extern const struct test_suite test_suites[];
 /* Runs an array of tests between two group fixtures, which may be NULL. */
 #define RUN(tests, setup, teardown) test_run((tests), BR_COUNT(tests), (setup), (teardown), NULL)
 
-/* Runs an array of tests once per variant. */
+/* Runs an array of tests once for each variant that `enter` selects. */
 #define RUN_VARIANTS(tests, enter) test_run((tests), BR_COUNT(tests), NULL, NULL, (enter))
 
 /* Selects a variant of the conditions that the tests of a suite run under, before each of them.
  * Returns its name, or NULL if there are no more variants. */
 typedef const char *(*test_enter_fn)(unsigned variant);
 
-/* Runs those tests that --filter selects, all by default, once per variant; `enter` NULL: once.
- * Borrows its arguments until return. Returns the number of failed tests, or a negative number if
- * a group fixture failed. */
+/* Runs the tests that --filter selects, or all tests by default. Runs them once for each variant,
+ * or once if `enter` is NULL. Returns the number of failed tests, or a negative number if a group
+ * fixture failed. */
 int test_run(const struct CMUnitTest *tests, size_t n_tests, CMFixtureFunction setup,
              CMFixtureFunction teardown, test_enter_fn enter);
 
-/* Returns an array entry for a test that not every machine supports; RUN leaves it out, with a note
- * on stderr, if this one does not. */
+/* Returns an array entry for a test that not every machine supports. If `supported` is false, RUN
+ * skips the test and prints a note on stderr. */
 struct CMUnitTest test_if(bool supported, struct CMUnitTest test);
 
-/* Returns whether --mode gave this word. The help text of the suites that have modes names them:
- * `write` replaces expected results that are stored in files, `times` prints measurements. */
+/* Returns whether the option --mode has this value. Modes of suites are, for example, `write`
+ * replaces expected results that are stored in files, `times` prints measurements. */
 bool test_mode_is(const char *word);

@@ -8,7 +8,8 @@
  * br_metric expects. */
 double scrape_metric(const struct br_host *h, const char *name, const char *labels);
 
-/* Returns the number of records that the ledger counts as dropped for a reason; NULL: for any. */
+/* Returns the number of records that the ledger counts as dropped for a reason. If `reason` is
+ * NULL, returns the number for all reasons. */
 double scrape_dropped(const struct br_host *h, enum br_signal signal, const char *reason);
 
 /* Returns the sum of all series of a metric whose labels contain the text `part`. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuzzes the conversions of Zipkin's and Jaeger's spans. Spans that a conversion accepts must pass
- * the walk, with as many records as were built. For the fuzz targets and the unit test that replays
- * their corpora. Aborts if a property does not hold.
+ * the walk, with as many records as were built. This is used by the fuzz targets, and by the unit
+ * test that replays their corpora. Aborts if a property does not hold.
  */
 #pragma once
 
@@ -23,8 +23,8 @@ static inline void spans_fuzz_require(bool ok)
         abort();
 }
 
-/* Takes the request of the builder and walks over it. A request above a limit of the walk is
- * rejected. */
+/* Takes the request from the builder and walks over it. The walk must accept the request, unless it
+ * exceeds a limit of the walk. */
 static inline void spans_fuzz_check(struct br_host *host, struct br_spans *spans, int rc)
 {
     const struct br_walk_options options = {.utf8 = BR_UTF8_PASS};
@@ -45,7 +45,7 @@ static inline void spans_fuzz_check(struct br_host *host, struct br_spans *spans
     br_buf_unref(made);
 }
 
-/* The lowest bit of the first byte is the option parse_string_tags. */
+/* The first byte of the input selects options. Its lowest bit is the option parse_string_tags. */
 static inline void spans_fuzz_zipkin(int (*read)(struct zipkin_reading *reading,
                                                  const uint8_t *data, size_t len),
                                      const uint8_t *data, size_t size)
@@ -81,7 +81,8 @@ static inline int spans_fuzz_read_jaeger(struct jaeger_reading *state,
     return data[0] & 1 ? jaeger_read_call(state, &thrift) : jaeger_read_batch(state, &thrift);
 }
 
-/* The lowest bit of the first byte of a Thrift message selects a call instead of a batch. */
+/* For Thrift, the first byte selects the kind of input: a call if its lowest bit is set, otherwise
+ * a batch. */
 static inline void spans_fuzz_jaeger(enum spans_fuzz_jaeger format, const uint8_t *data,
                                      size_t size)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A preloaded library that simulates a disk that does not respond. Calls on files whose path
- * contains STALL_PATH (or ends with it, if it ends in $) do not return while the file STALL_WHILE
- * exists. STALL_CALLS lists the affected calls (of those below), separated by commas. The file
- * STALL_SEEN is created when the first call waits.
+ * A library for LD_PRELOAD that simulates a disk that does not respond. STALL_PATH and the other
+ * names are environment variables. A call does not return while the file STALL_WHILE exists, if the
+ * path of its file contains STALL_PATH. If STALL_PATH ends in $, the path must end with the text
+ * before the $. STALL_CALLS lists the affected calls, separated by commas. When the first call
+ * waits, the library creates the file STALL_SEEN.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -67,8 +68,8 @@ static void stall_path(const char *call, const char *path)
         stall_while(call);
 }
 
-/* Descriptors of files whose path matched: a process that is not dumpable cannot read its own
- * /proc/self/fd. */
+/* For each descriptor, whether the path of its file matches STALL_PATH. The paths cannot be read
+ * from /proc/self/fd, because the process may not be dumpable. */
 static _Atomic char is_ours[FDS];
 
 static void stall_fd(const char *call, int fd)

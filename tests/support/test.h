@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The headers that every unit test includes: the runner with cmocka, and BR_COUNT (base/mem.h). */
+/* Includes the headers that every unit test needs: the runner with cmocka, and base/mem.h with
+ * BR_COUNT. */
 #pragma once
 
 #include <stdio.h>
@@ -9,5 +10,5 @@
 #include "base/mem.h"
 #include "tests/support/runner.h"
 
-/* A test between the file's setup() and teardown(). */
+/* A test with the functions setup() and teardown() of its file. */
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -16,7 +16,8 @@ struct cert_spec {
     const char *name, *issuer; /* stored as <name>.pem and <name>.key; issuer NULL: self-signed */
     const char *san, *eku;     /* NULL: none */
     bool ca;
-    long from, to; /* seconds from now; both 0: yesterday to tomorrow */
+    /* validity of the certificate, in seconds from now; both 0: from yesterday to tomorrow */
+    long from, to;
 };
 
 const char *tls_path(const char *name)
@@ -156,8 +157,8 @@ static const struct cert_spec specs[] = {
     {.name = "leaf", .issuer = "middle", .san = "DNS:localhost", .eku = "serverAuth"},
 };
 
-/* Writes a chain with the leaf before its issuer, as servers need it, and a chain in reverse
- * order. */
+/* Writes chain.pem, with the leaf before its issuer, as servers need it, and reversed.pem, with the
+ * opposite order. */
 static void make_chains(void)
 {
     char *leaf = tls_read("leaf.pem"), *middle = tls_read("middle.pem");
@@ -211,6 +212,6 @@ int tls_teardown(void **state)
     }
     for (size_t i = 0; i < BR_COUNT(files); i++)
         unlink(tls_path(files[i]));
-    br_pool_free(tls_pool); /* asserts that no buffer is left */
+    br_pool_free(tls_pool); /* fails if a buffer was not freed */
     return rmdir(dir);
 }

@@ -32,7 +32,7 @@ int tls_on_plain(void *arg, const uint8_t *data, size_t len)
 void tls_feed(struct tls_end *e, const uint8_t *data, size_t len)
 {
     struct br_err err = {0};
-    /* This block has exactly the given size, so that ASan detects any read past it. */
+    /* allocated with exactly this size, so that ASan detects any read past it */
     uint8_t *exact = malloc(len ? len : 1);
     memcpy(exact, data, len);
     int rc = br_tls_input(e->tls, exact, len, tls_on_plain, e, &err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client and a server of TLS that are connected through memory, and OpenSSL as a client that
- * behaves as Braid's never would. Any failure fails the test.
+ * Connects a TLS client and a TLS server of Braid through memory. Also has a client on OpenSSL,
+ * which can behave in ways that Braid's client cannot. Any error fails the test.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "tests/support/test.h"
 #include "tests/support/tls_certs.h"
 
-/* contexts, valid between tls_setup and tls_teardown */
+/* buffer pool, valid between tls_setup and tls_teardown */
 extern struct br_pool *tls_pool;
 extern const char *const tls_both_protocols[]; /* h2, http/1.1 */
 
@@ -24,8 +24,8 @@ struct tls_end {
     struct br_tls_context *ctx;
     struct br_tls *tls;
     struct tls_bytes got; /* plaintext */
-    size_t largest;       /* size of a piece of it */
-    int rc;               /* first result of input that is not 0 */
+    size_t largest;       /* size of the largest piece of plaintext, in bytes */
+    int rc;               /* first error that br_tls_input returned; 0: none */
     struct br_err err;
 };
 
@@ -33,40 +33,43 @@ struct tls_pair {
     struct tls_end client, server;
 };
 
-/* The certificate "server"; trust in "ca". */
+/* Return the config of a server with the certificate "server", and of a client that trusts "ca". */
 struct br_tls_config tls_server_config(void);
 struct br_tls_config tls_client_config(void);
 
 struct br_tls_context *tls_context(const struct br_tls_config *config, bool server,
                                    const char *const *alpn);
 
-/* Make two ends before their handshake. tls_pair uses the two configs above, for "localhost". */
+/* Make a client and a server before their handshake. tls_pair uses the two configs above and the
+ * server name "localhost". */
 struct tls_pair tls_pair(void);
 struct tls_pair tls_pair_of(const struct br_tls_config *client, const struct br_tls_config *server,
                             const char *name);
 
-/* Makes further connections over the contexts of a pair. */
+/* tls_connect makes new connections with the contexts of the pair. */
 void tls_connect(struct tls_pair *p, const char *name);
 void tls_disconnect(struct tls_pair *p);
 void tls_pair_free(struct tls_pair *p);
 
-/* Makes a server alone. */
+/* Makes a server without a client. */
 struct tls_end tls_server_end(const struct br_tls_config *config);
 void tls_end_free(struct tls_end *e);
 
-/* Feeds ciphertext into an end. */
+/* Passes ciphertext to one end. */
 void tls_feed(struct tls_end *e, const uint8_t *data, size_t len);
 
-/* br_tls_input's callback for a struct tls_end. */
+/* Callback of br_tls_input. `arg` is a struct tls_end, which stores the plaintext. */
 int tls_on_plain(void *arg, const uint8_t *data, size_t len);
 
-/* Transfers all output of one end, in pieces of `chunk` bytes, to the other; returns false if
- * there was none. tls_talk repeats this until neither end has output. */
+/* tls_carry transfers all output of one end to the other end, in pieces of `chunk` bytes. Returns
+ * false if the end had no output. tls_talk repeats this in both directions until neither end has
+ * output. */
 bool tls_carry(struct tls_end *from, struct tls_end *to, size_t chunk);
 void tls_talk(struct tls_pair *p, size_t chunk);
 
-/* Test data: send `len` bytes in slices of alternately `slice` and 9 bytes (frames and their
- * headers); check the received data; do both in both directions at once. */
+/* tls_byte_at returns byte number `i` of the test data. tls_send_bytes sends `len` bytes of this
+ * data, in slices that alternately have `slice` bytes and 9 bytes, like frames and their headers.
+ * tls_exchange sends data in both directions at once, and checks the received data. */
 uint8_t tls_byte_at(size_t i);
 void tls_send_bytes(struct tls_end *e, size_t len, size_t slice);
 void tls_exchange(struct tls_pair *p, size_t len, size_t slice, size_t chunk);
@@ -75,7 +78,7 @@ void assert_tls_got(struct tls_end *e, size_t len);
 void assert_tls_ready(const struct tls_pair *p);
 void assert_tls_says(const struct br_err *err, const char *words);
 
-/* OpenSSL as the client, with one TLS version and a list of ciphers. */
+/* A client on OpenSSL, with one TLS version and a list of ciphers. */
 struct tls_raw {
     SSL_CTX *ctx;
     SSL *ssl;
@@ -84,7 +87,7 @@ struct tls_raw {
 struct tls_raw tls_raw_client(int version, const char *ciphers);
 void tls_raw_free(struct tls_raw *r);
 
-/* Transfers the pending bytes in both directions once. */
+/* Transfers the pending bytes once, in both directions. */
 void tls_raw_swap(struct tls_raw *r, struct tls_end *server);
 
 /* Returns the final result of SSL_do_handshake. */

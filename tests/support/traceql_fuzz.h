@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs one query of any bytes against the trace that br_store_trace of the program returns for
- * zeros. Either the query is rejected with a position, or its result is consistent. A span that can
- * be evaluated alone gives the same result as in its trace. The filter passed to the store accepts
- * every span of the result.
+ * Runs one query of any bytes against a trace. The program that includes this file defines
+ * br_store_trace, which returns this trace for the id 0. Either the query must be rejected with a
+ * position, or its result must be consistent. If a query can be evaluated for a single span, the
+ * result must be the same as in the trace. The filter that is passed to the store must accept every
+ * span of the result.
  */
 #pragma once
 
@@ -65,7 +66,7 @@ static inline void traceql_fuzz(const uint8_t *data, size_t len)
     int line = 0, col = 0;
     br_arena_init(&arena, 16 << 20);
     struct br_store_query store = {.arena = &arena};
-    /* a block of exactly this length, so that reads past its end are detected */
+    /* allocated with exactly this length, so that reads past its end are detected */
     char *text = malloc(len ? len : 1);
     traceql_fuzz_require(text != NULL);
     if (len)

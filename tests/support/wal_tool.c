@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Damages a log of 64 KiB at every byte, and counts what the log loses: wal_tool DIRECTORY. The
- * directory must be empty. Each byte is changed once, and the file ends once before each byte.
- * Prints one line of JSON.
+ * Usage: wal_tool DIRECTORY. The directory must be empty. Writes a log of 64 KiB, damages it at
+ * every byte, and counts the records that are lost. Each byte is changed once. The file is also cut
+ * before each byte. Prints one line of JSON.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,7 +19,9 @@
 
 #define RECORDS 64u
 #define RECORD_SIZE 1000u
-#define HEADER 16u /* bytes of a segment's header: a version that is not known is refused */
+/* size of the header of a segment in bytes; if its version is damaged, the log refuses the
+ * segment */
+#define HEADER 16u
 #define FILE_MAX (256u << 10)
 
 struct damage {
@@ -27,8 +29,8 @@ struct damage {
     char path[PATH_MAX]; /* the segment */
     uint8_t data[FILE_MAX];
     size_t len;
-    /* numbers of damaged logs in which more than one record is missing, a record has other
-     * contents, a loss is not counted, or a cut loses a record before it */
+    /* number of damaged logs, by fault: more than one record is missing; a record has other
+     * contents; a loss is not counted; a record before the cut is missing */
     unsigned n_more, n_wrong, n_uncounted, n_early;
     unsigned n_flips, n_cuts, n_lost, n_refused;
 };
@@ -111,8 +113,8 @@ static void put(const struct damage *damage, size_t len)
     (void)close(fd);
 }
 
-/* Reads all records. Sets a bit in `*ret_got` for each record. Returns false if a record is
- * wrong. */
+/* Reads all records. Sets a bit in `*ret_got` for each record that was read. Returns false if the
+ * contents of a record are wrong. */
 static bool read_all(struct br_wal *wal, uint64_t *ret_got)
 {
     struct br_wal_queue *queue = br_wal_queue(wal, "otlp");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walking hand-made requests in tests. */
+/* Walks over requests that tests have written by hand. */
 #pragma once
 
 #include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/wire.h"
 
-/* The item of the last walk_check, valid until the next. */
+/* The options and the result of a walk. The item is valid until the next call of walk_check. */
 struct walk_check {
     struct fake_host *h;
     enum br_signal signal;
@@ -22,7 +22,7 @@ static inline void walk_check_drop(struct walk_check *c)
     c->item = NULL;
 }
 
-/* For a group's tests: setup with a walk_check of that signal in *state, and teardown. */
+/* Setup and teardown of tests (cmocka). `*state` is a walk_check for this signal. */
 static inline int walk_check_setup(void **state, enum br_signal signal)
 {
     struct walk_check *c = calloc(1, sizeof *c);
@@ -44,7 +44,8 @@ static inline int walk_check_teardown(void **state)
     return 0;
 }
 
-/* Walks the bytes, in a buffer of exactly their size. Returns the result of br_walk. */
+/* Walks over the bytes, which are copied to a buffer of their size. Returns the result of
+ * br_walk. */
 static inline int walk_check(struct walk_check *c, const struct wire *w)
 {
     walk_check_drop(c);
@@ -52,7 +53,8 @@ static inline int walk_check(struct walk_check *c, const struct wire *w)
     if (w->len)
         memcpy(buf->data, w->data, w->len);
     buf->len = (uint32_t)w->len;
-    memset(buf->data + w->len, 0xff, BR_BUF_SLACK); /* readable, with undefined content */
+    /* bytes that the walk may read, but whose content must not matter */
+    memset(buf->data + w->len, 0xff, BR_BUF_SLACK);
     c->item = br_item_new(&c->h->host, c->signal);
     c->err = (struct br_err){0};
     int rc = br_walk(c->item, buf, buf->data, buf->len, &c->options, &c->repaired, &c->err);
@@ -62,7 +64,8 @@ static inline int walk_check(struct walk_check *c, const struct wire *w)
     return rc;
 }
 
-/* Returns true if the item is written as `want`. */
+/* Returns true if br_item_write writes the bytes `want`, and the size of the item is their
+ * number. */
 static inline bool walk_check_writes(struct walk_check *c, const struct wire *want)
 {
     struct br_rope rope = {0};

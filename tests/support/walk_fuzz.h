@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Properties of any bytes that the walk accepts as an export request. For the fuzz targets and the
- * unit test that replays their corpora. Aborts if a property does not hold.
+ * Checks properties of export requests that the walk accepts. This is used by the fuzz targets, and
+ * by the unit test that replays their corpora. Aborts if a property does not hold.
  */
 #pragma once
 
@@ -47,7 +47,7 @@ static inline struct br_item *walk_fuzz_walk(struct br_host *h, enum br_signal s
     return NULL;
 }
 
-/* Returns the item's bytes, in one buffer that the caller owns. */
+/* Returns the bytes of the item in one buffer, which the caller owns. */
 static inline struct br_buf *walk_fuzz_write(const struct br_item *item, const uint8_t **ret)
 {
     struct br_rope rope = {0};
@@ -58,7 +58,7 @@ static inline struct br_buf *walk_fuzz_write(const struct br_item *item, const u
     return flat;
 }
 
-/* The output is a request with the same number of records. */
+/* The output must be a valid request with the same number of records. */
 static inline void walk_fuzz_again(const struct br_item *item)
 {
     const uint8_t *data;
@@ -113,7 +113,7 @@ static inline int walk_fuzz_group(struct br_item *group, uint32_t bucket, void *
     return walk_fuzz_piece(group, arg);
 }
 
-/* The groups of a request have all of its records. */
+/* The groups of a divided request must have all of its records. */
 static inline void walk_fuzz_divide(const struct br_item *item, enum br_route route)
 {
     struct walk_fuzz_pieces p = {0};
@@ -125,7 +125,7 @@ static inline void walk_fuzz_divide(const struct br_item *item, enum br_route ro
     walk_fuzz_require(rc == 0 && p.n_records == item->n_records);
 }
 
-/* A request merged with itself has twice the records. */
+/* A request that is merged with itself must have twice the number of records. */
 static inline void walk_fuzz_merge(const struct br_item *item)
 {
     struct br_merge *m = br_merge_new(item->host, 64u << 20);
@@ -154,7 +154,8 @@ static inline void walk_fuzz(enum br_signal signal, const uint8_t *data, size_t 
     if (item) {
         const uint8_t *out;
         struct br_buf *flat = walk_fuzz_write(item, &out);
-        /* Two Resource fields are merged; all other bytes stay unchanged. */
+        /* A resource with two Resource fields is merged and may change its size; all other bytes
+         * must stay unchanged. */
         if (!repaired && item->size == len)
             walk_fuzz_require(len == 0 || memcmp(out, data, len) == 0);
         br_buf_unref(flat);

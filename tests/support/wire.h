@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Protobuf written by hand, for messages that no encoder would make. Memory is the C library's, so
- * that tests which let br_malloc fail can still write. Out of memory aborts.
+ * Writes protobuf field by field, for messages that no encoder would make. Uses memory of the C
+ * library, so that tests in which br_malloc fails can still write. Aborts if memory is exhausted.
  */
 #pragma once
 
@@ -77,8 +77,8 @@ static inline void wire_str(struct wire *w, uint32_t field, const char *text)
     wire_len(w, field, text, strlen(text));
 }
 
-/* Begins a message in field `field`; its content is everything written until wire_close with the
- * result. */
+/* Begins a message in field `field`. Everything that is written until wire_close is the content of
+ * the message. Pass the returned offset to wire_close. */
 static inline size_t wire_open(struct wire *w, uint32_t field)
 {
     wire_tag(w, field, 2);
@@ -96,8 +96,8 @@ static inline void wire_close(struct wire *w, size_t start)
     free(prefix.data);
 }
 
-/* Writes an AnyValue whose last field is a text. Ineffective fields before it fill `w` to `size`
- * bytes. */
+/* Writes an AnyValue whose last field is a text. Before it, writes fields that this text overrides,
+ * until `w` has `size` bytes. */
 static inline void wire_value_of_many_fields(struct wire *w, uint32_t field, size_t size)
 {
     size_t any = wire_open(w, field);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Returns the largest size of the worst shapes in MiB. Steps are counted up to 2 MiB; a
- * sanitizer's build takes ten times as long for each. WORST_MIB in the environment sets another
- * size. */
+/* Returns the largest size, in MiB, of the requests in tests of worst cases (requests that are as
+ * expensive as possible). The default is 2 MiB. In builds with a sanitizer, it is 1 MiB, because
+ * these take ten times as long. The environment variable WORST_MIB sets another size. */
 #pragma once
 
 #include <stddef.h>

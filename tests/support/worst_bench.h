@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The surroundings of the worst shapes: an exporter, or a processor in front of a destination
- * that accepts everything. */
+/* Runs a "reader" with worst-case requests, which are as expensive as possible. A reader is an
+ * exporter, or a processor before a destination that accepts everything. */
 #pragma once
 
 #include <time.h>
@@ -12,8 +12,9 @@
 #include "tests/support/test.h"
 
 /* Steps per byte that the transform processor may take. A statement can copy a long value to each
- * record. A request that needs more work than the processor's limit (128 for each byte and 8 MiB,
- * so 192 for each of 128 KiB) is rejected. Several functions count the same bytes. */
+ * record. If a request needs more work than the limit of the processor, it is rejected. The limit
+ * is 128 for each byte plus 8 Mi. For a request of 128 KiB, this is 192 for each byte. The factor 4
+ * is necessary because several functions count the same bytes. */
 #define TRANSFORM_STEPS (4 * 192)
 
 /* A processor or an exporter, and its config. */
@@ -23,9 +24,9 @@ struct worst_reader {
     const char *yaml;
 };
 
-/* A processor between a test and a destination that accepts everything. */
+/* A node of a reader, and the destination after it, which accepts everything. */
 struct worst_bench {
-    struct fake_host *h; /* of all readers */
+    struct fake_host *h; /* the fake host, which all readers share */
     struct br_arena arena;
     struct br_node node;
     struct br_consumer sink;
@@ -74,8 +75,8 @@ static uint64_t worst_cpu_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* Sends `item`, whose ownership it takes, through the reader. Returns steps, or microseconds of
- * CPU time. `ret_verdict` is set when the item ends. */
+/* Sends the item through the reader, and takes ownership of it. Returns the microseconds of CPU
+ * time if `times`, otherwise the number of steps. Sets `*ret_verdict` when the item ends. */
 static uint64_t worst_send(struct fake_host *h, const struct worst_reader *reader,
                            struct br_item *item, bool times, enum br_verdict *ret_verdict)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions according to the documentation and source of the Collector's attributes and
- * resource processors (internal/coreinternal/attraction, v0.159). */
+/* Tests the actions of the resource processor. Expected values follow from the documentation and
+ * the source of the Collector's attributes and resource processors
+ * (internal/coreinternal/attraction, v0.159). */
 #include "base/mem.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
@@ -171,7 +172,7 @@ static const struct example examples[] = {
     {"{key: a, converted_type: double, action: convert}", S("a", " 1"), S("a", " 1")},
     {"{key: a, converted_type: double, action: convert}", I("a", "3"), D("a", "3")},
     {"{key: a, converted_type: double, action: convert}", B("a", "true"), D("a", "1")},
-    /* actions run in order, each on the result of the one before */
+    /* actions run in order, and each action sees the result of the previous action */
     {"{key: a, value: 5, action: insert}, {key: b, from_attribute: a, action: upsert},"
      "{key: a, action: delete}, {key: b, converted_type: string, action: convert},"
      "{key: b, pattern: '(?P<c>.)', action: extract}",
@@ -180,7 +181,8 @@ static const struct example examples[] = {
      S("b", "z") "," S("a", "x")},
 };
 
-/* Compares with request(), whose static text two calls in one expression would share. */
+/* Asserts that the output is a request with these attributes. The caller must not call request()
+ * for it: two calls in one expression would share the static text. */
 static void expect(const char *got, const char *attributes)
 {
     assert_string_equal(got, request(attributes));
@@ -306,7 +308,7 @@ static void requests_without_a_resource(void **state)
 #define PROFILES(attributes)                                                                       \
     "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" attributes "]}}]," DICTIONARY "}"
 
-/* The same bytes with another dictionary are a different Resource. */
+/* Two Resources with the same bytes but different dictionaries are different. */
 static void values_by_reference(void **state)
 {
     (void)state;
@@ -325,7 +327,7 @@ static void values_by_reference(void **state)
         "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" S("host", "box-2") "," S(
             "copy", "box-2") "]}}],\"dictionary\":{\"stringTable\":[\"\",\"host\",\"box-2\"]}}");
     rig_free(r);
-    /* References are kept if the rules do not change anything. */
+    /* If the rules do not change anything, keys and values remain references to the dictionary. */
     r = rig_new(&br_resource_processor, "attributes: [{key: nobody, action: delete}]");
     assert_string_equal(rig_run(r, BR_PROFILES, in), in);
     rig_free(r);
@@ -359,7 +361,8 @@ static void values_from_context(void **state)
     rig_free(r);
 }
 
-/* More different Resources than fit in the cache, and larger ones. */
+/* Sends more different Resources than the cache can hold, and a Resource that is too large for the
+ * cache. */
 static void many_resources(void **state)
 {
     (void)state;
@@ -373,7 +376,7 @@ static void many_resources(void **state)
             expect(rig_run(r, BR_TRACES, request(before)), after);
         }
     }
-    /* The cache is bounded for any input. */
+    /* The memory of the cache is limited for any input. */
     br_buf_unref(r->wire);
     r->wire = NULL;
     assert_in_range(br_pool_live(r->pool), 0, 256 * 8192 * 5 / 4);

@@ -128,7 +128,7 @@ static int compare_lines(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Returns the lines in sorted order. The text is valid until the next call but one. */
+/* Returns the lines in sorted order. The text is valid until the second call after this one. */
 static const char *sorted(const char *text)
 {
     static char copies[2][4096], results[2][4096];
@@ -155,7 +155,7 @@ static void expect(const char *yaml, const struct scripted *script, const char *
     if (detect_start(&b->detection, &err))
         fail_msg("%s", err.text);
     fake_host_iterate(b->rig.h);
-    fake_host_advance(b->rig.h, 5000); /* the time limit */
+    fake_host_advance(b->rig.h, 5000); /* longer than the time limit of a detection */
     assert_int_equal(b->n_ended, 1);
     assert_true(b->detection.detected);
     assert_string_equal(sorted(found(b)), sorted(attributes));

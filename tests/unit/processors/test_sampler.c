@@ -43,7 +43,7 @@ static void tracestates(void **state)
         {"a=" A256 "a", NULL},
         {A256 "a=1", NULL},
         {"ot=x:" A256, NULL},
-        {"a=" A256 ",b=" A256 ",c=" A256 ",d=" A256, NULL}, /* longer than 1024 */
+        {"a=" A256 ",b=" A256 ",c=" A256 ",d=" A256, NULL}, /* longer than 1024 bytes */
         {"a", NULL},
         {"=b", NULL},
         {"a=", NULL},
@@ -154,8 +154,8 @@ static void hash_decisions(void **state)
     }
 }
 
-/* A trace id of 16 zero bytes and the seed 0 hash to bucket 0x2455 of 0x4000, which is sampled
- * above 56.77 %. */
+/* A trace id of 16 zero bytes with the seed 0 hashes to bucket 0x2455 of 0x4000. It is sampled if
+ * the percentage is above 56.77. */
 static void hash_bucket(void **state)
 {
     (void)state;
@@ -167,8 +167,8 @@ static void hash_bucket(void **state)
     assert_true(sampler_id(&s, zeros));
 }
 
-/* A precision of fourteen bits gives e668, not e666. The written fields are consistent: the
- * randomness is not below th. */
+/* The sampling percentage has fourteen bits, so the threshold `th` of 10 % is written as e668, not
+ * e666. The written fields are consistent: the randomness `rv` is not below `th`. */
 static void hash_tracestate(void **state)
 {
     (void)state;
@@ -314,8 +314,8 @@ static void consistent(void **state)
     }
 }
 
-/* The hash mode does not make decisions for spans that use the standard's sampling. fail_closed
- * decides whether these are dropped. */
+/* The hash mode does not make decisions for spans whose tracestate already has a member `ot`. Such
+ * spans are dropped if fail_closed is true, and kept otherwise. */
 static void hash_ignores_consistently_sampled_spans(void **state)
 {
     (void)state;
@@ -568,8 +568,8 @@ static void unlinked_by_profile_id(void **state)
     }
 }
 
-/* Spans of random traces, and samples that are linked to them: in every mode, a trace and its
- * samples get the same decision. */
+/* Sends spans of random traces, and samples that are linked to these spans. In every mode, the
+ * spans and the samples of a trace get the same decision. */
 static void traces_and_samples_get_the_same_decision(void **state)
 {
     (void)state;

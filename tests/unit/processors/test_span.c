@@ -45,7 +45,7 @@ static void names_from_attributes(void **state)
 #define SOURCES S("db.svc", "location") "," S("operation", "get")
     static const char yaml[] = "name: {from_attributes: [db.svc, operation], separator: '::'}";
     expect(yaml, span("old", SOURCES, ""), span("location::get", SOURCES, ""));
-    /* one attribute is missing, or the span has none: the name is kept */
+    /* one attribute is missing, or the span does not have attributes: the name is kept */
     expect(yaml, span("old", S("db.svc", "location"), ""),
            span("old", S("db.svc", "location"), ""));
     expect(yaml, span("old", "", ""), span("old", "", ""));
@@ -123,7 +123,7 @@ static void attributes_from_names(void **state)
                span(cases[i].new_name, cases[i].new_attributes, ""));
 }
 
-/* The Collector stops with a panic on such groups. */
+/* If groups are optional or nested, the Collector stops with a panic. */
 static void groups_that_do_not_follow_each_other(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decisions about traces, compared with those of the Collector's tailsamplingprocessor (v0.165) for
- * the same spans, and the parts that the Collector does not have: profiles, the limit of the held
+ * the same spans, and tests of the parts that only Braid has: profiles, the limit of the held
  * bytes, and workers that share the decisions.
  */
 #include <stdlib.h>
@@ -198,8 +198,8 @@ static void a_root_span_shortens_the_wait(void **state)
     rig_free(r);
 }
 
-/* The spans of decided traces do not wait for the other traces of their request if these are fewer.
- */
+/* If at least half of the traces of a request are decided, their spans are released before the
+ * other traces are decided. */
 static void decided_traces_leave_their_request(void **state)
 {
     (void)state;
@@ -271,7 +271,7 @@ static void old_decisions_are_forgotten(void **state)
 
 /* --- Limits ----------------------------------------------------------------------------------- */
 
-/* The trace that is due first is decided when there are too many. */
+/* If there are more traces than num_traces, the trace that is due first is decided early. */
 static void too_many_traces_are_decided_early(void **state)
 {
     (void)state;
@@ -323,7 +323,8 @@ static size_t size_of(const char *json)
     return size;
 }
 
-/* The oldest request is released, and its traces are decided, when another one does not fit. */
+/* If a new request does not fit into hold_max_bytes, the oldest held request is released and its
+ * traces are decided. */
 static void too_many_bytes_release_the_oldest_request(void **state)
 {
     (void)state;
@@ -372,7 +373,7 @@ static void a_waiting_sender_is_answered_late(void **state)
     rig_free(r);
 }
 
-/* A next component that finishes items only when the test says so. */
+/* A consumer after the processor, which finishes an item only when the test asks for it. */
 static struct br_item *kept_items[4];
 static unsigned n_kept_items;
 
@@ -383,7 +384,8 @@ static void keep_item(struct br_consumer *self, struct br_item *item)
     kept_items[n_kept_items++] = item;
 }
 
-/* Released requests that are not delivered are limited, too: then senders have to wait. */
+/* Requests that were released but not yet delivered are limited, too. At the limit, senders have to
+ * wait. */
 static void a_slow_next_component_blocks(void **state)
 {
     (void)state;
@@ -504,8 +506,8 @@ static void samples_follow_the_decision(void **state)
     }
 }
 
-/* Profiles without traces are not held, and neither are those whose traces are all decided. Samples
- * of a trace whose spans do not arrive keep their link. */
+/* A profile is not held if it does not refer to any trace, or if all of its traces are decided.
+ * Samples of a trace whose spans do not arrive keep their link. */
 static void samples_without_spans(void **state)
 {
     (void)state;
@@ -544,8 +546,8 @@ static void samples_wait_for_the_trace(void **state)
     rig_free(r);
 }
 
-/* 30 ms, 60 ms and 90 ms of CPU time. If a profile with CPU time and one with counts of its periods
- * contain the same samples, they count once. */
+/* The samples of traces A, B and C have 30 ms, 60 ms and 90 ms of CPU time. A second profile may
+ * contain the same samples as counts of sampling periods. These samples count only once. */
 static void policies_that_read_profiles(void **state)
 {
     (void)state;

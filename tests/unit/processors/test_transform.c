@@ -66,7 +66,8 @@ static const char *group(const char *context, const char *statements)
     return yaml;
 }
 
-/* Statements of the context span, the attributes before, and a part of the output. */
+/* Applies the statements in this context to a span with these attributes. Fails the test unless the
+ * output contains `expected`. */
 static void expect(const char *context, const char *statements, const char *attributes,
                    const char *expected)
 {
@@ -139,7 +140,7 @@ static const char *const editors[][3] = {
     {"set(attributes[\"a\"], 1 / 0)", "", "transform: division by zero"},
     {"set(attributes[\"a\"], 1 + 0.5)", "", "transform: cannot compute an int + a float"},
     {"set(attributes[\"a\"], 1) where (kind + 1) == 3 and (name == \"GET\")", "", I("a", "1")},
-    /* a statement sees the changes of the statements before it */
+    /* a statement sees the changes that the previous statements made */
     {"set(name, \"x\")" NEXT "set(attributes[\"a\"], name) where name == \"x\"", "", S("a", "x")},
     {"set(attributes[\"a\"], \"x\")" NEXT "set(name, attributes[\"a\"])" NEXT
      "set(attributes[\"b\"], 2)",
@@ -208,8 +209,8 @@ static void editors_change_spans(void **state)
         expect("span", editors[i][0], editors[i][1], editors[i][2]);
 }
 
-/* Each row: a value, the attributes that the value uses, and the attribute `r` that set() makes of
- * the value. */
+/* Each row: a value, the attributes that the value uses, and the attribute `r` after set() stored
+ * the value in `r`. */
 static const char *const converters[][3] = {
     {"Concat([attributes[\"a\"], 1, 1.5, true, nil], \"-\")", S("a", "x"),
      S("r", "x-1-1.5-true-<nil>")},
@@ -419,7 +420,7 @@ static void statements_change_profiles(void **state)
 
 /* --- Groups ----------------------------------------------------------------------------------- */
 
-/* Two spans in one resource and one in another. */
+/* A request with two spans in one resource and one span in another. */
 static const char spans[] =
     "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]}]},"
     "{\"scopeSpans\":[{\"spans\":[{\"name\":\"c\"}]}]}]}";
@@ -429,9 +430,9 @@ static const char spans[] =
 
 /* Each row: a config, and parts of the output for `spans`. */
 static const char *const groups[][2] = {
-    /* The context is the innermost one that the statement uses. Each statement is applied to all
-     * spans before the next statement. A resource that several spans share therefore contains the
-     * value of the last span. */
+    /* The context of a statement is the innermost context that it uses. Each statement is applied
+     * to all spans before the next statement. A resource that several spans share therefore
+     * contains the value of the last span. */
     {FLAT("'set(resource.attributes[\"n\"], span.name)',"
           "'set(span.attributes[\"n\"], resource.attributes[\"n\"])'"),
      "{\"name\":\"a\",\"attributes\":[" S("n", "b") "]},{\"name\":\"b\",\"attributes\":[" S(
@@ -459,7 +460,7 @@ static const char *const groups[][2] = {
     {FLAT("'set(scope.name, \"s\")'"),
      "\"scope\":{\"name\":\"s\"},\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]"},
     {FLAT("'set(resource.attributes[\"n\"], 1)'"), ONE I("n", "1") "]}"},
-    /* An error of a statement does not affect the others. */
+    /* If a statement fails with an error, the other statements are still applied. */
     {"{trace_statements: ['set(span.name, 1)', 'set(span.name, \"z\")']}", "\"name\":\"z\""},
     {"{error_mode: propagate, trace_statements: [{error_mode: silent, statements: "
      "['set(span.name, 1)', 'set(span.name, \"z\")']}]}",

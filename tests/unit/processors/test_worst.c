@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worst shapes of a profiles request, of 1, 2, 4 and 8 MiB: a long or deep part, and as many
- * references to it as possible. Every reader of profiles takes steps in proportion to the bytes, or
- * the walk rejects the request.
- *
- * For manual use, `--mode times` prints the CPU time of each reader for 1 MiB instead.
+ * Tests the cost of worst-case profiles requests, in two sizes. Each request has a long or deep
+ * part, and as many references to that part as possible. Either the walk rejects the request, or
+ * each component that reads profiles (a "reader") takes a number of steps (base/steps.h) in
+ * proportion to the bytes. For manual use, `--mode times` prints the CPU time of each reader for 1
+ * MiB instead.
  */
 #include "base/mem.h"
 #include "tests/support/fake_host.h"
@@ -45,7 +45,8 @@ static bool more(const struct shape *s)
     return refs_len(s) < s->size / 2;
 }
 
-/* Appends a message with one number, and with an unknown field of half of the request's size. */
+/* Appends a message with one number, and with unknown fields that take half of the request's
+ * size. */
 static void put_padded(struct shape *s, uint32_t table, uint32_t field, uint64_t v)
 {
     size_t entry = wire_open(&s->tables[table], table);
@@ -96,7 +97,8 @@ static void labels(struct shape *s)
         put_reference(&s->tables[ATTRIBUTE]);
 }
 
-/* As many attributes as the walk allows to refer to a text of this length. */
+/* Appends five attributes with the long string. The walk does not allow more references to a string
+ * of this length. */
 static void some_labels(struct shape *s)
 {
     s->long_string = true;
@@ -115,7 +117,8 @@ static void long_keys(struct shape *s)
     }
 }
 
-/* Each attribute belongs to a sample and has a text. */
+/* Each sample has a separate attribute, whose key is the long string and whose value is a short
+ * text. */
 static void long_keys_of_texts(struct shape *s)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -148,7 +151,7 @@ static void inline_label(struct shape *s)
         wire_close(w, any);
         wire_close(w, entry);
     }
-    /* the lists differ, and each contains the long attribute */
+    /* the samples have different lists of attributes, and each list contains the long attribute */
     for (uint64_t i = 0; refs_len(s) < s->size; i++) {
         size_t sample = wire_open(&s->samples, 2), list = wire_open(&s->samples, 2);
         wire_number(&s->samples, 1);
@@ -160,7 +163,7 @@ static void inline_label(struct shape *s)
     }
 }
 
-/* Profiles and samples refer to attribute 1. */
+/* All profiles and all samples refer to attribute 1. */
 static void profiles_of_value(struct shape *s)
 {
     struct wire fields = {0};
@@ -207,7 +210,7 @@ static void scope_of_many_fields(struct shape *s)
         put_profile(w, &none);
 }
 
-/* Appends a list or a map of numbers. */
+/* Appends an attribute whose value is a list of numbers, or a map of numbers if `type` is 6. */
 static void put_numbers(struct shape *s, uint32_t type)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -243,7 +246,7 @@ static void map_value(struct shape *s)
     put_numbers(s, 6);
 }
 
-/* Two equal long texts, with different keys. */
+/* Appends two attributes whose values are equal long texts. Their keys differ. */
 static void same_values(struct shape *s)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -299,7 +302,7 @@ static void deep_stack(struct shape *s)
         put_sample(&s->samples, 1, 1);
 }
 
-/* Stacks of one location each. Many locations share a function or a mapping. */
+/* Appends stacks, each of which consists of location 1 only, and a sample for each stack. */
 static void stacks(struct shape *s, size_t size)
 {
     for (uint64_t i = 1; refs_len(s) < size; i++) {
@@ -314,7 +317,7 @@ static void padded_location(struct shape *s)
     stacks(s, s->size);
 }
 
-/* Stacks with a location that has very many lines. */
+/* Appends a location that has very many lines, and stacks that consist of this location. */
 static void inlined_location(struct shape *s)
 {
     struct wire *w = &s->tables[LOCATION];
@@ -326,7 +329,7 @@ static void inlined_location(struct shape *s)
     stacks(s, s->size);
 }
 
-/* Stacks with locations of one frame each: the first location below 0 to `most` others. */
+/* Appends stacks in which 0 to `most` frames of location 2 are called by location 1. */
 static void stacks_cut(struct shape *s, uint64_t most)
 {
     struct wire *w = &s->tables[STACK];
@@ -353,7 +356,8 @@ static void inlined_location_cut(struct shape *s)
     stacks_cut(s, 1);
 }
 
-/* Stacks that copy a location when they are cut. The long text is in the location's first line if
+/* Appends stacks with a location that has very many lines. A processor that cuts a stack inside
+ * this location must copy the location. The location has many unknown fields: in its first line if
  * `in_line`, otherwise outside its lines. */
 static void long_location_cut(struct shape *s, bool in_line)
 {
@@ -437,7 +441,7 @@ static void resources(struct shape *s)
     }
 }
 
-/* Profiles of a scope with a long name. */
+/* Many profiles in one scope, whose name is long. */
 static void profiles_of_scope(struct shape *s)
 {
     struct wire *w = &s->profiles, none = {0};
@@ -469,7 +473,7 @@ static void profile_types(struct shape *s)
     wire_free(&type);
 }
 
-/* One profile with very many attributes, and samples. */
+/* One profile that has very many attributes and very many samples. */
 static void profile_attributes(struct shape *s)
 {
     for (int i = 0; i < 100; i++)
@@ -685,8 +689,9 @@ static const struct worst_reader readers[] = {
     {"debug, normal", &br_debug_exporter, "{verbosity: normal, output_paths: [/dev/null]}"},
 };
 
-/* Returns the item of a shape, or NULL if the walk rejects it as expected. The walk may allocate
- * at most three times the size of the request, and 1 MiB. */
+/* Returns the item of a shape, or NULL if the walk rejects it as expected. In addition to the
+ * buffer of the request, the walk may allocate at most three times the size of the request plus 1
+ * MiB. */
 static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire *w)
 {
     struct walk_check c = {.h = h, .signal = BR_PROFILES};
@@ -716,7 +721,8 @@ static struct br_item *copy_of(const struct br_item *from)
     return item;
 }
 
-/* Sends the shape through the reader. Returns the steps, or microseconds of CPU time. */
+/* Sends the shape through the reader. Returns the microseconds of CPU time if `times`, otherwise
+ * the number of steps. */
 static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
                            const struct br_item *item, bool times)
 {
@@ -730,8 +736,8 @@ static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
     return cost;
 }
 
-/* The number of steps allowed for each byte. A rule of a config may read the long part a few times.
- * Each reference to it costs a few steps. */
+/* The number of steps allowed for each byte. A rule of a config may read the long part of a request
+ * a few times. Each reference to this part costs a few steps. */
 #define STEPS_PER_BYTE 64
 
 static void try_shape(struct fake_host *h, size_t shape, size_t size)
@@ -750,8 +756,9 @@ static void try_shape(struct fake_host *h, size_t shape, size_t size)
     wire_free(&w);
 }
 
-/* The allowed steps are proportional to the number of bytes. The large request detects work that
- * grows faster than its size. The small request detects a high fixed cost. */
+/* The allowed steps are proportional to the number of bytes. The test with the large request fails
+ * if the work grows faster than the size. The test with the small request fails if the fixed cost
+ * is high. */
 static void work_is_proportional_to_bytes(void **state)
 {
     (void)state;

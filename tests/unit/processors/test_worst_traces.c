@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worst shapes of a traces request, of 1, 2, 4 and 8 MiB: a part that is long or has many
- * members, and as many spans as possible that involve it; also trees of spans that are deep, broad
- * or circular. Every reader of traces takes steps in proportion to the bytes, or the walk rejects
- * the request.
- *
- * For manual use, `--mode times` prints the CPU time of each reader for 1 MiB instead.
+ * Tests the cost of worst-case traces requests, in two sizes. A request has a part that is long or
+ * has many members, and as many spans as possible for which this part is read. Other requests have
+ * trees of spans that are deep, broad or circular. Either the walk rejects the request, or each
+ * component that reads traces (a "reader") takes a number of steps (base/steps.h) in proportion to
+ * the bytes. For manual use, `--mode times` prints the CPU time of each reader for 1 MiB instead.
  */
 #include "tests/support/test.h"
 #include "tests/support/walk_check.h"
@@ -19,11 +18,12 @@
 
 /* --- Shapes ----------------------------------------------------------------------------------- */
 
-/* A request of `size` bytes that is being built. The long part may have half of them. */
+/* A request of `size` bytes that is being built. At most half of the bytes are one long part, such
+ * as a text. */
 struct shape {
     size_t size;
     char *text;                               /* size / 2 bytes */
-    struct wire resource, scope, spans, more; /* more: further ResourceSpans */
+    struct wire resource, scope, spans, more; /* more: ResourceSpans after the first one */
 };
 
 static bool has_room(const struct shape *s)
@@ -121,7 +121,7 @@ static void many_scope_attributes(struct shape *s)
     put_spans(s);
 }
 
-/* A span with a long field of this number, and other spans of its trace. */
+/* Appends a span whose field number `field` is long, and other spans of the same trace. */
 static void long_field(struct shape *s, uint32_t field)
 {
     size_t span = open_span(s, 1, 1, 0);
@@ -160,7 +160,7 @@ static void long_key(struct shape *s)
     put_spans(s);
 }
 
-/* The same key, repeated. */
+/* A span with many attributes, which all have the same key. */
 static void many_attributes(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
@@ -190,7 +190,7 @@ static void spans_of_many_attributes(struct shape *s)
     }
 }
 
-/* Nested values of the greatest depth that the walk accepts by default, and with many members. */
+/* Attributes with nested values. The depth is the greatest that the walk accepts by default. */
 static void nested_values(struct shape *s)
 {
     for (uint64_t i = 1; has_room(s); i++) {
@@ -249,7 +249,7 @@ static void deep_family(struct shape *s)
         put_span(s, 1, i + 1, i);
 }
 
-/* Each span precedes its parent. */
+/* A chain of spans, each of which is the parent of the span before it. */
 static void deep_family_backwards(struct shape *s)
 {
     for (uint64_t i = s->size; has_room(s); i--)
@@ -284,7 +284,7 @@ static void unknown_fields(struct shape *s)
     wire_close(&s->spans, span);
 }
 
-/* Resources with one span each. */
+/* Many resources with one span each. */
 static void many_resources(struct shape *s)
 {
     for (uint64_t i = 1; has_room(s); i++) {
@@ -498,7 +498,8 @@ static struct br_item *copy_of(struct fake_host *h, const struct br_item *from)
     return item;
 }
 
-/* Sends the shape through the reader. Returns the steps, or microseconds of CPU time. */
+/* Sends the shape through the reader. Returns the microseconds of CPU time if `times`, otherwise
+ * the number of steps. */
 static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
                            const struct br_item *item, bool times)
 {
@@ -512,8 +513,8 @@ static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
     return cost;
 }
 
-/* The steps allowed for each byte. A rule of a config may read a long part a few times, and a
- * span costs a few steps. */
+/* The steps allowed for each byte. A rule of a config may read the long part of a request a few
+ * times. Each span costs a few steps. */
 #define STEPS_PER_BYTE 64
 
 static void try_shape(struct fake_host *h, size_t shape, size_t size)

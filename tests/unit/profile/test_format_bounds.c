@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Costs of reading profiles that are small on the wire. Every reader gets bodies that refer to a
- * long text, or to almost nothing, as often as possible. The number of steps (base/steps.h) may
- * grow in proportion to the body. The memory may grow to GROWTH times the body. BOUNDS_PRINT in the
- * environment prints the figures, BOUNDS_ONLY restricts the run to one shape.
+ * Tests the cost of reading profiles that are small on the wire. Each reader of a format gets
+ * bodies that contain as many references as possible to a long text, or as many tiny elements as
+ * possible. The number of steps (base/steps.h) may grow in proportion to the body. The memory may
+ * grow to GROWTH times the body plus 1 MiB. If the environment variable BOUNDS_PRINT is set, the
+ * test prints the figures. BOUNDS_ONLY names the only shape to run.
  */
 #include <libdeflate.h>
 
@@ -36,7 +37,8 @@ struct cost {
     size_t len, peak;
     uint64_t steps;
     uint32_t items;
-    unsigned n_parts; /* number of parts in which the body was read; 0: it was read as a whole */
+    /* number of parts into which the reading divided the body; 0: the body was read as a whole */
+    unsigned n_parts;
 };
 
 static struct br_host host;
@@ -111,7 +113,7 @@ static const struct br_mem_hooks meter_hooks = {
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Reads the source and takes the resulting request, with `limit` bytes of memory. */
+/* Reads the source and takes the request from the builder. Allocations fail above `limit` bytes. */
 static struct cost read_source(const struct br_profile_source *s, enum br_profile_format format,
                                size_t limit)
 {
@@ -133,7 +135,7 @@ static struct cost read_source(const struct br_profile_source *s, enum br_profil
     if (!cost.rc) {
         cost.rc = br_build_take(build, item);
         if (cost.rc)
-            /* receivers set the same message */
+            /* the message that receivers set in this case */
             (void)br_err_set(&cost.err, cost.rc, "%s", br_strerror(cost.rc));
     }
     cost.peak = meter.peak - before;
@@ -152,7 +154,8 @@ static unsigned parts_of(const struct br_reading *reading)
     return n;
 }
 
-/* Reads the source as receivers do: in a memory scope, and in parts if it is too large. */
+/* Reads the source as receivers do: the memory is limited by a memory scope, and a source that is
+ * too large is read in parts. */
 static struct cost read_in_scope(const struct br_profile_source *s, enum br_profile_format format)
 {
     struct cost cost = {.len = s->len + s->labels_len};
@@ -254,7 +257,7 @@ static void put_long_string(struct body *b, uint64_t id, unsigned c, size_t len)
     jfr_shape_latin1(&b->jfr.pools, c, len);
 }
 
-/* Appends a thread state whose samples are counted. */
+/* Appends a thread state. Samples in this state are counted. */
 static void put_state(struct body *b)
 {
     jfr_shape_pool(&b->jfr, JFR_STATE, 1);
@@ -370,7 +373,7 @@ static void put_methods(struct body *b, unsigned n)
     jfr_shape_chunk(&b->jfr);
 }
 
-/* Class entries that are long to read but have a short name. */
+/* Class entries that have many bytes to skip, but a short name. */
 static void shape_class_entries(struct body *b, size_t size)
 {
     struct wire *w = &b->jfr.pools;
@@ -407,7 +410,7 @@ static void shape_class_names(struct body *b, size_t size)
     for (unsigned i = 1; i <= n; i++) {
         wire_number(w, i);
         wire_number(w, i);
-        /* the method's name is the entry after the last one, for all methods */
+        /* all methods have the same name: the entry after the last class name */
         wire_number(w, n + 1);
     }
     jfr_shape_pool(&b->jfr, JFR_TRACE, 1);
@@ -548,7 +551,8 @@ static void put_long_label(struct wire *w, uint64_t id, int c, size_t len)
     free(text);
 }
 
-/* Appends a context with `n` labels: `value` under the keys `key` + k * `step`. */
+/* Appends a context with `n` labels. Label k has the key `key` + k * `step`. All labels have the
+ * value `value`. */
 static void put_context(struct wire *w, uint64_t id, unsigned n, uint64_t key, unsigned step,
                         uint64_t value)
 {
@@ -589,7 +593,7 @@ static void shape_label_contexts(struct body *b, size_t size)
         put_context(&b->labels, i, 1, 1, 0, 1);
 }
 
-/* Different keys with a shared value. */
+/* Labels with different keys and one value, which they share. */
 static void shape_label_keys(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 60);
@@ -626,7 +630,7 @@ static void shape_contexts(struct body *b, size_t size)
     }
 }
 
-/* Samples that alternate between two contexts with many labels. */
+/* Samples that use two contexts in turn. Each context has many labels. */
 static void shape_context_in_turns(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 60);
@@ -754,7 +758,8 @@ static void shape_tree_chain(struct body *b, size_t size)
     put_chain(b, size, BR_FORMAT_TREE, "x");
 }
 
-/* Names under a long path that become equal when their UTF-8 is repaired. */
+/* Many names under a long path. They differ in bytes that are not UTF-8, so they become equal when
+ * these bytes are replaced. */
 static void shape_trie_bad_names(struct body *b, size_t size)
 {
     struct wire *w = &b->data;
@@ -772,7 +777,7 @@ static void shape_trie_bad_names(struct body *b, size_t size)
     put_bytes(w, 0, size / 2 / 3 * 3); /* empty tries follow */
 }
 
-/* Different names that consist of a long prefix. */
+/* Different names that begin with the same long prefix. */
 static void shape_trie_prefix(struct body *b, size_t size)
 {
     struct wire *w = &b->data;
@@ -788,7 +793,8 @@ static void shape_trie_prefix(struct body *b, size_t size)
     }
 }
 
-/* Appends as many different children as possible, with the shortest text per frame. */
+/* Appends as many different children of the root as possible. The text of each frame is as short as
+ * possible. */
 static void put_tiny_frames(struct body *b, size_t size, enum br_profile_format format)
 {
     unsigned n = (unsigned)(size / 16);
@@ -902,8 +908,8 @@ static void v8_open(struct body *b)
     wire_raw(&b->data, "{\"startTime\":0,\"nodes\":[", 24);
 }
 
-/* Appends a chain of nodes, each of which has a sample. The total size of all stacks is quadratic
- * in `n`. */
+/* Appends a chain of nodes, each of which has a sample. Each stack contains the nodes before it, so
+ * the total size of all stacks is quadratic in `n`. */
 static void v8_samples(struct body *b, unsigned n, bool one)
 {
     char text[64];
@@ -991,7 +997,8 @@ static void gecko_numbers(struct body *b, const char *name, unsigned first, unsi
 #define GECKO_FUNCTION "\"stringArray\":[\"f\"],\"funcTable\":{\"name\":[0]},"
 #define GECKO_TABLES GECKO_FUNCTION "\"frameTable\":{\"func\":[0]},"
 
-/* Each stack continues the previous one and is a sample: the size of all stacks is quadratic. */
+/* Each stack adds one frame to the previous stack, and each stack has a sample. The total size of
+ * all stacks is quadratic. */
 static void shape_gecko_chain(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 20);
@@ -1027,7 +1034,8 @@ static void shape_gecko_names(struct body *b, size_t size)
     put_text(b, "}}]}");
 }
 
-/* One long name in Gecko's native format, in which a frame contains the name of its function. */
+/* One long name, shared by all functions, in Gecko's native format. There, a frame contains the
+ * name of its function. */
 static void shape_gecko_locations(struct body *b, size_t size)
 {
     gecko_open(b);
@@ -1080,7 +1088,7 @@ static void put_frames(struct body *b, const char *frames)
     put_text(b, "]},\"profiles\":[");
 }
 
-/* Writes as many profiles as possible, each with the same `depth` nested frames. */
+/* Writes as many profiles as possible. Each profile contains the same `depth` nested frames. */
 static void shape_speedscope_events(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");
@@ -1131,7 +1139,7 @@ static void shape_speedscope_depth(struct body *b, size_t size)
     put_text(b, "]]}]}");
 }
 
-/* Members that Braid does not know, before those that it reads. */
+/* Many members that Braid does not know. They precede the members that it reads. */
 static void shape_speedscope_members(struct body *b, size_t size)
 {
     put_frames(b, "{\"name\":\"f\"}");
@@ -1269,8 +1277,9 @@ static struct wire read_file(const char *path)
     return w;
 }
 
-/* Asserts that a real profile takes little memory. A recording is repeated twenty times, which
- * makes twenty chunks, so that the free mebibyte does not hide its cost. */
+/* Asserts that reading a real profile takes little memory. A recording is repeated twenty times,
+ * which makes twenty chunks. The fixed part of the limit is then small compared with the
+ * recording. */
 static void takes_little_memory(const char *path, enum br_profile_format format,
                                 bool from_pyroscope)
 {
@@ -1336,7 +1345,7 @@ static void test_memory_in_scope(void **state)
     assert_true(kept);
 }
 
-/* A busy service sends 20,000 samples in ten seconds, each with a different span. */
+/* A busy service sends 1,250 to 20,000 samples, each with a different span. */
 static void test_spans(void **state)
 {
     (void)state;
@@ -1347,7 +1356,8 @@ static void test_spans(void **state)
                 print_message("%u spans: %zu bytes held for %zu\n", n, c.peak, c.len);
             if (c.rc)
                 fail_msg("%u spans: %s", n, c.err.text);
-            assert_true(c.items + 4 >= n); /* the last stack may have less than four samples */
+            /* if `n` is not a multiple of four, the stack of the last samples does not exist */
+            assert_true(c.items + 4 >= n);
         }
     }
 }
@@ -1376,7 +1386,7 @@ static void put_stacks(struct body *b, enum br_profile_format format, unsigned n
     put_from(b, format, 0, n);
 }
 
-/* Appends stacks of a few names, each in a different order. */
+/* Appends `n` stacks that consist of the same few names, each in a different order. */
 static void put_orders(struct body *b, unsigned n)
 {
     b->format = BR_FORMAT_FOLDED;
@@ -1424,7 +1434,8 @@ static void expect_accepted(const char *name, struct body *b, unsigned n)
     *b = (struct body){0};
 }
 
-/* Profilers typically send short stacks that mostly differ. OTLP needs more bytes for them. */
+/* Profilers typically send short stacks, most of which differ. In OTLP these stacks need more bytes
+ * than in the formats of the profilers. */
 static void test_short_stacks(void **state)
 {
     static const unsigned counts[] = {1000, 10000, 45000, 100000};

@@ -215,7 +215,8 @@ static uint64_t big_endian(const uint8_t *p)
     return v;
 }
 
-/* Returns the end of the last chunk according to the headers, and counts the chunks. */
+/* Returns the end time of the last chunk, as stated by the headers. Stores the number of chunks in
+ * `*ret_n`. */
 static uint64_t end_of(const struct br_buf *file, uint32_t *ret_n)
 {
     uint64_t end = 0;
@@ -381,8 +382,9 @@ static void check_events(const struct row *row, struct br_jfr_chunk *chunk, uint
     assert_int_equal(n, row->n_wanted);
 }
 
-/* The second walk finds all events once and in order, wherever it starts, even between two events.
- * This is also true if it finds more events than it can remember. */
+/* Wherever the second scan (struct br_jfr_events) begins, even between two events, the iteration
+ * returns all events once and in order. This also holds if the second scan finds more events than
+ * it can record. */
 static void test_events_ahead(void **state)
 {
     (void)state;
@@ -443,7 +445,7 @@ static const char made_uploaded[] =
     "# - delay nanoseconds mutex count\n"
     "a/B$$Lambda_.main:0|thread.id=7,thread.name=ü@1000300000 5000\n";
 
-/* A chunk has the same meaning in all of its encodings. */
+/* In all of its encodings, a chunk is converted to the same samples. */
 static void test_encodings(void **state)
 {
     (void)state;
@@ -507,8 +509,8 @@ static void test_lengths_of_utf8(void **state)
     }
 }
 
-/* Equal samples in two chunks become one sample if a Pyroscope client sent them, and stay two in
- * other uploads. */
+/* Two chunks contain equal samples. In an upload from a Pyroscope client, the samples are merged
+ * into one. In other uploads, both samples are kept. */
 static void test_equal_samples(void **state)
 {
     (void)state;
@@ -633,8 +635,8 @@ static void test_incomplete_last_chunk(void **state)
     }
 }
 
-/* JDK 25 records CPU time samples of 20 ticks in addition to its usual samples. The time must
- * not count twice. */
+/* JDK 25 records CPU time samples of 20 ticks in addition to its usual samples. The time of these
+ * samples must not be counted twice. */
 static void test_cpu_time(void **state)
 {
     (void)state;

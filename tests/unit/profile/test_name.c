@@ -185,7 +185,8 @@ static const char *series(const char *text, size_t app_len, bool app_name, char 
     return out;
 }
 
-/* Put of pkg/ingester/pyroscope/ingest_adapter.go; createLabels of pkg/og/convert/pprof. */
+/* Expected values follow Put (pkg/ingester/pyroscope/ingest_adapter.go) and createLabels
+ * (pkg/og/convert/pprof) of Pyroscope. */
 static void test_series(void **state)
 {
     char out[512];
@@ -199,7 +200,7 @@ static void test_series(void **state)
                         "__session_id__=2 _y=3 service_name=a ");
 }
 
-/* Every case of convertMetadata of pkg/ingester/pyroscope/ingest_adapter.go. */
+/* Tests every case of convertMetadata (pkg/ingester/pyroscope/ingest_adapter.go) of Pyroscope. */
 static void test_types(void **state)
 {
     static const struct {
@@ -275,7 +276,7 @@ static void test_times(void **state)
     assert_int_equal(at("1577836800001"), now + 1000000);
     assert_int_equal(at("1577836800000001"), now + 1000);
     assert_int_equal(at("1577836800000000001"), now + 1);
-    /* derived by hand from its code */
+    /* derived by hand from the code of attime */
     assert_int_equal(at(" 1_577,836 800 "), now);
     assert_int_equal(at("now-1h30min"), now - 5400 * S);
     assert_int_equal(at("now - 1h-30m"), now - 5400 * S);

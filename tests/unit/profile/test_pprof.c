@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads pprofs written by hand after profile.proto, and those of Go's runtime in tests/data/pprof.
- * The sums of the latter are those of `go tool pprof -raw` (in the .txt file of each). Every result
- * has to pass the walk. tests/conformance/test_pprof.py compares sample by sample.
+ * The expected sums of the latter were printed by `go tool pprof -raw` and are in the .txt file
+ * next to each profile. Every result has to pass the walk. tests/conformance/test_pprof.py compares
+ * sample by sample.
  */
 #include "tests/support/pprof_rig.h"
 #include "tests/support/test.h"
@@ -81,8 +82,8 @@ static void check_code(const struct read *r)
         "b1d");
 }
 
-/* Every field of the schema: once with the tables first, once with the samples first and the
- * strings in between. */
+/* Tests every field of the schema, in two orders: tables before samples; and samples first, then
+ * the strings, then the other tables. */
 static void test_whole(void **state)
 {
     (void)state;
@@ -97,7 +98,7 @@ static void test_whole(void **state)
         join(nest(PLOCATION, line, nest(4, number(2, UINT64_MAX), END), number(1, UINT64_MAX),
                   number(2, 5), number(3, 4100), number(5, 1), END),
              nest(PLOCATION, number(1, 2), number(3, 1), END));
-    /* Not packed, and packed in two pieces. */
+    /* The first sample has unpacked values. The second sample has packed values, in two pieces. */
     struct message *samples =
         join(nest(SAMPLE, number(2, 1), number(1, UINT64_MAX), number(1, 2), number(2, 2), END),
              nest(SAMPLE, bytes(1, "\2", 1), bytes(2, "\3", 1),
@@ -129,7 +130,8 @@ static void test_whole(void **state)
     free_messages();
 }
 
-/* Without a period type, period, time, mapping and function, all of which are optional. */
+/* A profile that does not have a period type, a period, a time, mappings or functions. All of these
+ * are optional. */
 static void test_bare(void **state)
 {
     (void)state;
@@ -142,7 +144,7 @@ static void test_bare(void **state)
     assert_int_equal(profile_at(&r, 0)->samples[0]->stack_index, 0);
     assert_int_equal(profile_at(&r, 0)->samples[0]->values[0], 5);
     done(&r);
-    /* A body without bytes, or with tables only, is an empty profile. */
+    /* An empty body, or a body that only has tables, is an empty profile. */
     struct message *empty[] = {new_message(0), all_strings(), type(CPU, 0)};
     for (size_t i = 0; i < BR_COUNT(empty); i++) {
         assert_int_equal(read_message(&r, empty[i]), 0);
@@ -180,18 +182,20 @@ static void test_labels(void **state)
         label(SPAN_ID, TRACE, 0, 0), /* too long */
         label(SPAN_ID, 0, 12, 0),
         join(label(BYTES, 0, 4096, KILOBYTES), label(USER, MAIN, 0, 0)),
-        label(USER, 0, 0, 0), /* without a value: Go's reader drops it too */
+        /* the label does not have a value, so it is dropped, as by Go's reader */
+        label(USER, 0, 0, 0),
         join(label(USER, MAIN, 0, 0), join(label(BYTES, 0, 1, 0), label(USER, CPU, 0, 0))),
         join(label(BYTES, 0, 7, KILOBYTES),
              join(label(BYTES, 0, UINT64_MAX, KILOBYTES), label(BYTES, 0, 3, 0))),
-        /* several spans on one sample, so that none is linked */
+        /* The labels name several spans, so the sample does not get a link. */
         join(label(SPAN_ID, SPAN, 0, 0), label(SPAN_ID, SHORT, 0, 0)),
         join(label(SPAN_ID, SHORT, 0, 0),
              join(label(TRACE_ID, TRACE, 0, 0), label(SPAN_ID, SPAN, 0, 0))),
         join(label(TRACE_ID, TRACE, 0, 0),
              join(label(SPAN_ID, SPAN, 0, 0), label(TRACE_ID, SPAN, 0, 0))),
         join(label(PROFILE_ID, SPAN, 0, 0), label(PROFILE_ID, SHORT, 0, 0)),
-        /* the same span twice, and several under a name that does not count */
+        /* The labels name the same span twice. In the second case, several values of profile_id are
+         * ignored, because the sample also has a span_id. */
         join(label(SPAN_ID, SPAN, 0, 0),
              join(label(TRACE_ID, TRACE, 0, 0), label(SPAN_ID, SPAN, 0, 0))),
         join(label(PROFILE_ID, SPAN, 0, 0),
@@ -216,7 +220,8 @@ static void test_labels(void **state)
     check_link(&r, 16, trace, span);
     check_link(&r, 17, none, span);
     Sample **s = profile_at(&r, 0)->samples;
-    assert_int_equal(s[0]->n_attribute_indices, 2); /* kept as labels */
+    /* an id that does not become a link is kept as a label */
+    assert_int_equal(s[0]->n_attribute_indices, 2);
     const char *unit;
     AnyValue *v = value_of(&r, s[0]->attribute_indices, 2, "span_id", &unit);
     assert_string_equal(v->string_value, "00F067AA0BA902B7");
@@ -236,7 +241,7 @@ static void test_labels(void **state)
     assert_int_equal(v->array_value->values[0]->int_value, 7);
     assert_int_equal(v->array_value->values[1]->int_value, -1);
     assert_string_equal(unit, "kilobytes");
-    /* Both types have the same samples. */
+    /* The samples of the second type have the same links, stacks and numbers of attributes. */
     Sample **other = profile_at(&r, 1)->samples;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         assert_int_equal(other[i]->link_index, s[i]->link_index);
@@ -247,7 +252,8 @@ static void test_labels(void **state)
     done(&r);
 }
 
-/* More labels than the reader compares one by one, each twice. */
+/* A sample with so many labels that the reader does not compare them one by one. Each key occurs
+ * twice. */
 static void test_many_labels(void **state)
 {
     (void)state;
@@ -293,7 +299,7 @@ static void test_source(void **state)
     for (size_t i = 0; i < 2; i++) {
         Profile *p = profile_at(&r, i);
         assert_int_equal(p->time_unix_nano, 1700000000000000000); /* converted from microseconds */
-        /* ids are unique, so only one profile has it */
+        /* ids are unique, so only the first profile has the given id */
         assert_int_equal(p->profile_id.len, i == 0 ? 16 : 0);
         if (i == 0)
             assert_memory_equal(p->profile_id.data, "0123456789abcdef", 16);
@@ -307,7 +313,8 @@ static void test_source(void **state)
     assert_string_equal(kv->key, "service.name");
     assert_string_equal(kv->value->string_value, "shop");
     free_unpacked(r.request, NULL);
-    /* Values from 1971 on are a time; a given name is kept. */
+    /* A number from the year 1971 on, in nanoseconds, is not converted. A name given with the
+     * upload is kept. */
     r.source.pyroscope_name = "godeltaprof_memory";
     assert_int_equal(read_message(&r, join(around(sample(NULL)), number(TIME, 31536000000000000))),
                      0);
@@ -357,8 +364,8 @@ static const char *first_function(const struct read *r)
     return string_at(r, r->request->dictionary->function_table[1]->name_strindex);
 }
 
-/* Pyroscope's FixFunctionNamesForScriptingLanguages, fixSampleTypes, FixFunctionIDForBrokenDotnet.
- */
+/* Tests Pyroscope's repairs: FixFunctionNamesForScriptingLanguages, fixSampleTypes and
+ * FixFunctionIDForBrokenDotnet. */
 static void test_repairs(void **state)
 {
     (void)state;
@@ -400,7 +407,7 @@ static void test_repairs(void **state)
 static void test_pyroscope_name(void **state)
 {
     (void)state;
-    /* By metricName of grafana/pyroscope pkg/og/convert/pprof/profile.go. */
+    /* Expected values follow metricName of grafana/pyroscope (pkg/og/convert/pprof/profile.go). */
     const struct br_sample_type none[] = {{.type = "nothing"}};
     const struct br_sample_type block[] = {{.type = "contentions", .display_name = "block_count"},
                                            {.type = "delay", .display_name = ""}};
@@ -509,7 +516,7 @@ static const struct {
     int64_t period;
     size_t n_samples, n_frames, n_linked;
     int64_t sums[4];
-    const char *pyroscope_name; /* as sent to /ingest */
+    const char *pyroscope_name; /* the name if the profile is sent to /ingest of Pyroscope */
 } go[] = {
     {"allocs",
      {"alloc_objects", "alloc_space", "inuse_objects", "inuse_space"},

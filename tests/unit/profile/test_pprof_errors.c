@@ -57,7 +57,7 @@ static void test_invalid(void **state)
         if (r.request)
             free_unpacked(r.request, NULL);
     }
-    /* A profile cut at any place gives an error or a shorter profile. */
+    /* If a profile is cut at any place, reading it fails or returns a shorter profile. */
     struct message *m =
         around(sample(join(label(SPAN_ID, SPAN, 0, 0), label(BYTES, 0, 1, KILOBYTES))));
     for (size_t len = m->len; len-- > 0;) {
@@ -74,7 +74,7 @@ static void test_invalid(void **state)
     free_messages();
 }
 
-/* An invalid sample is dropped alone, as in github.com/grafana/pyroscope (pkg/pprof,
+/* Only the invalid samples are dropped, as in github.com/grafana/pyroscope (pkg/pprof,
  * sanitizeProfile). An invalid entry that no sample uses causes no loss. */
 static void test_invalid_samples_are_dropped_alone(void **state)
 {
@@ -109,7 +109,7 @@ static void test_invalid_samples_are_dropped_alone(void **state)
         assert_int_equal(profile_at(&r, 1)->n_samples, 2);
         free_unpacked(r.request, NULL);
     }
-    /* An invalid location that nothing refers to. */
+    /* An invalid location that no sample refers to is not counted as a loss. */
     struct br_profile_lost lost = {0};
     struct read r = {.source = {.lost = &lost}};
     assert_int_equal(read_message(&r, around(join(sample(NULL), nest(PLOCATION, number(1, 3),
@@ -119,8 +119,9 @@ static void test_invalid_samples_are_dropped_alone(void **state)
     done(&r);
 }
 
-/* An invalid reference drops only its text or entry, and is counted. If several entries have one
- * id, the last counts, as in github.com/grafana/pyroscope (2.x). */
+/* If a reference is invalid, only the text or the entry that contains the reference is dropped, and
+ * the loss is counted. If several entries have the same id, the last entry is used, as in
+ * github.com/grafana/pyroscope (2.x). */
 static void test_invalid_references(void **state)
 {
     (void)state;
@@ -176,7 +177,7 @@ static void test_last_of_two_entries_counts(void **state)
     done(&r);
 }
 
-/* A stack that has only unknown locations takes no memory for them. */
+/* If all locations of a stack are unknown, the stack takes no memory for them. */
 static void test_unknown_stack(void **state)
 {
     (void)state;
@@ -199,7 +200,7 @@ static void test_first_string(void **state)
     (void)state;
     struct read r = {0};
     struct message *m = join(text(PSTRING, "cpu"), text(PSTRING, "nanoseconds"));
-    m = join(m, nest(TYPE, number(2, 1), END)); /* with type 0 */
+    m = join(m, nest(TYPE, number(2, 1), END)); /* the type has the default index 0 */
     m = join(m, nest(SAMPLE, bytes(2, "\5", 1), nest(3, number(1, 1), END), END));
     assert_int_equal(read_message(&r, m), 0);
     const Profile *p = profile_at(&r, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Worst-case pprofs: the reader takes a limited number of steps per byte, whatever the size, and at
- * most the memory of one request. The limit of steps is arithmetic. Texts that the reader composes
- * have at most four times the size of the body and 64 KiB. Each byte of them and of the body is
+ * most the memory of one request. The limit of steps is calculated. Texts that the reader composes
+ * have at most four times the size of the body plus 64 KiB. Each byte of them and of the body is
  * checked, hashed and compared once.
  */
 #include "base/steps.h"
@@ -16,8 +16,8 @@
 
 #define MIB ((size_t)1 << 20)
 #define READ_STEPS 16 /* per byte */
-/* A label of two bytes is hashed as five numbers. An id of one byte is hashed as two numbers and
- * looked up by one. */
+/* COMPARE_STEPS: steps per byte when two profiles are compared. A label of two bytes is hashed as
+ * five numbers. An id of one byte is hashed as two numbers and looked up by one. */
 #define COMPARE_STEPS 32
 
 /* Fields of pprof's Profile. */
@@ -56,7 +56,7 @@ static void text(struct wire *w, char letter, size_t len)
     free(bytes);
 }
 
-/* Appends a type and the strings of every profile. */
+/* Appends a sample type, and the strings that every profile has. */
 static void begin(struct wire *w)
 {
     static const char *const texts[] = {"", "key", "value", "span_id", "trace_id"};
@@ -74,7 +74,8 @@ static void label(struct wire *sample, uint64_t key, uint64_t value)
     wire_free(&m);
 }
 
-/* Appends a sample with two labels of these texts. */
+/* Appends a sample with a label, and with a second label if `key2` is not 0. The arguments are
+ * indices of strings. */
 static void labelled(struct wire *w, uint64_t key, uint64_t value, uint64_t key2, uint64_t value2)
 {
     struct wire m = {0};
@@ -120,7 +121,7 @@ static void two_of_one_key(struct wire *w, size_t size)
         labelled(w, KEY, FIRST, KEY, FIRST);
 }
 
-/* Lists of two labels that all differ. */
+/* Samples whose two labels form many different lists. */
 static void changing_lists(struct wire *w, size_t size)
 {
     begin(w);
@@ -132,7 +133,7 @@ static void changing_lists(struct wire *w, size_t size)
         labelled(w, KEY, FIRST, KEY, FIRST + i % n);
 }
 
-/* More labels with one text than the reader remembers. */
+/* Labels with the same text under more different keys than the reader remembers. */
 static void many_keys(struct wire *w, size_t size)
 {
     begin(w);
@@ -144,8 +145,8 @@ static void many_keys(struct wire *w, size_t size)
         labelled(w, FIRST + 1 + i % n, FIRST, 0, 0);
 }
 
-/* Several keys and several equal long texts with different indices: every pair of indices is
- * new. */
+/* Many keys, and many equal long texts at different indices. Each sample has a new pair of a key
+ * and a text. */
 static void equal_texts(struct wire *w, size_t size)
 {
     begin(w);
@@ -160,8 +161,8 @@ static void equal_texts(struct wire *w, size_t size)
         labelled(w, FIRST + 100 + i / 100 % 400, FIRST + i % 100, 0, 0);
 }
 
-/* Other labels in between, so that the label with the long text is not among the most recent
- * ones. */
+/* Each sample also has a label that no other sample has. The label with the long text is therefore
+ * not among the most recent labels. */
 static void alternating_labels(struct wire *w, size_t size)
 {
     begin(w);
@@ -319,7 +320,7 @@ static void unknown_fields(struct wire *w, size_t size)
     fill(w, size, "\xa0\x06\x00", 3);
 }
 
-/* Appends one message that contains `each` as often as possible. */
+/* Appends one message that contains `head`, and `each` as often as possible. */
 static void one_large_message(struct wire *w, size_t size, uint32_t field, const char *head,
                               const char *each, size_t len)
 {
@@ -413,7 +414,7 @@ static void small_stacks(struct wire *w, size_t size)
     }
 }
 
-/* Every type repeats the samples with all their labels. */
+/* Many types. The samples, with all their labels, are repeated for each type. */
 static void types_and_labels(struct wire *w, size_t size)
 {
     for (unsigned i = 0; i < 30; i++)

@@ -12,7 +12,7 @@
 typedef Perftools__Profiles__Profile Pprof;
 typedef Perftools__Profiles__Label Label;
 
-#define T0 1700000000000000000u /* time of all profiles in nanoseconds since 1970 */
+#define T0 1700000000000000000u /* time of all profiles, in nanoseconds since 1970 */
 
 /* Fields of Profile and Sample of OTLP. */
 enum { P_TYPE = 1, P_SAMPLES, P_TIME, P_DURATION, P_PERIOD_TYPE, P_PERIOD, P_ATTRIBUTES = 11 };
@@ -104,9 +104,10 @@ static struct message *number_value(uint32_t field, uint64_t v)
     return nest(field, number(3, v), END);
 }
 
-/* Returns the dictionary. Its attributes are: 1 thread = "t1"; 2 pid = 7 (with a unit); 3 span_id
- * (of another span); 4 build id; 5 folded; 6 task = "x". Link 1 has the span id 0x11... and the
- * trace id 0x22... Stack 1 consists of leaf and main, stack 2 of main. */
+/* Returns the dictionary. Its attributes are: 1: thread = "t1"; 2: pid = 7, with a unit; 3:
+ * span_id, of a span other than that of link 1; 4: the build id of the binary; 5: folded; 6: task =
+ * "x". Link 1 has the span id 0x11... and the trace id 0x22... Stack 1 consists of leaf and main,
+ * stack 2 of main. */
 static struct message *dictionary(void)
 {
     struct message *m = zero_entries();
@@ -154,11 +155,11 @@ struct result {
         char name[64], types[BR_PPROF_TYPES_MAX][64];
     } out[OUTS_MAX];
     uint32_t n;
-    int stop; /* the callback's result */
+    int stop; /* the value that the callback returns */
 };
 
-/* Asserts that the pprof does not contain a string twice. Pyroscope compares a name only with the
- * first of several equal strings. */
+/* Asserts that the pprof does not contain a string twice. Pyroscope would look up a name only in
+ * the first of several equal strings. */
 static void assert_strings_differ(const Pprof *p)
 {
     for (size_t i = 0; i < p->n_string_table; i++)
@@ -313,8 +314,8 @@ static void profiles_without_samples_are_not_written(void **state)
     free_result(r);
 }
 
-/* If a sum is too large, it does not wrap. A sample that only has timestamps counts one period per
- * timestamp. */
+/* A sum above INT64_MAX becomes INT64_MAX. A sample that has timestamps but no values counts as one
+ * period per timestamp. */
 static void values(void **state)
 {
     (void)state;
@@ -468,8 +469,8 @@ static struct br_item *request_of_many_attributes(struct message *profiles)
     return walked(BR_PROFILES, join(m, bytes(2, entries->data, entries->len)));
 }
 
-/* Two lists of attributes have indices with the same 64-bit FNV-1a hash: sum((b[i] - a[i]) *
- * prime^(13 - i)) is 0 modulo 2^64. They were found by reducing that lattice. */
+/* The indices of the lists `a` and `b` have the same 64-bit FNV-1a hash: sum((b[i] - a[i]) *
+ * prime^(13 - i)) is 0 modulo 2^64. The lists were found by lattice reduction. */
 static void equal_hashes_do_not_make_attributes_equal(void **state)
 {
     (void)state;
@@ -496,7 +497,8 @@ static void equal_hashes_do_not_make_attributes_equal(void **state)
     }
 }
 
-/* One pprof cannot have two columns of the same type. */
+/* Two profiles of the same type need two pprofs, because the types of the columns of a pprof must
+ * differ. */
 static void a_type_occurs_once(void **state)
 {
     (void)state;
@@ -552,7 +554,8 @@ static struct message *many(uint32_t n, struct message *more)
     return m;
 }
 
-/* Ids and numbers do not count as series. The result is the maximum of all samples. */
+/* The writer returns the largest number of labels of a sample. Ids and numbers are not counted,
+ * because they do not become labels of a series. */
 static void series_labels_are_counted(void **state)
 {
     (void)state;
@@ -601,7 +604,8 @@ static void labels_can_be_selected(void **state)
 
 /* --- Limits ---------------------------------------------------------------------------------- */
 
-/* Every piece is a complete pprof. Together the pieces contain the same as a single pprof. */
+/* Every piece is a complete pprof. Together the pieces contain the same samples as a single
+ * pprof. */
 static void pieces_by_samples(void **state)
 {
     (void)state;
@@ -744,7 +748,7 @@ static void ids_of_every_length(void **state)
 static void too_many_entries_are_rejected(void **state)
 {
     (void)state;
-    /* 12 bytes is the least size of an entry that the walk accepts */
+    /* the walk requires at least 12 bytes for each entry */
     const size_t n = BR_PPROF_ENTRIES_MAX + 1u, size = 12;
     struct message *many = new_message(size * n);
     memset(many->data, 'x', size * n);

@@ -98,7 +98,7 @@ static void test_folded(void **state)
 {
     struct br_profile_source s = {0};
     (void)state;
-    /* from parser_test.go; at 100 Hz, a count is 10 ms */
+    /* from parser_test.go; a count stands for 10 ms, because the sample rate is 100 Hz */
     reads_text(br_folded_read, s, "foo;bar 10\nfoo;baz 20\n",
                HEAD CPU("10000000") "foo;bar 100000000\nfoo;baz 200000000\n");
     s = (struct br_profile_source){.sample_rate = 99, .start_ns = 5, .end_ns = 12};
@@ -303,9 +303,9 @@ static void test_tree(void **state)
 
 /* --- perf script ------------------------------------------------------------------------------ */
 
-/* Output of perf 6.1: two events in turn, with and without a process, a CPU and a period. There
- * are a name with blanks, frames of C++ and without a name, a sample without frames, and one on
- * a single line. */
+/* Output of perf 6.1 in which samples of two events alternate. Some samples have a thread id, some
+ * have a CPU. One process name has a blank. One frame is a C++ function, and one frame does not
+ * have a name. One sample does not have frames, and one sample is a single line. */
 #define PERF                                                                                       \
     "# captured on    : now\n\n"                                                                   \
     "node 23885 17174.794111:   10101010 cpu-clock: \n"                                            \
@@ -409,9 +409,9 @@ static void test_perf_script_without_memory(void **state)
 #define V8_TIMES                                                                                   \
     "\"samples\":[2,3,5,2],\"timeDeltas\":[5,100,200,-50],\"startTime\":1000,\"endTime\":1300"
 
-/* The profile has 100 us of work and 200 us of its callee. Waiting takes no time, because the
- * timestamps go back. Then there are 45 us of work. The file's clock counts from the start of the
- * machine, so the last timestamp is set to the end of the source. */
+/* The profile has 100 us of `work` and 200 us of the function that it calls. The time of waiting is
+ * 0, because the timestamps go back. Then there are 45 us of `work`. The file's clock counts from
+ * the start of the machine, so the last timestamp is set to the end of the source. */
 static void test_cpuprofile(void **state)
 {
     (void)state;
@@ -488,8 +488,8 @@ static void test_cpuprofile_without_memory(void **state)
     "\"threadCPUDelta\":\"\\u00b5s\"}}"
 #define FF_STRINGS "[\"work\",\"l\\u0065af\",\"a.js\",\"0x1a2b\",\"libc.so.6\"]"
 #define FF_THREAD "\"name\":\"main\",\"tid\":\"11.1\",\"pid\":\"7\""
-/* The stacks are work, its callee, and an address called by the callee. One sample has no stack,
- * and two samples have a weight other than 1. */
+/* Stack 0 is `work`. Stack 1 adds the function that `work` calls. Stack 2 adds an address, called
+ * by this function. One sample has no stack, and two samples have a weight other than 1. */
 #define FF_STACK "\"stack\":[1,null,2,0]"
 #define FF_TIME "\"time\":[1,3,5,7]"
 #define FF_CPU "\"weight\":[1,1,3,0],\"threadCPUDelta\":[900,10,2000,50]"
@@ -511,8 +511,9 @@ static const char firefox[] = "resource\n" FF_HEAD(
                                                                "cpu") "work 50000" FF_OF
                                                                       "work;leaf; 2000000" FF_OF;
 
-/* In version 48 each thread has its tables. Version 56 shares strings, version 60 all tables. In
- * version 66 the prefix is relative to the stack, and version 75 has flags for missing values. */
+/* In version 48 of the format, each thread has separate tables. In version 56, the threads share
+ * the strings, and in version 60, all tables. In version 66 the prefix is relative to the stack,
+ * and version 75 has flags for missing values. */
 static void test_gecko(void **state)
 {
     (void)state;
@@ -602,7 +603,7 @@ static void test_gecko_weights(void **state)
         br_gecko_read, s, FF_ONE("\"time\":[2],\"weight\":null"),
         "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
         "nanoseconds 10000000 time 5000000 duration 0\na 10000000 {profile.time=estimated}\n");
-    /* before the start of the process, and before 1970 */
+    /* a sample that was taken before the start of the process, at the time -2 */
     reads_text(br_gecko_read, s,
                "{\"meta\":{\"startTime\":1700000000000},\"threads\":[{" FF_TABLES
                ",\"samples\":{\"stack\":[0,0],\"time\":[-2,1]}}]}",
@@ -699,8 +700,8 @@ static void test_speedscope(void **state)
 {
     struct br_profile_source s = {.from_pyroscope = true, .pyroscope_name = "process_cpu"};
     (void)state;
-    /* speedscope_test.go: 500, 500 and 400 units of 100 us each, in a single profile without a
-     * unit */
+    /* speedscope_test.go: the stacks have 500, 500 and 400 units. The profile does not have a unit,
+     * so a unit is 100 us. */
     reads_text(br_speedscope_read, s, EVENTED("none", SIMPLE),
                "resource profile_name=simple.txt\nscope pyroscope.name=process_cpu\n" CPU(
                    "10000000") "a;b 50000000\na;b;c 50000000\na;b;d 40000000\n");
@@ -712,7 +713,7 @@ static void test_speedscope(void **state)
 #define CPU_OF(name)                                                                               \
     "resource profile_name=" name "\nscope\n" CPU("10000000") "a;b 5000000000\na;b;c 5000000000\n" \
                                                               "a;b;d 4000000000\n"
-    /* the type from the upload's name, which is not used if there are several profiles */
+    /* the type is part of the upload's name, which is not used if there are several profiles */
     s.type = "cpu";
     reads_text(br_speedscope_read, s,
                SCHEMA FRAMES
@@ -723,7 +724,7 @@ static void test_speedscope(void **state)
                SCHEMA FRAMES
                "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED("two", "seconds") "]}",
                CPU_OF("one") CPU_OF("two"));
-    /* three profiles become one */
+    /* three profiles with the same name are merged into one */
     reads_text(br_speedscope_read, s,
                SCHEMA FRAMES "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED(
                    "one", "seconds") "," SAMPLED("one", "seconds") "]}",
@@ -748,7 +749,7 @@ static void test_speedscope_units(void **state)
 #define ONE(unit)                                                                                  \
     SCHEMA FRAMES "\"profiles\":[{\"type\":\"sampled\",\"unit\":\"" unit                           \
                   "\",\"samples\":[[0],[1]],\"weights\":[2.5,1e1]}]}"
-    /* times keep their unit; without a unit, numbers are samples */
+    /* units of time are converted; without a unit, numbers are samples */
     reads_text(br_speedscope_read, s, ONE("nanoseconds"), HEAD CPU("20000000") "a 3\nb 10\n");
     reads_text(br_speedscope_read, s, ONE("microseconds"),
                HEAD CPU("20000000") "a 2500\nb 10000\n");
@@ -766,7 +767,8 @@ static void test_speedscope_units(void **state)
     s.type = "inuse_space";
     reads_text(br_speedscope_read, s, ONE("bytes"),
                HEAD "profile inuse_space bytes time 0 duration 0\na 3\nb 10\n");
-    /* all time before the first frame opens is counted */
+    /* the time between the opening of the first and of the second frame is counted for the first
+     * frame */
     s = plain;
     reads_text(br_speedscope_read, s, EVENTED("seconds", OPEN(0, 0) OPEN(1, 3) CLOSE(1, 4)),
                "resource profile_name=simple.txt\nscope\n" CPU(
@@ -867,7 +869,8 @@ static void test_speedscope_values(void **state)
 
 /* --- Real files, limits, and lack of memory --------------------------------------------------- */
 
-/* One second of py-spy at 50 Hz. Both files have 49 samples, as py-spy printed, of 20 ms each. */
+/* One second of py-spy at 50 Hz. Both files have 49 samples of 20 ms each. py-spy printed this
+ * number. */
 static void test_py_spy(void **state)
 {
     size_t len = 0;

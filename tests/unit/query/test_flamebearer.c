@@ -6,7 +6,8 @@
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
 
-/* Adds values to both sides of a stack, which is written as `main;read;parse`. */
+/* Adds a value to each of the two profiles of a comparison, `left` and `right`, for a stack such as
+ * `main;read;parse`. */
 static void add_stack(struct br_flame *flame, const char *stack, int64_t left, int64_t right)
 {
     char text[200], *unread = text;
@@ -55,9 +56,9 @@ static void a_row_of_bars_for_each_depth(void **state)
 }
 
 /* The total is 111: a has 11 (b 10, self 1) and c has 100 (self 30, d 50, b 20). Children are
- * sorted by name and begin after the self value of their parent. Under a, b begins at 1 and ends
- * at 11. The children of c begin at 11 + 30 = 41, which is 30 further: b, and then d, which ends
- * at 41 + 20 + 50. */
+ * sorted by name and begin after the self value of their parent. Under a, b begins at 1 and ends at
+ * 11. The children of c begin at 11 + 30 = 41, which is 30 after the end of the previous bar. First
+ * comes b, and then d, which ends at 41 + 20 + 50. */
 static void offsets_start_at_the_end_of_the_previous_bar(void **state)
 {
     (void)state;
@@ -75,7 +76,7 @@ static void offsets_start_at_the_end_of_the_previous_bar(void **state)
     br_flame_release(&flame);
 }
 
-/* Sums out of range become the nearest value in range. */
+/* A sum outside of the range of int64_t becomes the nearest value in the range. */
 static void extreme_values_do_not_wrap(void **state)
 {
     (void)state;
@@ -112,12 +113,12 @@ static void small_nodes_become_other(void **state)
     json_is(&flame, 4, false,
             "{\"names\":[\"total\",\"a\",\"b\",\"c\",\"d\"],\"levels\":[[0,100,0,0],"
             "[0,60,60,1,0,30,30,2,0,8,8,3,0,2,2,4]],\"numTicks\":100,\"maxSelf\":60}");
-    /* a node as large as the smallest one kept is kept too */
+    /* a node with the same value as the smallest node that is kept is kept, too */
     add_stack(&flame, "d", 6, 0);
     json_is(&flame, 3, false,
             "{\"names\":[\"total\",\"a\",\"b\",\"c\",\"d\"],\"levels\":[[0,106,0,0],"
             "[0,60,60,1,0,30,30,2,0,8,8,3,0,8,8,4]],\"numTicks\":106,\"maxSelf\":60}");
-    /* a function named "other" may be cut as well */
+    /* a function named "other" is merged into the bar of the omitted nodes, as in Pyroscope */
     add_stack(&flame, "other;x", 40, 0);
     json_is(&flame, 0, false,
             "{\"names\":[\"total\",\"a\",\"b\",\"c\",\"d\",\"other\"],\"levels\":[[0,146,0,0],"
@@ -140,7 +141,7 @@ static void empty_nodes_are_left_out(void **state)
     br_flame_release(&flame);
 }
 
-/* left: a 10 (self 4, b 6); right: a 3 (b 3), c 7 */
+/* left profile: a 10 (self 4, b 6); right profile: a 3 (b 3), c 7 */
 static void a_difference_has_both_sides(void **state)
 {
     (void)state;
@@ -158,7 +159,8 @@ static void a_difference_has_both_sides(void **state)
 
 /* --- Functions -------------------------------------------------------------------------------- */
 
-/* f calls g, which calls f again. The total of f is 1 + 2 + 4; the inner f does not count twice. */
+/* f calls g, which calls f again. The total of f is 1 + 2 + 4, because the value of the inner f is
+ * counted only once. */
 static void recursion_counts_once(void **state)
 {
     (void)state;

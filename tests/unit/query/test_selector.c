@@ -77,7 +77,8 @@ static void errors_name_the_place(void **state)
     is_rejected("{a=\"\\xff\"}", "not UTF-8");
     is_rejected("{a=\"\xff\"}", "not UTF-8");
     is_rejected("{a=~\"(\"}", "1:5: parse error: invalid regular expression:");
-    is_rejected("{a=\"\u00e9\", =}", "1:9: parse error:"); /* columns count characters */
+    /* positions in a line are counted in characters, not bytes */
+    is_rejected("{a=\"\u00e9\", =}", "1:9: parse error:");
     is_rejected("{a=\"1\"} x", "1:9: parse error: unexpected 'x', expected the end");
     is_rejected("9{}", "1:1: parse error: unexpected '9', expected '{'");
     is_rejected("{a==\"1\"}", "1:4: parse error: unexpected '='");

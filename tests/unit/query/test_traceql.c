@@ -22,7 +22,7 @@
 
 #define MS 1000000u
 
-/* Replaces the store's functions with a store of one trace. */
+/* The test replaces the functions of the store. The replaced functions return only this trace. */
 static const uint8_t trace_id[16] = {0xaf, 0x76, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0x9c};
 static struct br_stored_span rows[] = {
     {.span_id = 10,
@@ -80,7 +80,7 @@ static struct br_stored_span cycle[] = {
     {.span_id = 4, .parent_id = 1, .service = "x", .name = "leaf"},
 };
 static const uint8_t *wanted_id = trace_id;
-static unsigned n_reads; /* reads of span bytes */
+static unsigned n_reads; /* number of times that the bytes of a span were read */
 static struct wire spans[BR_COUNT(rows)], resources[BR_COUNT(rows)], scope;
 
 int br_store_trace(struct br_store_query *query, const uint8_t id[16], br_span_fn *fn, void *arg,
@@ -115,8 +115,8 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
 
 /* --- The bytes of the trace ------------------------------------------------------------------- */
 
-/* Encodes a message with descending fields at every depth, as Go writes it: values before their
- * keys. */
+/* Encodes a message whose fields are in descending order at every depth, as Go writes them. The
+ * value of an attribute therefore precedes its key. */
 static struct wire encode_falling(struct br_pool *pool, const ProtobufCMessageDescriptor *type,
                                   const char *text)
 {
@@ -141,7 +141,8 @@ static int make(void **state)
         "{'key': 'region', 'value': {'stringValue': 'span'}}],"
         "'status': {'message': 'card refused'}}",
         "{'attributes': [{'key': 'attempt', 'value': {'intValue': '2'}}],"
-        "'events': [{'name': 'exception', 'timeUnixNano': '1157000000'," /* 7 ms after its start */
+        /* 7 ms after the start of the span */
+        "'events': [{'name': 'exception', 'timeUnixNano': '1157000000',"
         "'attributes': [{'key': 'exception.type', 'value': {'stringValue': 'Timeout'}}]}],"
         "'links': [{'traceId': 'af760102030405060708090a0b0c0d9c',"
         "'spanId': '6162636465666768'}]}",
@@ -247,7 +248,7 @@ static void comparisons(void **state)
         {"{name != \"charge\"}", "034"},
         {"{name = `charge`}", "12"},
         {"{name =~ \"char.*\"}", "12"},
-        {"{name =~ \"char\"}", ""}, /* must match the whole text */
+        {"{name =~ \"char\"}", ""}, /* a pattern must match the whole text */
         {"{name !~ \"char.*\"}", "034"},
         {"{name =~ \"GET|render\"}", "4"},
         {"{name < \"c\"}", "0"},
@@ -304,7 +305,8 @@ static void comparisons(void **state)
         {"{span.tags =~ \"[ab]\"}", "1"},
         {"{span.tags !~ \"[a]\"}", ""},
         {"{resource.region = \"eu\"}", "01"},
-        {"{.region = \"eu\"}", "0"}, /* span 1 has another region */
+        /* the span attribute `region` of span 1 has another value and takes precedence */
+        {"{.region = \"eu\"}", "0"},
         {"{.region = \"span\"}", "1"},
         {"{span.region = \"span\"}", "1"},
         {"{.service.name = \"payments\"}", "23"},
@@ -429,7 +431,8 @@ static void cycles_of_parents_are_followed_once(void **state)
 static void structural_operators_and_groups(void **state)
 {
     static const char *const cases[][2] = {
-        /* Spans of the right side that have no such relative on the left side. */
+        /* A negated operator returns the spans of the right side that have no related span on the
+         * left side. */
         {"{} !>> {}", "0"},
         {"{name=\"charge\"} !>> {}", "014"},
         {"{name=\"charge\"} !> {}", "014"},
@@ -438,7 +441,7 @@ static void structural_operators_and_groups(void **state)
         {"{name=\"db.query\"} !<< {}", "34"},
         {"{kind=server} !< {}", "0234"},
         {"{name=\"render\"} !~ {}", "0234"},
-        /* Spans of both sides. */
+        /* A union operator returns the related spans of both sides. */
         {"{} &>> {name=\"db.query\"}", "0123"},
         {"{name=\"charge\"} &> {kind=client}", "23"},
         {"{name=\"db.query\"} &<< {name=\"GET /cart\"}", "03"},
@@ -520,7 +523,7 @@ static void invalid_queries_are_rejected(void **state)
          "1:35: unexpected 2; expected a quantile from 0 to 1 (at most 8)"},
         {"{ @ }", "1:3: unexpected '@'"},
         {"{ \303\244 }", "1:3: unexpected character"},
-        /* Unsupported fields, by name. */
+        /* Errors that name the unsupported field or construct. */
         {"{ parent.name = \"x\" }",
          "1:3: parent. is not supported; {...} > {...} compares with the parent"},
         {"{} | rate() / {} | rate()", "1:13: arithmetic of metrics is not supported"},
@@ -588,7 +591,8 @@ static void the_time_of_a_pattern_is_limited(void **state)
     rows[3].name = before;
 }
 
-/* When the time for matches is used up, only texts matched before have a result. */
+/* When the time for matching is used up, a pattern only has a result for texts with which it was
+ * matched before. */
 static void a_pattern_is_matched_once_with_each_text(void **state)
 {
     static const char *const queries[] = {"{ name =~ \"GET.*\" }", "{ name !~ \"GET.*\" }"};
@@ -669,8 +673,8 @@ static void the_store_gets_a_filter(void **state)
         {"{nestedSetParent < 2}", "- - 0-0"},
         {"{nestedSetParent = -1}", "- - 0-0 roots"},
         {"{span.a = \"x\" && resource.b = \"y\" && span.c = true}", "- - 0-0 c=true r.b=y a=x"},
-        {"{span.a = 5}", "- - 0-0"}, /* 5.0 is equal to 5 but has another text */
-        {"{.a = \"x\"}", "- - 0-0"}, /* may be an attribute of the span or the resource */
+        {"{span.a = 5}", "- - 0-0"}, /* 5.0 is equal to 5, but is stored as another text */
+        {"{.a = \"x\"}", "- - 0-0"}, /* the attribute may belong to the span or to the resource */
         {"{name = \"a\" || name = \"b\"}", "- - 0-0"},
         {"{(name = \"a\" || true) && status = error}", "- - 0-0 failed"},
         {"{name != \"a\" && !(name = \"b\")}", "- - 0-0"},

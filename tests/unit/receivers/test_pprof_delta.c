@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Differences between profiles: every expected value is a subtraction done by hand. */
+/* Tests the differences between successive profiles. Every expected value is a subtraction that was
+ * done by hand. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -14,7 +15,7 @@ struct fixture {
     struct pprof_delta *delta;
     struct br_arena arena;
     struct br_err err;
-    struct br_str text; /* the last difference */
+    struct br_str text; /* the last difference, in the form of describe() */
 };
 
 static int setup(void **state)
@@ -38,7 +39,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Writes "a 1 2; b 3 4;", and the duration if there is one. */
+/* Writes each sample with its values, as in "a 1 2; b 3 4; ", and the duration if the profile has
+ * one. */
 static void describe(struct br_str *out, const uint8_t *data, size_t len)
 {
     Perftools__Profiles__Profile *p = perftools__profiles__profile__unpack(NULL, len, data);
@@ -134,7 +136,7 @@ static void test_equal_stacks_add_up(void **state)
     expect(f, &(struct pprof_wire){MUTEX, .samples = {{"a", {1, 1}, 0}, {"a", {2, 2}, 0}}},
            "first");
     expect(f, &(struct pprof_wire){MUTEX, .samples = {{"a", {1, 1}, 0}, {"a", {5, 6}, 0}}},
-           "a 3 4; "); /* 6 - 3, 7 - 3 */
+           "a 3 4; "); /* sums of the equal stacks: 6 - 3 and 7 - 3 */
 }
 
 static void test_values_in_use_are_not_subtracted(void **state)
@@ -157,8 +159,8 @@ static void test_a_restarted_program_counts_from_zero(void **state)
            "a 1 10; ");
 }
 
-/* Go scales sampled delays by a clock whose measured rate becomes more exact over time, so a
- * scaled value may shrink. */
+/* Go converts sampled delays with a clock rate, whose measurement becomes more exact over time. A
+ * converted total may therefore be smaller than the previous one. */
 static void test_a_scaled_value_may_shrink(void **state)
 {
     struct fixture *f = *state;
@@ -219,7 +221,8 @@ static void test_clear(void **state)
            "a 2 6; in 10");
 }
 
-/* A rejected profile does not change the base. */
+/* A rejected profile does not replace the base, the profile with which the next profile is
+ * compared. */
 static void test_refused(void **state)
 {
     struct fixture *f = *state;

@@ -218,7 +218,7 @@ static void test_a_file_is_read_when_it_stops_changing(void **state)
     end(f);
 }
 
-/* While the extension adaptive is at its first level or a higher one, files are not read. */
+/* While load shedding (extension adaptive) is active at any step, files are not read. */
 static void test_files_wait_while_profiles_are_shed(void **state)
 {
     struct fixture *f = *state;
@@ -299,7 +299,8 @@ static void test_a_restart_reads_no_file_twice(void **state)
     fake_host_advance(f->rig.h, 3000);
     assert_int_equal(f->rig.n, 2);
     end(f);
-    append(f, ".braid-taken", "1 2 3 4 5 a"); /* a crash left an incomplete line */
+    /* a crash left an incomplete line at the end of the list */
+    append(f, ".braid-taken", "1 2 3 4 5 a");
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->rig.n, 0);
@@ -319,8 +320,8 @@ static void count_line(void *arg, const char *name, const struct pprof_file_stat
     assert_int_equal(state->mark.hash, 5);
 }
 
-/* A line of the list of files that were read consists of five numbers and a name, each after one
- * space. Other lines are ignored. */
+/* Each line of the list of files that were read consists of five numbers and a name, separated by
+ * single spaces. Lines of any other form are ignored. */
 static void test_invalid_lines_of_the_list(void **state)
 {
     static const char *const lines[] = {
@@ -393,7 +394,7 @@ static void test_folded_text_that_grows(void **state)
     receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
     assert_false(receiver_rig_has_bytes(&f->rig, "work"));
     end(f);
-    append(f, "a", "main;last 1"); /* a line without its end; the receiver is then restarted */
+    append(f, "a", "main;last 1"); /* a line without a line end; then the receiver is restarted */
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;last 10000000\n");
@@ -402,10 +403,12 @@ static void test_folded_text_that_grows(void **state)
     append(f, "a", "7\nmain;more 1\nmain;cut");
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;last 160000000\nmain;more 10000000\n");
-    append(f, "a", "ting 3\nmain;x 5"); /* the incomplete line was not counted before */
+    /* the last line of the file was incomplete, so it was not counted before */
+    append(f, "a", "ting 3\nmain;x 5");
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;cutting 30000000\nmain;x 50000000\n");
-    append(f, "a", "0 2\nmain;end 1\n"); /* not the stack that was counted */
+    /* a further digit, so the value becomes 50; the line was already counted */
+    append(f, "a", "0 2\nmain;end 1\n");
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;end 10000000\n");
     assert_float_equal(files(f, "failed"), 0, 0);
@@ -444,7 +447,8 @@ static void test_a_renamed_file_is_the_same_file(void **state)
         rename_to(f, "a", "a.1");
         fake_host_advance(f->rig.h, 10000);
         rename_to(f, "a.1", "a.2");
-        put_text(f, "a.1", FOLDED); /* the first file with this name and content again */
+        /* a new file with the name and the content that the first file had */
+        put_text(f, "a.1", FOLDED);
         fake_host_advance(f->rig.h, 10000);
         assert_int_equal(f->rig.n, again ? 1 : 3);
         receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
@@ -509,7 +513,7 @@ static void test_a_reused_inode_number(void **state)
     start(f, "");
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(stat(path_of(f, "a"), &before), 0);
-    /* a file of the same length, and certainly with the same inode number */
+    /* the file is overwritten, so it keeps its inode number; the length is also the same */
     put_text(f, "a", "main;other 1\n");
     touch(f, "a", before.st_mtim.tv_sec + 7);
     rename_to(f, "a", "b");
@@ -550,7 +554,8 @@ static void test_moved(void **state)
     assert_int_equal(f->rig.n, 2);
     assert_false(exists(f, "a"));
     assert_true(exists(f, "done/a"));
-    assert_true(exists(f, "b")); /* no file is overwritten, and none is read twice */
+    /* `b` stays, because done/b exists and no file is overwritten; `b` is read only once */
+    assert_true(exists(f, "b"));
     end(f);
 }
 
@@ -698,7 +703,7 @@ static void put_large(const struct fixture *f, const char *name)
     br_str_release(&text);
 }
 
-/* Scans the directory twice. Afterwards a thread has to read the first file that is ready. */
+/* Scans the directory twice. Afterwards one deferred work is left, which reads the first file. */
 static void wait_for_reading(struct fixture *f)
 {
     struct fake_host *h = f->rig.h;
@@ -732,7 +737,7 @@ static void test_files_are_read_in_a_thread(void **state)
     }
     assert_int_equal(f->rig.n, 2);
     assert_true(exists(f, "large") && exists(f, "small"));
-    for (unsigned n = 0; n < 2; n++) { /* the files are deleted */
+    for (unsigned n = 0; n < 2; n++) { /* the deferred work deletes the files */
         assert_int_equal(h->works[0]->kind, BR_WORK_DISK);
         (void)fake_host_work(h);
     }
@@ -743,7 +748,7 @@ static void test_files_are_read_in_a_thread(void **state)
     end(f);
 }
 
-/* A scan is done in parts. In the end, all files are read, whatever their number. */
+/* A scan is done in parts of a limited number of files. In the end, all files are read. */
 static void test_many_files(void **state)
 {
     struct fixture *f = *state;
@@ -811,7 +816,8 @@ static unsigned put_pprof(const struct fixture *f, const char *name)
     return n;
 }
 
-/* One piece is sent per loop iteration, and the file is deleted after the last piece. */
+/* A large file is sent in several pieces, one per loop iteration. The file is deleted after the
+ * last piece. */
 static void test_large_files_are_sent_in_pieces(void **state)
 {
     struct fixture *f = *state;
@@ -875,8 +881,8 @@ static void test_destroyed_while_a_file_is_read(void **state)
     assert_true(exists(f, "large"));
 }
 
-/* If the profile of a file was accepted, the file is deleted, even if no thread has done so when
- * the receiver is destroyed. */
+/* If the profile of a file was accepted, the file is deleted. If no thread has deleted the file
+ * before the receiver is destroyed, the receiver deletes it. */
 static void test_destroyed_before_a_file_is_deleted(void **state)
 {
     struct fixture *f = *state;

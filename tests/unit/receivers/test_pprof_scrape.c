@@ -27,7 +27,7 @@ extern const struct br_component br_pprof_receiver;
 
 /* The responses of the scraped program. */
 struct program {
-    struct fake_answer answer; /* the answer except for its body, which is in `body` */
+    struct fake_answer answer; /* the answer, except for its body, which is in the next member */
     struct wire body;
     unsigned n;                /* number of requests */
     uint64_t at_ms[PATHS_MAX]; /* time of each request since the start */
@@ -165,8 +165,8 @@ static void test_further_kinds(void **state)
     end(f);
 }
 
-/* A kind that the config contains is scraped unless `enabled` is false. All other kinds keep their
- * defaults. */
+/* A kind of profile that the config contains is scraped, unless its `enabled` is false. Kinds that
+ * the config does not contain keep their defaults. */
 static void test_configured_kinds(void **state)
 {
     struct fixture *f = *state;
@@ -377,7 +377,8 @@ static unsigned start_very_large(struct fixture *f)
     return 2 * n / (BR_PIECE_BYTES / BR_PIECE_SAMPLE_BYTES);
 }
 
-/* One piece is sent per loop iteration, and the drain waits for all pieces. */
+/* A very large profile is sent in several pieces, one per loop iteration. The drain waits until all
+ * pieces are sent. */
 static void test_large_profiles_are_sent_in_pieces(void **state)
 {
     struct fixture *f = *state;
@@ -406,7 +407,7 @@ static void test_destroyed_while_a_profile_is_read(void **state)
 {
     struct fixture *f = *state;
     start_large(f);
-    receiver_rig_end(&f->rig); /* stops reading and releases all memory */
+    receiver_rig_end(&f->rig); /* the reading is stopped, and all memory is released */
     assert_int_equal(f->rig.n, 0);
     wire_free(&f->program.body);
 }
@@ -534,8 +535,8 @@ static void test_responses_that_are_not_pprofs(void **state)
 
 /* --- Timing ----------------------------------------------------------------------------------- */
 
-/* seconds=14 and the 10 s of scrape_timeout together exceed the interval, so the next scrape is
- * skipped. */
+/* A scrape may take 24 s: the duration of the profile (seconds=14) plus a scrape_timeout of 10 s.
+ * This exceeds the interval of 15 s, so the next scrape is skipped. */
 static void test_timeout_and_busy(void **state)
 {
     struct fixture *f = *state;
@@ -570,8 +571,8 @@ static void test_nothing_is_scraped_above_the_memory_limit(void **state)
     end(f);
 }
 
-/* Tests the levels of the extension adaptive. At lower levels some scrapes are skipped, at higher
- * levels all scrapes. */
+/* Tests the steps of load shedding (extension adaptive). At low steps, some scrapes are skipped. At
+ * high steps, all scrapes are skipped. */
 static void test_scrapes_are_shed(void **state)
 {
     struct fixture *f = *state;
@@ -739,8 +740,9 @@ static void test_an_override_for_other_targets_is_ignored(void **state)
     end(f);
 }
 
-/* If several overrides of the interval overlap, the shortest interval applies. When its override
- * ends, the next shortest one applies, and finally that of the config. */
+/* If several overrides of the interval overlap, the shortest interval applies. When the override
+ * with the shortest interval ends, the next shortest interval applies. When all overrides have
+ * ended, the interval of the config applies. */
 static void test_overlapping_overrides(void **state)
 {
     struct fixture *f = *state;
@@ -767,7 +769,7 @@ static void test_withdrawn_and_replaced_overrides(void **state)
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
     assert_int_equal(override(f, (struct br_override){.id = 9}, 600000),
-                     1); /* scrapes the kinds that the config contains */
+                     1); /* an override without types scrapes the kinds that the config contains */
     expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 9 waiting\n");
     assert_int_equal(
         override(f, (struct br_override){.id = 9, .types = mutex_type, .n_types = 1}, 600000), 1);
@@ -813,8 +815,8 @@ static void test_overrides_have_a_maximum(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* The override ends while a thread compares a profile with its base, the previous profile.
- * Afterwards the base is dropped. */
+/* An override ends while a thread compares a profile with its base (the previous profile). After
+ * the comparison, the base is dropped. */
 static void test_an_override_ends_during_a_comparison(void **state)
 {
     struct fixture *f = *state;
@@ -852,7 +854,7 @@ static void large_without_memory(void *arg)
     (void)fake_host_work(f.rig.h);
     fake_host_iterate(f.rig.h);
     fault_stop();
-    /* "empty": the fake client ran out of memory for its response */
+    /* a scrape counts as "empty" if the fake client ran out of memory for its response */
     assert_true(scrapes(&f, "ok") + scrapes(&f, "failed") + scrapes(&f, "empty") == 1);
     assert_true(scrapes(&f, "ok") == 1 || fault_failed());
     receiver_rig_drain(&f.rig);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiver pprof: uploads, and errors in its config. */
+/* Tests uploads to the receiver pprof, and the errors in its config. */
 #include "base/mem.h"
 #include "receivers/pprof/pprof.h"
 #include "tests/support/fault.h"
@@ -107,7 +107,8 @@ static void test_pprof(void **state)
     struct wire w = {0};
     pprof_wire_write(&w, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 0}}});
     assert_int_equal(post(r, UPLOAD "?name=shop.cpu", w.data, w.len, NULL), 200);
-    receiver_rig_expect_in(r, "service.name=shop\n"); /* the type is cut off */
+    /* the type at the end of the name is removed */
+    receiver_rig_expect_in(r, "service.name=shop\n");
     receiver_rig_expect_in(r, "work 30\n");
     wire_free(&w);
 }
@@ -333,13 +334,14 @@ static void test_config(void **state)
     }
 }
 
-/* Which kinds are scraped, and the warnings about them. */
+/* Checks which kinds of profiles are scraped, and the warnings about them. */
 static void test_kinds(void **state)
 {
     (void)state;
     static const struct {
-        const char *profiles, *kinds; /* of enum pprof_kind: 1 if enabled */
-        const char *warning;          /* NULL: no warning */
+        /* `kinds` has a digit for each value of enum pprof_kind: 1 if the kind is enabled */
+        const char *profiles, *kinds;
+        const char *warning; /* NULL: no warning */
     } cases[] = {
         {"{}", "10111100000", NULL},
         {"{heap: {enabled: true}, allocs: {enabled: false}}", "11011100000", NULL},

@@ -18,7 +18,7 @@ static void test_ingest_pprof(void **state)
     assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
     assert_int_equal(pyroscope_last.body_len, 0);
     assert_int_equal(f->n, 1);
-    /* the suffix does not name a type here */
+    /* the suffix of the name is not the name of a type, so it is kept */
     pyroscope_expect_attribute(f, "service.name", "shop.api");
     pyroscope_expect_attribute(f, "env", "prod");
     pyroscope_expect_attribute(f, "otel.scope.name", "x");
@@ -34,8 +34,8 @@ static void test_ingest_pprof(void **state)
                        1, 0);
 }
 
-/* gzip is recognized by its magic bytes, by Content-Encoding, and by both. The header does not
- * count if the body is not gzip. */
+/* A gzip body is recognized by its magic bytes, with and without the header Content-Encoding. If
+ * the body is not gzip, the header has no effect. */
 static void test_ingest_gzip(void **state)
 {
     struct fixture *f = *state;
@@ -61,8 +61,9 @@ static void test_ingest_gzip(void **state)
     pyroscope_gzip(f, &f->body);
     assert_int_equal(
         pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 200);
-    pyroscope_expect_out(f, "\"values\":[\"30000000\"]"); /* 3 at 100 Hz */
-    f->body.data[f->body.len - 5] ^= 1;                   /* damages the checksum */
+    /* the count 3 at 100 Hz, in nanoseconds */
+    pyroscope_expect_out(f, "\"values\":[\"30000000\"]");
+    f->body.data[f->body.len - 5] ^= 1; /* damages the checksum */
     assert_int_equal(
         pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 422);
     assert_int_equal(
@@ -90,7 +91,8 @@ static void test_ingest_form(void **state)
     assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = PPROF, .type = FORM}, &f->body),
                      200);
     pyroscope_expect_attribute(f, "pyroscope.name", "block");
-    /* without the config, Pyroscope's mapping applies, in which contentions belong to a mutex */
+    /* the upload does not contain a config, so Pyroscope's mapping applies, in which contentions
+     * belong to a mutex */
     wire_clear(&f->body);
     pyroscope_put_field(&f->body, "profile", &pprof);
     wire_raw(&f->body, "--x--\r\n", 7);
@@ -171,7 +173,7 @@ static void test_sample_type_config(void **state)
     wire_free(&pprof);
 }
 
-/* Ways to name the format, and the result of reading the body. */
+/* Tests all ways in which a request can name the format of its body. */
 static void test_ingest_formats(void **state)
 {
     struct fixture *f = *state;
@@ -218,8 +220,8 @@ static void test_ingest_formats(void **state)
     assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST}, empty), 200);
 }
 
-/* The type is in the suffix of the name; the label service_name and the name may both be
- * present. */
+/* The suffix of the name may be the type. A name may also have the label service_name, which
+ * replaces the name of the service. */
 static void test_ingest_names(void **state)
 {
     struct fixture *f = *state;

@@ -51,7 +51,8 @@ static void test_push_connect(void **state)
     assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 400);
 }
 
-/* The same as JSON, with names as in ProtoJSON and as in the schema; unknown fields are skipped. */
+/* Pushes profiles as JSON. Names of fields may be those of ProtoJSON or of the schema, and unknown
+ * fields are skipped. */
 static void test_push_json(void **state)
 {
     struct fixture *f = *state;
@@ -118,7 +119,8 @@ static void put_frame(struct wire *w, unsigned flags, const struct wire *message
     wire_raw(w, message->data, message->len);
 }
 
-/* A frame of length 0, then the trailers in a frame with flag 0x80. */
+/* gRPC-Web: the response consists of a frame of length 0 and a frame with flag 0x80, which contains
+ * the trailers. */
 static void test_push_web(void **state)
 {
     struct fixture *f = *state;
@@ -218,8 +220,9 @@ static double metric(struct fixture *f, const char *what)
     return scrape_sum(&f->h->host, name, "receiver=\"pyroscope\"");
 }
 
-/* As in Pyroscope, valid profiles are sent on, and the response reports the invalid ones. If the
- * valid ones are rejected or must be retried, the response reports that instead. */
+/* As in Pyroscope, valid profiles are sent to the pipeline, and the response reports the invalid
+ * profiles. If the pipeline rejects the valid profiles or asks for a retry, the response reports
+ * this result instead. */
 static void test_push_partial_success(void **state)
 {
     struct fixture *f = *state;
@@ -272,14 +275,15 @@ static void test_push_partial_success(void **state)
     expect_pushed(f);
 }
 
-/* Asserts a permanent error. The status is 413 or 400, because the builder counts the requested
- * bytes and the reading those allocated by the C library. */
+/* Asserts a permanent error. The status may be 413 or 400. It depends on the limit that is exceeded
+ * first: the builder counts requested bytes, and the memory scope counts the bytes that the C
+ * library allocates. */
 static void assert_permanent(unsigned status)
 {
     assert_true(status == 413 || status == 400);
 }
 
-/* A body that takes more memory than four times its size and 1 MiB is rejected permanently,
+/* If a body takes more memory than four times its size plus 1 MiB, it is rejected permanently,
  * because a retry cannot succeed. */
 static void test_push_bounded(void **state)
 {

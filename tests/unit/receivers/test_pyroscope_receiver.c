@@ -89,7 +89,7 @@ static void test_ready_while_draining(void **state)
     assert_non_null(strstr(pyroscope_last.headers, "retry-after: 1\n"));
 }
 
-/* The outcome of an item, and the response of each protocol to it. */
+/* Tests each outcome of an item, and the response of each protocol to this outcome. */
 static void test_outcomes(void **state)
 {
     struct fixture *f = *state;
@@ -109,7 +109,7 @@ static void test_outcomes(void **state)
         {BR_REJECT, BR_STATUS_RESOURCE_EXHAUSTED, 0, 413, 413, 8, "resource_exhausted", NULL},
         {BR_REJECT, BR_STATUS_UNKNOWN, 0, 422, 400, 2, "unknown", NULL},
         {BR_REJECT, BR_STATUS_UNIMPLEMENTED, 0, 404, 404, 12, "unimplemented", NULL},
-        /* never 401, nor a status on which SDKs retry */
+        /* the status is not 401, and not one on which SDKs retry */
         {BR_REJECT, BR_STATUS_UNAUTHENTICATED, 0, 400, 400, 16, "failed_precondition", NULL},
         {BR_REJECT, BR_STATUS_PERMISSION_DENIED, 0, 400, 400, 7, "failed_precondition", NULL},
         {BR_REJECT, BR_STATUS_INTERNAL, 0, 400, 400, 13, "failed_precondition", NULL},
@@ -152,7 +152,8 @@ static void test_no_pipeline(void **state)
     assert_int_equal(pyroscope_last.grpc_status, 12);
 }
 
-/* Bodies over the limit: as received, after Content-Encoding, and after gzip at each place. */
+/* A body is rejected if it exceeds the limit as received, after the decoding of Content-Encoding,
+ * or after the decompression of a part. */
 static void test_too_large(void **state)
 {
     struct fixture *f = *state;
@@ -198,7 +199,8 @@ static void test_too_large_together(void **state)
     struct fixture *f = *state;
     struct wire text = {0};
     for (int i = 0; i < 20000; i++)
-        wire_raw(&text, "\x6a\x00", 2); /* empty comments, 40,000 bytes of a pprof in total */
+        /* empty comments, which take 40,000 bytes of a pprof in total */
+        wire_raw(&text, "\x6a\x00", 2);
     pyroscope_gzip(f, &text);
     for (unsigned n = 1; n <= 2; n++) {
         wire_clear(&f->body);
@@ -226,7 +228,8 @@ static void test_disconnected_client(void **state)
     fake_request_free(r);
     r = fake_request_new(f->h, "pyroscope", INGEST);
     fake_request_send(r, "main 1\n", 7);
-    fake_request_gone(r); /* while its item is in the pipeline */
+    /* the client disconnects while the item of its request is in the pipeline */
+    fake_request_gone(r);
     fake_host_iterate(f->h);
     fake_request_free(r);
     assert_int_equal(f->n, 1);

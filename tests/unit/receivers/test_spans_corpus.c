@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conversions of Zipkin's and Jaeger's spans. Runs their fuzz targets on the seeds and on changed
- * seeds, without libFuzzer.
+ * Tests the conversions of Zipkin's and Jaeger's spans. Runs the fuzz targets of these conversions
+ * on the seeds and on changed seeds, without libFuzzer.
  */
 #include "tests/support/corpus.h"
 #include "tests/support/fake_sink.h"
@@ -12,7 +12,7 @@
 
 static void (*convert)(const uint8_t *data, size_t len);
 
-/* Converts a seed, each of its beginnings, and copies with changed bytes. */
+/* Converts a seed, prefixes of it, and copies with changed bytes. */
 static void one_seed(const uint8_t *data, size_t len)
 {
     uint64_t seed = len;

@@ -60,7 +60,7 @@ static void children_are_listed_once_after_their_parent(void **state)
     assert_int_equal(br_flame_init(&flame, 100), 0);
     PATH(&flame, "a", "b", "c");
     PATH(&flame, "a", "d");
-    PATH(&flame, "b", "a"); /* the same names in another place of the tree */
+    PATH(&flame, "b", "a"); /* the names of existing nodes, in another place of the tree */
     assert_int_equal(flame.n_nodes, 7);
     assert_int_equal(flame.n_names, 5);
     for (uint32_t parent = 0; parent < flame.n_nodes; parent++)
@@ -145,8 +145,8 @@ static void sums_saturate(void **state)
     br_flame_release(&flame);
 }
 
-/* The children of one parent are not searched one by one: a million lookups among 50,000 of
- * them. */
+/* A child is found without a search through all children. The test looks up a million times among
+ * 50,000 children of one parent, which would take too long otherwise. */
 #define WIDE 50000u
 static void a_child_is_found_among_many(void **state)
 {
@@ -219,7 +219,8 @@ static void pruning_keeps_sums(void **state)
     flame.side = 1;
     br_flame_add(&flame, late, 90);
     br_flame_add(&flame, below, 1);
-    assert_int_equal(br_flame_prune(&flame, 4, &map), 0); /* root, main, hot, late */
+    /* the remaining nodes: root, main, hot, late */
+    assert_int_equal(br_flame_prune(&flame, 4, &map), 0);
     br_flame_total(&flame);
     assert_int_equal(flame.nodes[0].total[0], 112);
     assert_int_equal(flame.nodes[0].total[1], 91);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: spans that were written are found by every kind of query. */
+/* Tests the store: every kind of query finds the spans that were written. */
 #include "storage/store.h"
 
 #include <unistd.h>
@@ -46,7 +46,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Spans 0 to 999 in ten writes: four partitions. */
+/* Writes spans 0 to 999 in ten requests. They fill four partitions. */
 static void write_thousand(struct store_rig *rig)
 {
     struct wire w = {0};
@@ -96,24 +96,24 @@ static void test_spans(void **state)
     struct found *found = calloc(1, sizeof *found);
     write_thousand(rig);
     struct br_store_query *query = store_rig_ask(rig);
-    /* The newest ten of one service. */
+    /* The newest ten spans of a service. */
     struct br_span_filter filter = {.service = "service-0", .limit = 10};
     assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
     assert_int_equal(found->count, 10);
     for (size_t i = 0; i < 10; i++)
         assert_int_equal(number_of(&found->spans[i]), 949 - i);
-    /* All in a range. */
+    /* All spans in a range of times. */
     filter = (struct br_span_filter){.from_ns = BEGAN + 95, .until_ns = BEGAN + 505};
     found->count = 0;
     assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
     assert_int_equal(found->count, 410);
-    /* An attribute leaves out nothing that has it. */
+    /* A filter for an attribute lets all spans pass that have the attribute. */
     struct br_span_needle needle = {.key = "http.route", .value = "/a"};
     filter = (struct br_span_filter){.needles = &needle, .n_needles = 1, .name = "POST /checkout"};
     found->count = 0;
     assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
     assert_true(found->count >= 167);
-    /* The filter has ten bits for each value. Its rate of false positives is therefore about
+    /* The Bloom filter has ten bits for each value. Its rate of false positives is therefore about
      * 1 %. */
     size_t n_let_through = 0;
     for (int i = 0; i < 100; i++) {
@@ -183,7 +183,7 @@ static void test_names(void **state)
     assert_string_equal(names.text[0], "service-0");
     assert_int_equal(names.counts[0], 500);
     assert_int_equal(names.counts[1], 500);
-    /* Samples 10 to 49 of the first hundred, and 100 to 109. */
+    /* The range contains spans 10 to 49 and 100 to 109 of service-0. */
     names.count = 0;
     assert_int_equal(br_store_services(query, BEGAN + 10, BEGAN + 110, on_name, &names, &rig->err),
                      0);
@@ -286,7 +286,7 @@ static void test_the_last_sample_of_a_partition(void **state)
     struct br_sample_filter filter = {.from_ns = from, .until_ns = from + 1, .each = true};
     struct br_store_query *query = store_rig_ask(rig);
     assert_int_equal(br_store_samples(query, &filter, 0, on_samples, &count, &rig->err), 0);
-    assert_int_equal(count, 10); /* all samples have the same time */
+    assert_int_equal(count, 10); /* all ten samples have the same time */
     store_rig_answered(rig);
     store_rig_path(rig, "slice", path);
     assert_int_equal(br_slice_save(rig->directory, from, from + 1, path, &saved, &rig->err), 0);

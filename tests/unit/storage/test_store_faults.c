@@ -17,17 +17,18 @@
 #include "tests/support/test.h"
 
 #define ROWS 100
-#define SPANS 300 /* spans in the partitions 1 to 3, each of which contains ROWS of them */
+#define SPANS 300 /* number of spans in the partitions 1 to 3, each of which contains ROWS spans   \
+                   */
 
-/* Replaces the system's VFS. Reads and size queries fail like those of a faulty disk, a given
- * number of times from the n-th on. */
+/* Replaces SQLite's VFS (its access to files) to simulate a faulty disk. The calls that read a file
+ * or its size are counted: after `countdown` calls, the next `n_failing` calls fail. */
 static struct {
     sqlite3_vfs *vfs;
     int (*open)(sqlite3_vfs *, const char *, sqlite3_file *, int, int *);
-    struct methods { /* for locked files, and for files without locks */
+    struct methods { /* for files with locks, and for files without locks */
         const sqlite3_io_methods *real;
         sqlite3_io_methods methods;
-    } kinds[2];       /* both kinds use the same functions for reading */
+    } kinds[2];       /* xRead and xFileSize are the same for both kinds */
     const char *only; /* faults only affect files whose names contain this text; NULL: all files */
     unsigned countdown, n_failing, n_failed;
 } disk;
@@ -113,7 +114,7 @@ static int teardown(void **state)
  * `gone` to `gone_until` - 1. */
 static void check(struct store_rig *rig, size_t count, size_t gone, size_t gone_until)
 {
-    /* has room for more spans, which another store may have written */
+    /* has room for spans above `count`, which another store may have written */
     uint8_t *seen = calloc(1, count + 1024);
     assert_non_null(seen);
     store_rig_read(rig, seen);
@@ -161,8 +162,8 @@ static void test_transient_read_errors(void **state)
     check(rig, n, 0, 0);
 }
 
-/* If a disk fails permanently, only the data on it is missing. The result contains all other spans
- * and a warning. The store does not rename any file. */
+/* If a partition cannot be read permanently, only its data is missing. The result contains all
+ * other spans and a warning. The store does not rename any file. */
 static void test_permanent_read_errors(void **state)
 {
     struct store_rig *rig = *state;
@@ -217,7 +218,7 @@ static void test_permanent_read_errors_of_a_log(void **state)
     check(rig, SPANS + 50, 0, 0);
 }
 
-/* The same fault as in the test before, while a query reads. */
+/* The same fault as in test_permanent_read_errors occurs during a query. */
 static void test_permanent_read_errors_in_a_query(void **state)
 {
     struct store_rig *rig = *state;
@@ -412,8 +413,9 @@ static void assert_text(const struct store_rig *rig, const char *name, const cha
     (void)close(fd);
 }
 
-/* A damaged file is counted and reported as long as it exists. It does not displace another file.
- * When it is older than the retention, it is deleted. */
+/* A damaged file is counted and reported as long as it exists. When a file is renamed because it is
+ * damaged, the new name is not that of an existing file. A damaged file that is older than the
+ * retention is deleted. */
 static void test_damaged_files_are_kept(void **state)
 {
     struct store_rig *rig = *state;
@@ -481,7 +483,7 @@ static void test_open_partition_deleted(void **state)
     struct store_rig *rig = *state;
     rig->config.partition_rows = 0;
     must_reopen(rig);
-    must_write(rig, 900, 1); /* opens partition 3 */
+    must_write(rig, 900, 1); /* this write opens partition 3 */
     remove_files(rig, "partition-00000003");
     check_recovers(rig, 2 * ROWS, SPANS);
 }
@@ -692,7 +694,7 @@ static void test_few_descriptors(void **state)
     struct br_store_query *query = store_rig_ask(rig);
     assert_int_equal(br_store_spans(query, &newest, note_descriptors, &most, &rig->err), 0);
     store_rig_answered(rig);
-    /* eight connections with three descriptors each, and eight descriptors of the writer */
+    /* eight connections have three descriptors each; the writer has eight descriptors */
     assert_true(most <= others + 8 * 3 + 8);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }

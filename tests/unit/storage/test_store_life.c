@@ -71,7 +71,8 @@ static int64_t sum_of(uint64_t from, uint64_t until)
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* Writes a span for each of `count` names. Their numbers begin with `first`. */
+/* Writes one span for each of `count` names. The names contain consecutive numbers, beginning with
+ * `first`. */
 static void must_write_names(struct store_rig *rig, uint32_t first, uint32_t count)
 {
     const uint8_t id[16] = {1};
@@ -152,7 +153,7 @@ static void test_slice_stops(void **state)
     assert_int_equal(read_slice(rig, &always, &bytes), 0);
     assert_true(bytes > 65536);
     looks = UINT_MAX - always;
-    assert_true(looks >= 2); /* checked at the beginning and again during the work */
+    assert_true(looks >= 2); /* the stop is checked at the beginning and again during the work */
     for (unsigned countdown = 1; countdown <= looks; countdown++) {
         unsigned counted = countdown;
         assert_int_equal(read_slice(rig, &counted, &bytes), BR_ETIMEOUT);
@@ -184,7 +185,7 @@ static void test_the_directory_is_locked(void **state)
 
 /* --- Retention ------------------------------------------------------------------------------- */
 
-/* The database log of a sealed partition is not counted in addition to the partition. */
+/* The size of the database log of a sealed partition is not added to the size of the partition. */
 static void test_usage_in_bytes(void **state)
 {
     struct store_rig *rig = *state;
@@ -298,7 +299,7 @@ static void test_max_age(void **state)
     assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
     assert_int_equal(store_rig_usage(rig).n_spans, 0);
     assert_int_equal(store_rig_files(rig, ".db"), 0);
-    /* A query that is in progress when its partition is deleted continues. */
+    /* If a partition is deleted during a query, the query continues to read it. */
     rig->config.max_age_ns = 0;
     assert_int_equal(store_rig_reopen(rig), 0);
     must_write(rig, 0, 100);
@@ -328,8 +329,8 @@ static void damage(const struct store_rig *rig, const char *name, off_t at)
     (void)close(fd);
 }
 
-/* One page of a partition is damaged, each page in turn. The other two partitions are still read,
- * and the results are correct. */
+/* In turn, each page of a partition is damaged, one page at a time. The other two partitions are
+ * still read, and the results are correct. */
 static void test_damaged_spans(void **state)
 {
     struct store_rig *rig = *state;
@@ -516,9 +517,9 @@ static void test_full_disk(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = (struct rlimit){400 << 10, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    /* SQLite distinguishes a full disk from a failed write; RLIMIT_FSIZE causes the second. Once
-     * the store stops using a log, its space can be used again, until the database itself is
-     * full. */
+    /* SQLite distinguishes a full disk from a failed write. RLIMIT_FSIZE causes failed writes.
+     * Once the store stops using a log, its space can be used again, until the database itself
+     * is full. */
     for (int refused = 0; refused < 5 && n < 90000;) {
         int rc = write_spans(rig, n, 500);
         assert_true(rc == 0 || rc == BR_EFULL || rc == BR_EIO);

@@ -149,8 +149,8 @@ static void put_spans(struct world *world, struct wire *w, unsigned service, siz
     wire_close(w, part);
 }
 
-/* Strings 1 to 4 are types and units; the names of the functions follow. There is a link for
- * each sample, and link 0. */
+/* Writes the dictionary of samples `from` to `to` - 1. Strings 1 to 4 are types and units, and the
+ * names of the functions follow. Link 0 is empty, and each sample has a separate link. */
 static void put_dictionary(struct world *world, struct wire *w, size_t from, size_t to)
 {
     static const char *const texts[] = {"", "cpu", "nanoseconds", "alloc_space", "bytes"};
@@ -324,7 +324,7 @@ struct selection {
     uint64_t trace; /* 0: any */
     uint64_t from_ns, until_ns;
     bool twice;           /* if true, each sample was written twice */
-    const unsigned *site; /* functions with which a stack must begin */
+    const unsigned *site; /* a stack must begin with these functions; NULL: any stack */
     size_t n_site;
 };
 
@@ -421,7 +421,7 @@ static void check(struct world *world, const struct selection *selection)
     struct store_rig *rig = &world->rig;
     struct br_store_query *query = store_rig_ask(rig);
     struct br_flame flame;
-    query->max_bytes = 64 << 20; /* bytes; far more than sequential queries need */
+    query->max_bytes = 64 << 20; /* in bytes; sequential queries need far less */
     assert_int_equal(br_flame_init(&flame, 100000), 0);
     assert_int_equal(br_store_flame(query, &filter, &flame, &rig->err), 0);
     br_flame_total(&flame);
@@ -517,7 +517,8 @@ static void test_subtrees(void **state)
         check(world, &selection);
         selection.trace = span->trace;
         check(world, &selection);
-        /* Selects the whole trace, by its id and by the spans that the store lists for it. */
+        /* Selects the whole trace: once by its id, and once by the spans that the store lists for
+         * it. */
         selection.spans = NULL;
         selection.n_spans = 0;
         check(world, &selection);
@@ -652,7 +653,8 @@ static int64_t number_in(const struct store_rig *rig, unsigned partition, const 
     return number;
 }
 
-/* The store has made sums of each width: sums of up to 64, 512 and 4096 chunks of all series. */
+/* A sum combines up to 64, 512 or 4096 chunks of all series. The store has made sums of each of
+ * these widths. */
 static void test_sums_of_each_width_exist(void **state)
 {
     struct world *world = *state;
@@ -693,7 +695,7 @@ static void put_pack(sqlite3 *database, const char *table, int64_t first, const 
 }
 
 /* Rewrites a table as two packs, the second of which begins at `split`. A row consists of two
- * numbers; those of a function are the lengths of the texts that follow. */
+ * numbers. If `texts`, these numbers are the lengths of two texts, which follow the numbers. */
 static void pack_again(sqlite3 *database, const char *table, int64_t split, bool texts)
 {
     char text[128];
@@ -724,8 +726,8 @@ static void pack_again(sqlite3 *database, const char *table, int64_t split, bool
     br_pack_codec_release(&codec);
 }
 
-/* Converts a partition to the format of version 1: without sums, and with stacks in packs of any
- * size, which begin where a transaction did. */
+/* Converts a partition to the format of version 1. That version does not have sums. Its packs of
+ * stacks have any size and begin where a transaction began. */
 static void make_old(const struct world *world, unsigned partition)
 {
     sqlite3 *database;
@@ -804,8 +806,8 @@ static void test_reopened(void **state)
     test_subtrees(state);
 }
 
-/* The store continues to write to the open partition, although its earlier samples have left the
- * window of sums. The same data is written again, so that all values double. */
+/* The store continues to write to the open partition, although the sums can no longer include the
+ * samples that were written before. The same data is written again, so that all values double. */
 static void test_writes_continue_after_reopening(void **state)
 {
     struct world *world = *state;

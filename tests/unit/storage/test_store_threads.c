@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread writes while others query: each query sees complete writes, and never fewer than
- * before. */
+/* One thread writes while other threads run queries. Each query sees only complete writes, and
+ * never fewer writes than the previous query. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -14,9 +14,10 @@
 
 struct shared {
     struct store_rig rig;
-    _Atomic uint64_t n_written, n_begun; /* numbers of writes */
+    /* number of writes that were acknowledged, and of writes that were begun */
+    _Atomic uint64_t n_written, n_begun;
     _Atomic bool failed, over;
-    bool expires; /* partitions are deleted while queries read them */
+    bool expires; /* true: partitions are deleted while queries read them */
 };
 
 static bool count_span(const struct br_stored_span *span, void *arg)
@@ -26,7 +27,7 @@ static bool count_span(const struct br_stored_span *span, void *arg)
     return true;
 }
 
-/* Returns false if the result of a query is not possible. */
+/* Runs a query. Returns false if its result is not that of a number of complete writes. */
 static bool query_all(struct shared *shared, uint64_t *last)
 {
     struct br_arena arena;

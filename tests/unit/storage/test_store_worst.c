@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work of the store for the worst requests, of 1, 2, 4 and 8 MiB. Each contains a long text and as
- * many records as possible that refer to it or are inside it. Work is counted in steps
- * (base/steps.h), which include each byte that is written before compression. The number of steps
- * may grow only in proportion to the request. The limit is STEPS_MAX for each byte of the request
- * and of the FREE bytes.
+ * Tests the work of the store for worst-case requests of 1 MiB and more. Each request contains a
+ * long text, and as many records as possible that refer to this text or belong to a service with
+ * this name. Work is counted in steps (base/steps.h), which include each byte that is written
+ * before compression. The number of steps may grow only in proportion to the request. The limit is
+ * STEPS_MAX for each byte of the request and of the FREE bytes.
  */
 #include "base/steps.h"
 #include "storage/chunks.h"
@@ -107,7 +107,8 @@ static void scopes_of_a_long_resource(struct wire *w, size_t size, const char *t
     }
 }
 
-/* Each span name is an operation of the service. */
+/* Each span has a different name, so each span adds an operation to the service. The name of the
+ * service is long. */
 static void operations_of_a_long_service(struct wire *w, size_t size, const char *text)
 {
     char name[16];
@@ -218,7 +219,7 @@ static void put_labelled(struct shape *s, uint64_t one, uint64_t other)
     wire_close(&s->samples, sample);
 }
 
-#define LABEL_LEN 60000 /* the largest label of a series */
+#define LABEL_LEN 60000 /* length in bytes of the largest label that a series may have */
 
 /* Samples with two labels, one of which is long. The list of labels is always the same. */
 static void one_list(struct shape *s)
@@ -349,8 +350,8 @@ static void work_is_proportional_to_bytes(void **state)
     free(text);
 }
 
-/* The parent of each node is the node before it. A weak hash maps such consecutive numbers to
- * consecutive slots, and with some secrets to few slots. */
+/* The tree is a chain: the parent of each node is the node with the previous number. With some
+ * secrets, a weak hash would map these consecutive numbers to few slots. */
 static void deep_stacks_are_found_with_any_secret(void **state)
 {
     (void)state;
@@ -389,7 +390,8 @@ static void read_flame(struct store_rig *rig, int64_t *ret_total, uint32_t *ret_
     br_flame_release(&flame);
 }
 
-/* Stacks that would need more nodes than the request is allowed are cut; their values are kept. */
+/* If the stacks of a request need more nodes than the limit for this request, the stacks are cut,
+ * but their values are kept. */
 static void stacks_are_cut_and_values_kept(void **state)
 {
     static void (*const makes[])(struct shape * s) = {deep_stack, many_lines};
@@ -413,7 +415,7 @@ static void stacks_are_cut_and_values_kept(void **state)
         size_t most = makes[i] == deep_stack
                           ? BR_CHUNKS_DEPTH_MAX
                           : item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE;
-        assert_in_range(n_nodes, 2, most + 1); /* the maximum, and the root */
+        assert_in_range(n_nodes, 2, most + 1); /* the limit, and one node for the root */
         br_item_free((struct br_item *)(uintptr_t)item);
         wire_free(&w);
         store_rig_release(&rig);

@@ -19,15 +19,16 @@
 
 /* --- Faults ---------------------------------------------------------------------------------- */
 
-/* A disk that can fail: counts the calls of the log that change files. `count` calls fail, from
- * number `first` on. */
+/* Simulates a disk that fails. Counts the calls by which the log changes files. `count` calls fail,
+ * beginning with the call number `first`. */
 static struct {
     unsigned n_calls;
-    /* number of the first call that fails, starting at 1; number of calls that fail */
+    /* number of the first call that fails (numbers start at 1), and number of calls that fail */
     unsigned first, count;
-    int error; /* errno; 0: writes are short instead */
-    bool torn; /* the first write that fails has written half of its data */
-    /* direct writes fail, or opening for direct writes fails, as on some file systems */
+    int error; /* the errno of calls that fail; 0: instead of failing, writes are short */
+    bool torn; /* true: the first write that fails has written half of its data */
+    /* true: direct writes (O_DIRECT) fail, or opening a file for direct writes fails, as on some
+     * file systems */
     bool refuses_direct, refuses_direct_open;
 } disk;
 
@@ -123,7 +124,7 @@ static void bed_begin(struct bed *bed, enum br_wal_sync_mode sync)
     bed_open(bed);
 }
 
-/* Closes without writing anything, as when the process is killed: all calls fail. */
+/* Closes the log. All calls that change files fail, as if the process were killed. */
 static void bed_kill(struct bed *bed)
 {
     disk.first = disk.n_calls + 1;
@@ -235,7 +236,8 @@ static void records_survive_a_restart_in_order(void **state)
     assert_int_equal(bed_append(&bed, "one", true), 0);
     assert_int_equal(bed_append(&bed, "two", false), 0);
     assert_int_equal(bed_append(&bed, "three", true), 0);
-    /* the file contains the first record; the third must not be read before the second */
+    /* The caller keeps the first record in memory, so it is not read. The third record is read from
+     * the log, because the second record must be read before it. */
     bed_expect(&bed, "two");
     bed_expect(&bed, "three");
     bed_expect_none(&bed);
@@ -252,10 +254,12 @@ static void records_survive_a_restart_in_order(void **state)
     bed_end(&bed);
 }
 
-/* When the caller of br_wal_append delivers the record, if at all. */
+/* When the caller of br_wal_append delivers the record itself: never, before the call, or after the
+ * call. */
 enum delivery { NOT_DELIVERED, DELIVERED_BEFORE, DELIVERED_AFTER };
 
-/* Appends a record that the caller is already delivering. Returns the record's number. */
+/* Appends a record that the caller is delivering itself. The log reads it only after a restart.
+ * Returns the number of the record. */
 static uint64_t bed_append_held(struct bed *bed, const char *text, enum delivery delivery)
 {
     struct iovec pieces[] = {
@@ -331,7 +335,7 @@ static void done_records_do_not_come_back(void **state)
     bed_expect_none(&bed);
     uint64_t number;
     assert_int_equal(bed_append_to(&bed, bed.queue, "f", 1, true, &number), 0);
-    assert_int_equal(number, 6); /* the numbers of earlier records are not used again */
+    assert_int_equal(number, 6); /* numbers of earlier records are not used again */
     bed_end(&bed);
 }
 
@@ -397,7 +401,7 @@ static void marks_survive_the_process(void **state)
     br_wal_done(bed.queue, 5, 1, 3, 6);
     bed_restart(&bed);
     assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 3);
-    bed_restart(&bed); /* after the first restart, a segment contains the marks */
+    bed_restart(&bed); /* at the first restart, the marks were written to a segment */
     bed_expect(&bed, "a");
     bed_expect(&bed, "c");
     bed_expect(&bed, "d");
@@ -415,7 +419,8 @@ static void records_delivered_while_being_written_do_not_come_back(void **state)
         struct bed bed;
         bed_begin(&bed, BR_WAL_ALWAYS);
         (void)bed_append_held(&bed, "x", when);
-        assert_int_equal(bed_append(&bed, "two", true), 0); /* writes the mark */
+        /* this append also writes the mark of the first record */
+        assert_int_equal(bed_append(&bed, "two", true), 0);
         (void)bed_append_held(&bed, "x", when);
         bed_restart(&bed);
         assert_int_equal(br_wal_queue_total(bed.queue).n_requests[1], 1);
@@ -678,7 +683,8 @@ static void damage_clear(const struct bed *bed)
     remove_files(bed->directory);
 }
 
-/* A changed byte makes at most the frame that contains it unreadable. The file keeps this frame. */
+/* If a byte of a file is changed, at most the frame that contains it becomes unreadable. The
+ * damaged frame is not removed from the file. */
 static void change_bytes(enum br_wal_sync_mode sync, size_t step)
 {
     struct bed bed;
@@ -719,8 +725,8 @@ static void every_changed_byte_costs_one_record_at_most(void **state)
     change_bytes(BR_WAL_INTERVAL, 1);
 }
 
-/* A group of records that is synced before its answers ends with padding. Most changes of the
- * padding have no effect. */
+/* With `sync: always`, the log writes groups of records, each of which ends with padding. Most
+ * changes of the padding have no effect. */
 static void changed_bytes_in_padded_groups_cost_one_record_at_most(void **state)
 {
     (void)state;
@@ -740,7 +746,7 @@ static void synced_groups_are_aligned(void **state)
         assert_int_equal(bed_append_to(&bed, bed.queue, big, len, false, NULL), 0);
         assert_int_equal(bed.wal->at % WAL_BLOCK, 0);
         assert_int_equal(br_wal_stats(bed.wal).bytes, bed.wal->at);
-        /* marks without records are written to the page cache */
+        /* if only marks are written, the page cache is used */
         br_wal_done(bed.queue, 1000, 1, 0, 0);
         assert_int_equal(br_wal_sync(bed.wal, false, NULL), 0);
         assert_int_equal(bed.wal->at % WAL_BLOCK, 0);
@@ -755,8 +761,8 @@ static void synced_groups_are_aligned(void **state)
     bed_end(&bed);
 }
 
-/* If a file system refuses direct writes, when the file is opened or at the first write, the log
- * writes to the page cache. */
+/* A file system may refuse direct writes when the file is opened, or at the first write. In both
+ * cases, the log writes to the page cache instead. */
 static void without_direct_writes_the_page_cache_is_used(void **state)
 {
     (void)state;
@@ -847,10 +853,10 @@ static void every_cut_keeps_the_records_before_it(void **state)
 #define FAULT_RECORDS 12
 
 struct fault_result {
-    unsigned stored, done; /* numbers of records, with a bit for each number */
+    unsigned stored, done; /* sets of record numbers, with a bit for each number */
 };
 
-/* Appends records one by one, and marks every third stored one as done. */
+/* Appends records one by one, and marks every third record that was stored as done. */
 static struct fault_result fault_scenario(struct bed *bed)
 {
     struct fault_result result = {0};
@@ -889,7 +895,7 @@ static unsigned fault_read(struct bed *bed)
     return set;
 }
 
-/* Begins with small segments, so that the scenario needs several. */
+/* Opens a log with small segments, so that the scenario needs several segments. */
 static void fault_begin(struct bed *bed, enum br_wal_sync_mode sync)
 {
     bed_begin(bed, sync);
@@ -944,8 +950,8 @@ static void every_failing_call_loses_nothing(void **state)
 
 /* --- The process is killed at every call ------------------------------------------------------ */
 
-/* From call `first` on, no change reaches the files, and then the process ends. If `torn`, the
- * interrupted write has written half of its data. */
+/* Simulates a crash: from call number `first` on, all calls that change files fail. Then the log is
+ * opened again. If `torn`, the first failing write has written half of its data. */
 static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
 {
     struct bed bed;
@@ -962,7 +968,8 @@ static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
     unsigned more = back & ~expected;
     if ((back & expected) != expected)
         fail_msg("call %u: %x came back, not %x", first, back, expected);
-    /* in addition, at most the record and the mark that were being written at the crash */
+    /* in addition, at most two records may be read: the record that was being written at the crash,
+     * and the record whose mark was being written */
     if (__builtin_popcount(more & ~result.stored) > 1 || __builtin_popcount(more & result.done) > 1)
         fail_msg("call %u: %x came back in addition", first, more);
     assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
@@ -983,7 +990,8 @@ static void killed_at_every_call(void **state)
 
 /* --- Records that end the process ------------------------------------------------------------- */
 
-/* Restarts while the record that `text` names is being processed. */
+/* Restarts the log while record `number` is being processed, as if the record had ended the
+ * process. */
 static void die_with(struct bed *bed, uint64_t number)
 {
     br_wal_process(bed->queue, 5, number);
@@ -1003,7 +1011,8 @@ static void the_third_death_quarantines_the_record(void **state)
     die_with(&bed, 1);
     assert_int_equal(bed.queue->n_unread, 3);
     br_wal_process(bed.queue, 5, 2);
-    /* the processing of the record ends, so the record does not count as interrupted */
+    /* the call with 0 ends the processing of the record, so the record does not count as
+     * interrupted */
     br_wal_process(bed.queue, 5, 0);
     bed_restart(&bed);
     assert_int_equal(bed.queue->n_unread, 3);

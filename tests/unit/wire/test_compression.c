@@ -110,7 +110,7 @@ static struct bytes zstd_encoded(const uint8_t *data, size_t len, bool streamed)
 static int decode(struct fixture *f, enum br_encoding e, struct bytes in, size_t max,
                   struct br_buf **ret)
 {
-    /* A block of exactly the input's size, so that ASan detects a read beyond it. */
+    /* allocated with exactly the size of the input, so that ASan detects a read beyond it */
     uint8_t *exact = malloc(in.len ? in.len : 1);
     if (in.len)
         memcpy(exact, in.data, in.len);
@@ -191,7 +191,7 @@ static void test_reading_the_peers_output(void **state)
                                               BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD,
                                               BR_ENCODING_ZSTD};
         for (size_t k = 0; k < BR_COUNT(in); k++) {
-            assert_decodes(f, as[k], in[k], plain); /* `max` is exactly the size of the data */
+            assert_decodes(f, as[k], in[k], plain); /* the limit is exactly the size of the data */
             if (plain.len)
                 assert_refused(f, as[k], in[k], plain.len - 1, BR_ETOOBIG);
             free(in[k].data);
@@ -213,8 +213,8 @@ static struct bytes snappy_block(struct bytes plain)
     return b;
 }
 
-/* Returns the masked CRC-32C: bit by bit (RFC 3720 appendix B.4), masked as in
- * framing_format.txt section 3. */
+/* Returns the CRC-32C of the data (RFC 3720 appendix B.4), masked as in framing_format.txt section
+ * 3. Computes the CRC bit by bit. */
 static uint32_t masked_sum(const uint8_t *data, size_t len)
 {
     uint32_t sum = UINT32_MAX;
@@ -344,8 +344,8 @@ static void assert_peer_reads(enum br_encoding e, const uint8_t *data, size_t le
     free(out);
 }
 
-/* Adds the plain bytes as `n` slices of different lengths, some of them constants without a
- * buffer. */
+/* Adds the plain bytes to the rope as `n` slices of different lengths. Some slices are constants,
+ * which do not belong to a buffer. */
 static void slice_up(struct fixture *f, struct bytes plain, size_t n, struct br_rope *rope)
 {
     size_t at = 0;
@@ -442,9 +442,9 @@ static void test_concatenated(void **state)
     free(plain.data);
 }
 
-/* Returns true if the last four bytes of the gzip stream, which contain its size (RFC 1952 section
- * 2.3.1), are above `max` and the stream can have this size. Deflate encodes at most 258 bytes in
- * two bits. */
+/* Returns true if the size at the end of the gzip stream (four bytes, RFC 1952 section 2.3.1) is
+ * above `max` and the stream is long enough for this size. Deflate encodes at most 258 bytes in two
+ * bits. */
 static bool states_more(struct bytes gz, size_t max)
 {
     if (gz.len < 4)
@@ -499,7 +499,7 @@ static void test_damage(void **state)
         assert_refused(f, as[i], (struct bytes){NULL, 0}, 1 << 20, BR_EINVAL);
         assert_refused(f, as[i], plain, 1 << 20, BR_EINVAL);
     }
-    /* Additional bytes follow the data. */
+    /* One more byte follows the data. */
     for (size_t i = 0; i < 4; i++) {
         struct bytes more = {malloc(all[i]->len + 1), all[i]->len + 1};
         memcpy(more.data, all[i]->data, all[i]->len);
@@ -601,21 +601,25 @@ static struct bytes zstd_bomb(size_t total, uint8_t *piece, size_t piece_len, bo
 
 static void test_bombs(void **state)
 {
-    /* Each encodes a gibibyte of zeros. The gzip encoder is checked with a small member first. */
+    /* Each bomb encodes at least a gibibyte of zeros. First, a small gzip member is decoded to
+     * check that gzip_bomb writes valid members. */
     size_t piece_len = 4 << 20, total = 1u << 30, limit = 22u << 20;
     uint8_t *piece = calloc(1, piece_len);
     struct {
         enum br_encoding e;
         struct bytes in;
-        size_t most; /* greatest live size; a buffer may be up to 25 % larger than requested */
+        /* most memory at a time, in bytes; a buffer may be up to 25 % larger than requested */
+        size_t most;
     } bombs[] = {
-        /* The memory is one buffer and the decoder's tables. Empty buffers are not kept. */
+        /* The memory consists of one buffer and the tables of the decoder. Empty buffers are not
+         * kept. */
         {BR_ENCODING_GZIP, gzip_bomb(total, piece, piece_len), limit * 5 / 4 + (1 << 20)},
-        /* The same with a stated size of 0, because the size is modulo 2^32. */
+        /* The stream states the size 0, because gzip states the size modulo 2^32. */
         {BR_ENCODING_GZIP, gzip_bomb((size_t)1 << 32, piece, piece_len), limit * 5 / 4 + (1 << 20)},
-        /* The size in the header is sufficient to reject it. */
+        /* The bomb is rejected because of the size in its header. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, true), 4 << 20},
-        /* The decoder fills its window. The buffer that has room for `limit` bytes takes 24 MiB. */
+        /* The header does not state a size, so the decoder fills its window first. A buffer for
+         * `limit` bytes takes 24 MiB. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), (24 << 20) + (1 << 20)}};
     struct bytes whole = {piece, piece_len};
     struct bytes small = gzip_bomb(piece_len, piece, piece_len / 4);
@@ -651,7 +655,8 @@ static void test_wrong_sizes(void **state)
     assert_refused(f, BR_ENCODING_GZIP, gz, 1 << 20, BR_EINVAL);
     memset(gz.data + gz.len - 4, 0, 4);
     assert_refused(f, BR_ENCODING_GZIP, gz, 1 << 20, BR_EINVAL);
-    /* Magic, descriptor (8 byte size, single segment), the size, an empty last raw block. */
+    /* The frame consists of the magic number, a descriptor (a size of 8 bytes, single segment), the
+     * size, and an empty last block. */
     uint8_t frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0};
     assert_decodes(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame},
                    (struct bytes){frame, 0});
@@ -695,7 +700,9 @@ static void test_zstd_of_many_blocks(void **state)
     br_pool_free(own.pool);
     br_mem_set_hooks(NULL);
     assert_true(mem_meter.peak <=
-                in.len * 40 + (1 << 20)); /* 32 times the input, and the spare room of a buffer */
+                /* 32 times the input plus a quarter, because a buffer may be larger than
+                 * requested; and 1 MiB */
+                in.len * 40 + (1 << 20));
     assert_decodes(f, BR_ENCODING_ZSTD, in, plain);
     free(in.data);
     free(plain.data);
@@ -728,8 +735,9 @@ static void test_zstd_window(void **state)
     free(plain.data);
 }
 
-/* The memory of the libraries also comes from Braid's allocator; otherwise the other tests would
- * not measure it or make it fail. The codec keeps the tables of each coding after its first use. */
+/* The memory of the libraries also comes from Braid's allocator; otherwise the other tests could
+ * not measure this memory or let its allocation fail. After the first use of a coding, the codec
+ * keeps the tables of this coding. */
 static void test_tables_are_counted(void **state)
 {
     (void)state;

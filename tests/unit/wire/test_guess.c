@@ -8,18 +8,22 @@ static void protocols_by_their_first_bytes(void **state)
 {
     (void)state;
     assert_int_equal(br_guess(NULL, 0), BR_GUESS_NOTHING);
-    /* RFC 8446 section 5.1: a ClientHello, an alert, the first byte alone. */
+    /* RFC 8446 section 5.1: the start of a ClientHello, an alert, and only the first byte of a
+     * record. */
     assert_int_equal(GUESS("\x16\x03\x01\x02\x00\x01"), BR_GUESS_TLS);
     assert_int_equal(GUESS("\x15\x03\x03\x00\x02\x02\x46"), BR_GUESS_TLS);
     assert_int_equal(GUESS("\x16"), BR_GUESS_TLS);
     assert_int_equal(GUESS("\x16\x04\x01"), BR_GUESS_OTHER);
     assert_int_equal(GUESS("\x18\x03\x01"), BR_GUESS_OTHER);
-    /* RFC 9113 sections 3.4 and 6.5: the client's preface is text, the server's is SETTINGS. */
+    /* RFC 9113 sections 3.4 and 6.5: the preface of a client is text, and the preface of a server
+     * is a SETTINGS frame. */
     assert_int_equal(GUESS("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), BR_GUESS_HTTP1);
     assert_int_equal(GUESS("\0\0\0\4\0\0\0\0\0"), BR_GUESS_HTTP2);
     assert_int_equal(GUESS("\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x64"), BR_GUESS_HTTP2);
-    assert_int_equal(GUESS("\0\0\5\4\0\0\0\0\0"), BR_GUESS_OTHER); /* six bytes for each setting */
-    assert_int_equal(GUESS("\0\0\0\4\0\0\0\0\1"), BR_GUESS_OTHER); /* its stream must be 0 */
+    /* the length is not a multiple of 6 bytes, the size of a setting */
+    assert_int_equal(GUESS("\0\0\5\4\0\0\0\0\0"), BR_GUESS_OTHER);
+    /* the stream of SETTINGS must be 0 */
+    assert_int_equal(GUESS("\0\0\0\4\0\0\0\0\1"), BR_GUESS_OTHER);
     assert_int_equal(GUESS("\0\0\0\4"), BR_GUESS_OTHER);
     assert_int_equal(GUESS("HTTP/1.1 200 OK\r\n\r\n"), BR_GUESS_HTTP1);
     assert_int_equal(GUESS("POST / HTTP/1.1\r\n"), BR_GUESS_HTTP1);
@@ -28,7 +32,8 @@ static void protocols_by_their_first_bytes(void **state)
     assert_int_equal(GUESS("\x80\x2e\x01"), BR_GUESS_OTHER);
 }
 
-/* Go net/http server.go, nginx ngx_http_special_response.c, Apache httpd protocol.c. */
+/* Texts with which servers reject plaintext on a TLS port: Go net/http server.go, nginx
+ * ngx_http_special_response.c, Apache httpd protocol.c. */
 static void tls_ports_that_answer_in_plaintext(void **state)
 {
     (void)state;

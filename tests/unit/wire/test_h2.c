@@ -84,7 +84,7 @@ static unsigned count_codes(const struct h2_check *c, unsigned type, uint32_t co
 
 /* --- Floods ----------------------------------------------------------------------------------- */
 
-/* Writes the n-th repetition of the client's frames. */
+/* Writes the frames of a flood for the n-th time. */
 typedef void flood_fn(struct wire *w, uint32_t n);
 
 static void pings(struct wire *w, uint32_t n)
@@ -190,8 +190,8 @@ static void empty_continuations(struct wire *w, uint32_t n)
         h2_frame(w, H2_CONTINUATION, 0, 1, NULL, 0);
 }
 
-/* Checks that the flood ends the connection within 1,000 repetitions, all at the same time of the
- * clock. Does this twice: with one input per repetition, and with all repetitions in one input,
+/* Checks that the flood ends the connection within 1,000 repetitions. The clock does not advance.
+ * The check is done twice: with one input per repetition, and with all repetitions in one input,
  * during which the server cannot send. */
 static void check_flood(const char *name, flood_fn *flood)
 {
@@ -252,11 +252,11 @@ static void moderate_use_is_allowed(void **state)
     struct h2_check *c = *state;
     for (uint32_t n = 0; n < 4000; n++) {
         struct wire w = {0};
-        c->now_ms += 25; /* 40 a second */
+        c->now_ms += 25; /* 40 repetitions a second */
         pings(&w, n);
         assert_int_equal(feed(c, &w), 0);
     }
-    /* nghttp2 also limits these frames, by the real clock */
+    /* nghttp2 also limits the rate of these frames, by the real clock, so only 900 are sent */
     for (uint32_t n = 0; n < 900; n++) {
         struct wire w = {0};
         c->now_ms += 25;
@@ -309,8 +309,8 @@ static void the_rate_of_pings_is_limited(void **state)
     }
 }
 
-/* The client may acknowledge the server's PING once. Acknowledgements without a PING count as a
- * flood. */
+/* The client may acknowledge the server's PING once. If the client acknowledges PINGs that the
+ * server has not sent, this counts as a flood. */
 static void our_pings_are_answered_once(void **state)
 {
     struct h2_check *c = *state;
@@ -374,7 +374,7 @@ static void header_bombs_are_rejected(void **state)
     struct h2_check *c = *state;
     struct wire w = {0}, fields = {0};
     h2_request(&fields, "/bomb", "text/plain");
-    /* added to the table: a name of one byte and a value of 3,000 bytes */
+    /* an entry added to the table: a name of one byte and a value of 3,000 bytes */
     wire_byte(&fields, 0x40);
     wire_byte(&fields, 1);
     wire_byte(&fields, 'x');
@@ -383,7 +383,7 @@ static void header_bombs_are_rejected(void **state)
     for (int i = 0; i < 3000; i++)
         wire_byte(&fields, 'a');
     for (int i = 0; i < 1000; i++)
-        wire_byte(&fields, 0x80 | 62); /* repeated references to it */
+        wire_byte(&fields, 0x80 | 62); /* many references to the entry */
     h2_frame(&w, H2_HEADERS, H2_END_HEADERS | H2_END_STREAM, 1, fields.data, fields.len);
     wire_free(&fields);
     (void)feed(c, &w);
@@ -392,7 +392,7 @@ static void header_bombs_are_rejected(void **state)
 
 /* --- Memory of a connection ------------------------------------------------------------------- */
 
-/* Opens a connection and measures all its memory. The caller must end it with meter_free. */
+/* Opens a connection whose whole memory is measured. The caller must end it with meter_free. */
 static void meter_open(struct h2_check *c, const char *settings, size_t len)
 {
     struct wire w = {0};
@@ -422,8 +422,8 @@ static void meter_free(struct h2_check *c)
     br_mem_set_hooks(NULL);
 }
 
-/* A hundred requests with 60 KiB of headers each, encoded in a few bytes, and with unfinished
- * bodies. */
+/* The client sends a hundred requests with 60 KiB of headers each, which are encoded in a few
+ * bytes. The bodies are unfinished. */
 static void headers_of_a_connection_are_limited(void **state)
 {
     (void)state;
@@ -434,7 +434,7 @@ static void headers_of_a_connection_are_limited(void **state)
     for (uint32_t i = 0; i < 100; i++) {
         h2_request(&fields, "/never", "text/plain");
         if (i == 0) {
-            wire_byte(&fields, 0x40); /* added to the table */
+            wire_byte(&fields, 0x40); /* an entry that is added to the table */
             wire_byte(&fields, 1);
             wire_byte(&fields, 'x');
             wire_byte(&fields, 0x7f);
@@ -452,7 +452,7 @@ static void headers_of_a_connection_are_limited(void **state)
     assert_int_equal(n_reset, 100 - c.n_begun);
     assert_in_range(c.conn->ops->held(c.conn), 300 << 10, 1 << 20);
     assert_in_range(mem_meter.peak, 300 << 10, 1 << 20);
-    /* The headers are freed with their requests, which makes room for others. */
+    /* When requests end, their headers are freed, so new requests are accepted. */
     for (uint32_t i = 0; i < 100; i++)
         h2_frame(&w, H2_RST_STREAM, 0, 2 * i + 1, "\0\0\0\10", 4);
     h2_headers(&w, 201, "/now", H2_END_STREAM);
@@ -499,7 +499,7 @@ static void replies_of_a_connection_are_limited(void **state)
     assert_in_range(n, 5, 8);
     assert_int_equal(n_reset, 50 - n);
     assert_in_range(mem_meter.peak, 200 << 10, 400 << 10);
-    for (uint32_t i = 0; i < n; i++) { /* the client finally reads them */
+    for (uint32_t i = 0; i < n; i++) { /* the client finally reads the answers */
         h2_frame(&w, H2_WINDOW_UPDATE, 0, 2 * i + 1, "\0\0\377\377", 4);
         h2_frame(&w, H2_WINDOW_UPDATE, 0, 0, "\0\0\377\377", 4);
     }
@@ -601,7 +601,8 @@ static void bodies_over_the_maximum_end_early(void **state)
 
 /* --- gRPC framing ----------------------------------------------------------------------------- */
 
-/* Sends a request of /grpc with the given body, cut at `cut` (0: not cut). */
+/* Sends a request for /grpc with this body. If `cut` is not 0, the body is divided into two frames
+ * at this offset. */
 static void grpc(struct h2_check *c, uint32_t stream, const struct wire *body, size_t cut)
 {
     struct wire w = {0};
@@ -667,7 +668,8 @@ static void a_request_has_one_message(void **state)
     check_message("\0\0\0\0\0b", 6, MALFORMED);
     check_message("\0\0\0\0\1a\0\0\0\0\1b", 12, MALFORMED); /* two messages */
     check_message("\0\0\0\0\0\0\0\0\0\0", 10, MALFORMED);   /* two empty messages */
-    check_message("\1\0\0\0\1a", 6, "body 1 packed a; ");   /* the service checks the encoding */
+    /* the server passes on the flag "compressed"; the service checks the encoding */
+    check_message("\1\0\0\0\1a", 6, "body 1 packed a; ");
     check_message("\2\0\0\0\1a", 6, MALFORMED);
     check_message("\xff\0\0\0\1a", 6, MALFORMED);
     check_message("\0\xff\xff\xff\xff", 5, TOO_BIG);
@@ -681,12 +683,12 @@ static void a_request_has_one_message(void **state)
 
 /* --- With a client ---------------------------------------------------------------------------- */
 
-/* A client of nghttp2, an independent implementation. */
+/* A client on nghttp2, which is independent of Braid's HTTP/2 code. */
 struct peer {
     struct h2_check *c;
     nghttp2_session *session;
     struct br_str log; /* such as "1 :status=200; 1 data 4 done; 1 closed 0; " */
-    int result;        /* result of the server for its input */
+    int result;        /* the server's result for its last input */
 };
 
 static int on_header(nghttp2_session *s, const nghttp2_frame *frame, const uint8_t *name,
@@ -851,7 +853,8 @@ static void failures_are_trailers_only(void **state)
 }
 
 /* The server answers before it has received the whole request. It then reads up to 64 KiB of the
- * rest of the request, and after that resets the stream with NO_ERROR (RFC 9113 section 8.1). */
+ * rest of the request. If there is more, it resets the stream with NO_ERROR (RFC 9113 section
+ * 8.1). */
 static void early_answers_wait_for_the_rest_of_the_request(void **state)
 {
     struct peer p;

@@ -226,13 +226,14 @@ static void test_limits(void **state)
     /* The number of headers is limited. Host counts, too. */
     assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX - 1, "\r\n"), 0);
     assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX, "\r\n"), 431);
-    /* Interim responses of 25 bytes each and the final response of 38 bytes share the limit. */
+    /* The limit applies to the sum of all responses: interim responses of 25 bytes each, and the
+     * final response of 38 bytes. */
     size_t n_interim = (BR_HTTP1_HEAD_MAX - 38) / 25;
     static const char final[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", n_interim, final), 0);
     assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", n_interim + 1, final), 431);
-    /* The length of the line with a chunk's size is limited, and so is the total of all extensions,
-     * which have 4 bytes each. */
+    /* The length of the line with a chunk's size is limited, and so is the total size of all
+     * extensions. Each extension has 4 bytes here. */
     assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1024 + 2, "\r\n\r\n"), 0);
     assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1025 + 2, "\r\n\r\n"), 400);
     assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4096, "0\r\n\r\n"), 0);
@@ -246,8 +247,8 @@ static void test_limits(void **state)
     assert_limit('q', repeated(CHUNKED "0\r\n", "X: y\r\n", BR_HTTP1_HEADERS_MAX + 1, "\r\n"), 431);
 }
 
-/* The fields of HEAD are still valid at DONE, although later lines have moved the buffer that
- * contained them. */
+/* The headers that the parser returns with the event HEAD are still valid at the event DONE. Later
+ * lines have moved the buffer that contained the headers. */
 static void test_fields_stay_until_done(void **state)
 {
     (void)state;
@@ -298,7 +299,8 @@ static void test_errors_are_permanent(void **state)
 }
 
 /* A head of the maximum size arrives byte by byte. The parser holds at most the line and the
- * strings, and both twice while a buffer grows. Afterwards it holds little memory. */
+ * strings of the headers, and temporarily a second copy while a buffer grows. After the head, it
+ * holds little memory. */
 static void test_memory(void **state)
 {
     (void)state;

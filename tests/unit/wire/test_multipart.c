@@ -27,7 +27,7 @@ static void test_boundary(void **state)
 {
     (void)state;
     static const struct {
-        const char *type, *expected; /* expected NULL: an error */
+        const char *type, *expected; /* expected: NULL if the type is invalid */
     } cases[] = {
         {"multipart/form-data; boundary=AaB03x", "AaB03x"},
         {"multipart/form-data;boundary=AaB03x", "AaB03x"},
@@ -50,7 +50,7 @@ static void test_boundary(void **state)
         {"multipart/form-data; boundary=a*b", NULL},
         {"multipart/form-data, boundary=a", NULL},
         {"text/plain; boundary=a", NULL},
-        /* 70 characters and one more */
+        /* a boundary of the maximum length, 70 characters, and one of 71 characters */
         {"multipart/form-data; "
          "boundary=1234567890123456789012345678901234567890123456789012345678901234567890",
          "1234567890123456789012345678901234567890123456789012345678901234567890"},
@@ -68,8 +68,8 @@ static void test_boundary(void **state)
     }
 }
 
-/* Parses a form in a block of exactly its size. Returns "name=content;" of each field, or "!"
- * and the error. */
+/* Parses a form. The form is copied to a block of exactly its size, so that ASan detects a read
+ * beyond it. Returns "name=content;" of each field, or "!" and the error. */
 static const char *parse(const char *boundary, const void *data, size_t len)
 {
     static char out[2048];
@@ -175,7 +175,7 @@ static void test_refused(void **state)
     }
 }
 
-/* The maximum number of fields and one more; a head of the maximum size. */
+/* Tests the maximum number of fields and one more field, and a head of the maximum size. */
 static void test_bounds(void **state)
 {
     char body[BR_FORM_HEAD_MAX + 1024];
@@ -291,8 +291,8 @@ static void test_corpus(void **state)
     assert_true(corpus_replay("multipart", multipart_check) >= 10);
 }
 
-/* Parses two fields and returns the steps. The first field repeats `part`, which resembles its
- * end, up to `size` bytes. */
+/* Parses two fields and returns the steps. The first field has about `size` bytes, which repeat
+ * `part`. `part` resembles the delimiter at the end of a field. */
 static uint64_t steps_of(const char *boundary, const char *part, size_t size)
 {
     char head[256], tail[256];

@@ -49,7 +49,7 @@ static void varints_of_every_length_are_read_back(void **state)
             uint64_t v = (bits < 64 ? UINT64_C(1) << bits : UINT64_C(0)) + (uint64_t)d, got = 0;
             uint8_t bytes[BR_VARINT_MAX];
             uint8_t *end = br_put_varint(bytes, v);
-            /* one more byte for every seven bits */
+            /* a varint has one more byte for every seven bits */
             size_t expected = 1;
             for (uint64_t rest = v >> 7; rest; rest >>= 7)
                 expected++;
@@ -150,7 +150,7 @@ static void any_bytes_are_read_within_their_bounds(void **state)
     for (int round = 0; round < 200000; round++) {
         uint8_t bytes[24];
         size_t len = fake_random(&seed) % sizeof bytes;
-        /* so that the sanitizer detects a read beyond the end */
+        /* allocated with exactly the length, so that a sanitizer detects a read beyond the end */
         uint8_t *exact = malloc(len ? len : 1);
         for (size_t i = 0; i < len; i++)
             exact[i] = (uint8_t)(fake_random(&seed) >> (round & 1 ? 0 : 5));

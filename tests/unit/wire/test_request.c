@@ -3,7 +3,8 @@
 #include "tests/support/test.h"
 #include "wire/request.h"
 
-/* The live size of large blocks. Resizing moves a block without a second copy, like mremap. */
+/* Counts the memory of large blocks, in bytes. When a large block is resized, the old and the new
+ * block do not exist at the same time, as with mremap. */
 static struct {
     size_t live, peak;
 } large;
@@ -55,8 +56,9 @@ static const struct br_mem_hooks hooks = {allocate, resize, release, size_of};
 
 #define MIB ((size_t)1 << 20)
 
-/* Checks that memory never exceeds the received bytes by more than a quarter and a size class of
- * buffers, even if the stated length is larger. */
+/* Sends a body of `total` bytes in pieces, with `expected` as the stated length. Checks that memory
+ * never exceeds 1.5 times the received bytes plus 1 MiB, or, below 1 MiB, four times the received
+ * bytes plus 4 KiB. */
 static void check(size_t total, size_t piece, size_t expected)
 {
     uint8_t *bytes = malloc(piece);
@@ -89,7 +91,7 @@ static void bodies_get_memory_as_they_arrive(void **state)
     (void)state;
     for (size_t i = 0; i < BR_COUNT(pieces); i++) {
         check(32 * MIB, pieces[i], 32 * MIB); /* the stated length is right */
-        check(32 * MIB, pieces[i], 0);        /* without a stated length */
+        check(32 * MIB, pieces[i], 0);        /* the length is not stated */
         check(4 * MIB, pieces[i], 60 * MIB);  /* the stated length is too large */
     }
     check(1000, 1, 60 * MIB);
@@ -109,7 +111,8 @@ static void bodies_over_their_maximum_are_freed(void **state)
     br_pool_free(pool);
 }
 
-/* Memory is reserved before the bytes are stored: bytes above the budget are discarded. */
+/* Memory for a body is reserved before its bytes are stored. Bytes above the budget are
+ * discarded. */
 static void bodies_stay_within_the_memory_budget(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replies with a streamed body (wire/request.h), of both HTTP versions: chunks according to RFC
- * 9112 section 7.1, and frames as read by Braid's HTTP/2 client.
+ * Tests replies with a streamed body (wire/request.h), in HTTP/1.1 and HTTP/2. Expected chunks are
+ * according to RFC 9112 section 7.1. Frames are read by Braid's HTTP/2 client.
  */
 #include "base/str.h"
 #include "tests/support/fault.h"
@@ -12,10 +12,10 @@
 #define GET_11 "GET /tail HTTP/1.1\r\nHost: h\r\n\r\n"
 
 struct fixture {
-    struct br_handler service; /* must be the first field */
+    struct br_handler service; /* must be the first member */
     struct br_pool *pool;
     struct br_conn *server;
-    struct br_request *request; /* receives the streamed reply */
+    struct br_request *request; /* the last request that the service received */
     struct br_str out;          /* bytes received by an HTTP/1.1 client */
     unsigned n_gone, n_bodies;
 };
@@ -34,7 +34,7 @@ static void on_body(struct br_handler *self, struct br_request *request)
     f->n_bodies++;
     f->request = request;
     if (strcmp(request->path, "/tail") != 0)
-        return; /* the test replies later */
+        return; /* for other paths, the test replies later */
     br_request_reply(
         request,
         &(struct br_response){.status = 200, .content_type = "text/event-stream", .stream = true});
@@ -101,7 +101,8 @@ static void pieces_become_chunks(void **state)
                                   "Transfer-Encoding: chunked\r\n\r\n");
     assert_false(f.server->ops->idle(f.server));
     assert_true(br_request_write(f.request, "data: 1\n\n", 9, 100));
-    assert_true(br_request_write(f.request, "", 0, 100)); /* an empty chunk would end the body */
+    /* nothing is written, because an empty chunk would end the body */
+    assert_true(br_request_write(f.request, "", 0, 100));
     assert_string_equal(pull(&f), "9\r\ndata: 1\n\n\r\n");
     assert_true(br_request_write(f.request, "data: twenty seven bytes..\n", 27, 100));
     br_request_end(f.request);
@@ -116,8 +117,8 @@ static void pieces_become_chunks(void **state)
     end(&f);
 }
 
-/* If memory is exhausted, a request fails as retryable. The service never receives a request
- * without its path. */
+/* If memory is exhausted, a request fails with a retryable status. The service never receives a
+ * request without its path. */
 static void scenario_without_memory(void *arg)
 {
     struct fixture f;
@@ -217,12 +218,13 @@ static void a_closed_connection_is_reported_to_the_service(void **state)
     end(&f);
     start(&f, false);
     feed(&f, GET_11);
-    end(&f); /* the connection is freed */
+    end(&f); /* the connection is freed before the reply has ended */
     assert_int_equal(f.n_gone, 1);
 }
 
-/* This also holds before the answer, if the service requests it. Otherwise a client may close
- * its side and wait. */
+/* A service can request that a connection whose client has closed its sending side counts as
+ * closed, even before the reply. If the service does not request this, the client still receives
+ * the reply. */
 static void a_half_closed_connection_may_count_as_closed(void **state)
 {
     struct fixture f;
@@ -296,7 +298,7 @@ static void pieces_become_frames(void **state)
     client->wake = on_wake;
     call(&f, client, &one);
     struct br_request *first = f.request;
-    call(&f, client, &other); /* at the same time */
+    call(&f, client, &other); /* both requests are open at the same time */
     assert_true(br_request_write(first, "data: 1\n\n", 9, 100));
     carry(&f, client);
     assert_true(br_request_write(f.request, "x", 1, 100));
@@ -309,13 +311,14 @@ static void pieces_become_frames(void **state)
     assert_true(one.done && !other.done);
     assert_int_equal(one.exchange.http_status, 200);
     assert_string_equal(one.body, "data: 1\n\ndata: 2\n\ndata: 3\n\n");
-    /* A stream without waiting data does not wait for its reader. */
+    /* If no data of a stream is queued, the connection does not count as waiting for its client to
+     * read. */
     assert_true(f.server->ops->awaits_since(f.server, NOW_MS + 100000, BR_AWAITS_READING) ==
                 UINT64_MAX);
     assert_true(br_request_write(f.request, "y", 1, 100));
     assert_false(br_request_write(f.request, "yy", 2, 2));
     assert_true(f.server->ops->awaits_since(f.server, NOW_MS + 100000, BR_AWAITS_READING) ==
-                NOW_MS + 100000); /* the time of the write */
+                NOW_MS + 100000); /* the time at which the data was written */
     br_request_end(f.request);
     carry(&f, client);
     assert_string_equal(other.body, "xy");
@@ -349,7 +352,7 @@ static void broken_replies_are_reset(void **state)
     assert_int_equal(other.exchange.error, 0);
     call(&f, client, &one);
     assert_true(br_request_write(f.request, "half", 4, 100));
-    br_request_break(f.request); /* before it was sent */
+    br_request_break(f.request); /* the reply is broken off before its data was sent */
     carry(&f, client);
     assert_true(one.done);
     assert_int_not_equal(one.exchange.error, 0);
@@ -371,7 +374,7 @@ static void a_reset_is_reported_to_the_service(void **state)
     br_conn_cancel(client, &one.exchange);
     carry(&f, client);
     assert_int_equal(f.n_gone, 1);
-    call(&f, client, &one); /* with the end of the connection */
+    call(&f, client, &one); /* this request ends with its connection */
     client->ops->free(client);
     end(&f);
     assert_int_equal(f.n_gone, 2);

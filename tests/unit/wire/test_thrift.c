@@ -24,8 +24,8 @@ static struct br_thrift reader(enum br_thrift_protocol protocol, struct bytes by
     return t;
 }
 
-/* The same struct in both protocols: 1: i16 -2; 2: bool true; 3: string "ab"; 300: i64 5; 301:
- * double 1.5; 302: byte -1. */
+/* The same struct in both protocols. Its fields, by id: 1: i16 -2; 2: bool true; 3: string "ab";
+ * 300: i64 5; 301: double 1.5; 302: byte -1. */
 static const struct bytes structs[] = {
     [BR_THRIFT_BINARY] = {TEXT("\x06\0\x01\xff\xfe"
                                "\x02\0\x02\x01"
@@ -86,7 +86,7 @@ static void test_fields(void **state)
     }
 }
 
-/* A struct is skipped as a whole, and each of its beginnings is truncated. */
+/* A whole struct can be skipped. Skipping any shorter prefix of the struct fails. */
 static void test_skipping(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void test_collections(void **state)
         {BR_THRIFT_COMPACT, BR_THRIFT_MAP, 0, {TEXT("\x01\x89\x01k\x13\x07")}},
         {BR_THRIFT_BINARY, BR_THRIFT_MAP, 0, {TEXT("\x0b\x0b\0\0\0\0")}},
         {BR_THRIFT_COMPACT, BR_THRIFT_MAP, 0, {TEXT("\0")}},
-        /* a long list in the compact protocol has its size after the head */
+        /* in the compact protocol, the size of a long list is a varint after the first byte */
         {BR_THRIFT_COMPACT, BR_THRIFT_LIST, 0, {TEXT("\xf3\x0f\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1")}},
         /* more elements than bytes; a negative size; unknown types */
         {BR_THRIFT_BINARY, BR_THRIFT_LIST, BR_EINVAL, {TEXT("\x0c\x7f\xff\xff\xff\0")}},
@@ -169,10 +169,11 @@ static void test_messages(void **state)
     } cases[] = {
         {BR_THRIFT_BINARY, 0, {TEXT("\x80\x01\0\x01\0\0\0\x02go\0\0\0\x07")}},
         {BR_THRIFT_BINARY, 0, {TEXT("\x80\x01\0\x04\0\0\0\x02go\0\0\0\x07")}},
-        {BR_THRIFT_BINARY, 0, {TEXT("\0\0\0\x02go\x01\0\0\0\x07")}}, /* the older form */
+        /* the older form of a message, without a version */
+        {BR_THRIFT_BINARY, 0, {TEXT("\0\0\0\x02go\x01\0\0\0\x07")}},
         {BR_THRIFT_COMPACT, 0, {TEXT("\x82\x21\x07\x02go")}},
         {BR_THRIFT_COMPACT, 0, {TEXT("\x82\x81\xff\x01\x02go")}},
-        /* a reply, another version, another protocol */
+        /* a reply instead of a call, another version, and another protocol */
         {BR_THRIFT_BINARY, BR_EINVAL, {TEXT("\x80\x01\0\x02\0\0\0\x02go\0\0\0\x07")}},
         {BR_THRIFT_BINARY, BR_EINVAL, {TEXT("\x80\x02\0\x01\0\0\0\x02go\0\0\0\x07")}},
         {BR_THRIFT_COMPACT, BR_EINVAL, {TEXT("\x82\x41\x07\x02go")}},

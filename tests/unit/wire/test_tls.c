@@ -4,7 +4,8 @@
 #include "tests/support/test.h"
 #include "tests/support/tls_ends.h"
 
-/* Connections between Braid's client and server, through memory. */
+/* Tests connections between Braid's TLS client and server. The bytes are passed in memory, without
+ * sockets. */
 
 static void test_handshake(void **state)
 {
@@ -32,8 +33,8 @@ static void test_handshake_in_any_pieces(void **state)
     }
 }
 
-/* Sizes around the record sizes of OpenSSL and Braid, also in slices and pieces of similar
- * sizes. */
+/* Tests data whose size is close to a multiple of the record size of OpenSSL or Braid. The data is
+ * sent in slices, and received in pieces, of different sizes. */
 static void test_data(void **state)
 {
     (void)state;
@@ -59,8 +60,8 @@ static void test_data(void **state)
     }
 }
 
-/* A record of RFC 8446 has a header of 5 bytes, a type of 1 byte and a tag of 16 bytes. Full
- * records fill their buffers. */
+/* A record of RFC 8446 has a header of 5 bytes, a type of 1 byte and a tag of 16 bytes. The buffers
+ * of full records have hardly any unused bytes. */
 static void test_output_is_compact(void **state)
 {
     (void)state;
@@ -106,7 +107,7 @@ static void test_reader_may_stop(void **state)
     assert_int_equal(calls, 1);
     br_buf_unref(flat);
     br_rope_release(&out);
-    /* The client can still send the reason. */
+    /* The server can still send data, such as the reason of the error. */
     tls_send_bytes(&p.server, 100, 100);
     tls_carry(&p.server, &p.client, SIZE_MAX);
     assert_tls_got(&p.client, 100);
