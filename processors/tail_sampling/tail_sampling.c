@@ -147,15 +147,6 @@ static void tail_make_metrics(struct tail *tail)
         br_node_metric(node, BR_COUNTER, "braid_tail_sampling_samples_folded", NULL, NULL);
 }
 
-static void tail_report_gave_up(struct tail *tail)
-{
-    *tail->gave_up += tail->policies.n_gave_up;
-    if (tail->policies.n_gave_up)
-        br_node_warn(tail->node, &tail->gave_up_limit,
-                     "matching a pattern took too long; it counts as not matching");
-    tail->policies.n_gave_up = 0;
-}
-
 static void tail_on_housekeeping(struct br_timer *timer)
 {
     struct tail *tail = br_container_of(timer, struct tail, housekeeping);
@@ -511,7 +502,10 @@ static int tail_enter(struct tail *tail, struct br_item *item, struct entered *r
                  ? tail_spans_read(&tail->policies, tail->config, item, &tail->scratch, &spans)
                  : tail_samples_read(tail->config, item, &tail->scratch, &samples, &n_samples);
     rc = br_item_edit_end(&scope, rc);
-    tail_report_gave_up(tail);
+    br_node_count_gave_up(tail->node, tail->gave_up, tail->policies.n_gave_up,
+                          &tail->gave_up_limit,
+                          "matching a pattern took too long; it counts as not matching");
+    tail->policies.n_gave_up = 0;
     if (!rc && item->signal == BR_TRACES) {
         rc = tail_table_add_spans(&caller, spans, item->n_records, &ret->refs, &ret->n_refs,
                                   &ret->due_ms);

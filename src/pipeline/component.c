@@ -94,6 +94,14 @@ void br_node_log_partial(struct br_node *node, const struct br_item *item,
                      item->n_records, br_signal_records(item->signal), outcome->text);
 }
 
+void br_node_count_gave_up(struct br_node *node, double *counter, unsigned n_gave_up,
+                           struct br_log_limit *limit, const char *text)
+{
+    *counter += n_gave_up;
+    if (n_gave_up)
+        br_node_warn(node, limit, "%s", text);
+}
+
 void br_node_drained(struct br_node *node)
 {
     if (node->drained)

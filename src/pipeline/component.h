@@ -220,6 +220,11 @@ static inline bool br_node_has_route(const struct br_node *node, enum br_signal 
  * pipeline of the item's signal. */
 void br_node_forward_to(struct br_node *node, size_t index, struct br_item *item);
 
+/* Adds the number of regular expressions that took too long to `counter`. Logs `text` unless the
+ * number is 0, at most once a minute for each `limit`. */
+void br_node_count_gave_up(struct br_node *node, double *counter, unsigned n_gave_up,
+                           struct br_log_limit *limit, const char *text);
+
 /* Logs a warning with printf-style arguments, at most once a minute for each `limit`; see
  * br_log_limited. */
 #define br_node_warn(node, limit, ...)                                                             \
