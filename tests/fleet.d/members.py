@@ -61,10 +61,10 @@ class Member:
             self.server.kill()
 
 
-def configured(host, exporters, receivers=None, **more):
+def configured(host, exporters, receivers=None, workers=1, **more):
     """Returns a config whose servers listen at the host."""
     config = pipelines(exporters, grpc={"endpoint": host.endpoint}, http={"endpoint": f"{host.address}:0"},
-                       workers=1, **more)
+                       workers=workers, **more)
     reader = config["service"]["telemetry"]["metrics"]["readers"][0]
     reader["pull"]["exporter"]["prometheus"]["host"] = host.address
     if receivers:
