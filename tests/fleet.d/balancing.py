@@ -93,6 +93,7 @@ class Balancing:
         """A gateway gets SIGTERM and is removed from the list."""
         with changes.event("gateway stopped", self.steady):
             gone = self.gateways.pop(0)
+            self._wait_held(gone)
             self._list(*self.gateways)
             gone.stop()
         yield
@@ -111,6 +112,7 @@ class Balancing:
         lost = self.gateways[0]
         with changes.event("gateway frozen", self.steady):
             before = self._failures(lost)
+            self._wait_held(lost)
             lost.freeze()
             self._noticed(lost, before)
             lost.thaw()
@@ -134,9 +136,14 @@ class Balancing:
             self._balancers[0].start()
         yield
 
+    def _wait_held(self, gateway):
+        if self.sampling:
+            gateway.wait_held()
+
     def _absent(self, changes, lost, name, leave):
         with changes.event(name, self.steady):
             before = self._failures(lost)
+            self._wait_held(lost)
             leave(lost)
             self._noticed(lost, before)
             self._list(*(each for each in self.gateways if each is not lost))

@@ -170,13 +170,16 @@ class Group:
 
     def stopped(self, changes, load):
         with changes.event("reader stopped", self.steady):
-            self.readers.pop(0).stop()
+            gone = self.readers.pop(0)
+            self._wait_held(gone)
+            gone.stop()
         yield
 
     def killed(self, changes, load):
         """A reader is killed, and restarted when the others have its partitions."""
         lost = self.readers[-1]
         with changes.event("reader killed", self.steady_without(lost)):
+            self._wait_held(lost)
             lost.kill()
         yield
         with changes.event("reader restarted", self.steady):
@@ -199,6 +202,10 @@ class Group:
             self._writers[0].start()
         yield
 
+    def _wait_held(self, reader):
+        if self.sampling:
+            reader.wait_held()
+
     def _cut(self, reader):
         self._network.cut(reader.host)
         reader.cut = True
@@ -210,6 +217,7 @@ class Group:
     def _absent(self, changes, name, leave, come_back):
         lost = self.readers[0]
         with changes.event(name, self.steady_without(lost)):
+            self._wait_held(lost)
             leave(lost)
         yield
         with changes.event(f"{name}: back", self.steady):

@@ -4,7 +4,7 @@
 import signal
 import urllib.error
 
-from braid import Braid, pipelines
+from braid import Braid, pipelines, until
 
 RETRY = {"initial_interval": "100ms", "max_interval": "500ms", "max_elapsed_time": "0s"}
 
@@ -48,6 +48,10 @@ class Member:
         except (urllib.error.URLError, OSError):
             return 0
         return sum(value for text, value in series.items() if all(label in text for label in labels))
+
+    def wait_held(self):
+        """Waits until tail_sampling holds requests, so that an event meets traces without a decision."""
+        until(lambda: self.total("braid_tail_sampling_held_bytes") > 0, f"requests that {self.name} holds", 60)
 
     def end(self):
         """Ends a member that runs; its exit code must be 0 and its ledger closed."""

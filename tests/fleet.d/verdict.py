@@ -91,7 +91,8 @@ class Sampled:
                 for arrived in self._backend.spans.get((trace.id, span_id), []):
                     self._count("spans of dropped traces", trace, arrived, excused=trace.split)
         elif trace.spans_acknowledged and straddles(trace, self._backend, self._changes):
-            self.other["lost spans of kept traces"] += sum(not self._backend.has([key]) for key in trace.keys())
+            uncertain = trace.keys()[len(trace.keys(certain=True)):]
+            self.other["lost spans of kept traces"] += sum(not self._backend.has([key]) for key in uncertain)
 
     def _judge_samples(self, trace):
         for copy in self._backend.samples.get(trace.number, []):
