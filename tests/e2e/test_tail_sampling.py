@@ -166,13 +166,15 @@ def late(sink, **options):
 
 def test_after_a_late_batch_requests_are_answered_after_the_decision(braid, sink):
     requests = spans((0, 0, True), (1, 0, False)), samples((0, 1), (1, 2))
-    server = braid(late(sink, decision_wait="1h"))
+    server, answers = braid(late(sink, decision_wait="1h")), []
+
+    def held():
+        return sum(server.metrics().get("braid_tail_sampling_held_bytes", {}).values())
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        answers = [pool.submit(clients.grpc, server.grpc, kind, request.SerializeToString())
-                   for kind, request in zip((TRACES, PROFILES), requests)]
-        held = "braid_tail_sampling_held_bytes"
-        size = sum(len(request.SerializeToString()) for request in requests)
-        until(lambda: sum(server.metrics().get(held, {}).values()) >= size, "the held requests")
+        for kind, request in zip((TRACES, PROFILES), requests):
+            before = held()
+            answers.append(pool.submit(clients.grpc, server.grpc, kind, request.SerializeToString()))
+            until(lambda before=before: held() > before, "the held request")
         server.kill()
         assert not any(answer.result().ok for answer in answers)
     server = braid(late(sink, decision_wait="300ms"))
