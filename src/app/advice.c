@@ -360,8 +360,10 @@ static bool advice_receivers_wait(const struct br_pipeline *pipeline)
 /* Returns true if the requests that leave a processor are not answered until they are delivered. */
 static bool advice_answers_late(const struct br_instance *processor)
 {
-    return (advice_is(processor, "batch") || advice_is(processor, "queue_batch")) &&
-           !advice_answers_early(processor);
+    const struct br_yaml *enabled = br_yaml_get(br_yaml_get(processor->node, "batch"), "enabled");
+    bool batches = advice_is(processor, "batch") ||
+                   (advice_is(processor, "queue_batch") && (!enabled || advice_is_true(enabled)));
+    return batches && !advice_answers_early(processor);
 }
 
 /* Warns of each processor that answers requests before the durable queue of `exporter` has stored

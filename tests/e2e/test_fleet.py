@@ -15,7 +15,6 @@ from braid import BINARY, ROOT
 @pytest.mark.parametrize("way, events", [
     ("late", ["stopped", "killed", "cut"]),
     ("durable", ["added", "entrance"]),
-    ("kafka", ["killed"]),
     ("late-sampled", ["killed"]),
     ("kafka-sampled", ["killed"]),
 ])

@@ -208,10 +208,14 @@ def durable_warnings(tmp_path, receivers, processors):
 OTLP = {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}}
 
 
-@pytest.mark.parametrize("receivers", [
-    OTLP, {"kafka": {"message_marking": {"after": False}}}, {**OTLP, "kafka": {}}], ids=["otlp", "kafka", "both"])
-def test_a_durable_queue_does_not_keep_held_requests(tmp_path, receivers):
-    assert durable_warnings(tmp_path, receivers, {}) == [
+NO_BATCH = {"queue_batch": {"wait_for_result": True, "batch": {"enabled": False}}}
+
+
+@pytest.mark.parametrize("receivers, processors", [
+    (OTLP, {}), (OTLP, NO_BATCH), ({"kafka": {"message_marking": {"after": False}}}, {}), ({**OTLP, "kafka": {}}, {})],
+    ids=["otlp", "queue_batch", "kafka", "both"])
+def test_a_durable_queue_does_not_keep_held_requests(tmp_path, receivers, processors):
+    assert durable_warnings(tmp_path, receivers, processors) == [
         "tail_sampling holds requests and answers them before otlp has stored them; if the process is killed, these requests are lost; "
         "to lose fewer, shorten decision_wait"]
 
