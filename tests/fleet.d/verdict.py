@@ -70,53 +70,59 @@ def is_wrong(trace, copy):
     return copy.link != (trace.id.hex(), span_id.hex()) or copy.name not in (None, name)
 
 
+DROPPED_SPANS, LOST_SPANS = "spans of dropped traces arrived", "spans of kept traces were lost"
+DROPPED_LINKS, LOST_LINKS = "samples of dropped traces kept their links", "samples of kept traces lost their links"
+
+
 class Sampled:
     """Compares the decisions about traces with those that the generator expects. A copy or a span that
-    differs is a fault unless the fleet changed between the beginning of its trace and its arrival."""
+    differs is a fault unless two members could decide differently about its trace: the fleet changed between
+    the beginning of the trace and the arrival."""
 
     def __init__(self, load, backend, changes):
         self._backend, self._changes, self._sampling = backend, changes, load.sampling
         self.faults, self.traces = collections.Counter(), collections.Counter()
-        self.other = collections.Counter()  # as `faults`, of traces that straddle a change
+        # records about which two members decided, and those of them that do not follow the first decision
+        self.possible, self.other = collections.Counter(), collections.Counter()
         self.overtaking = 0
         for trace in load.traces:
-            self._judge_spans(trace)
+            self.traces["dropped" if trace.dropped else "kept"] += 1
+            if trace.spans_acknowledged:
+                self._judge_spans(trace)
         for trace in load.complete():
-            self._judge_samples(trace)
+            for copy in backend.samples.get(trace.number, []):
+                self._judge_sample(trace, copy, changes.overlap(trace.begun, copy.time))
 
     def _judge_spans(self, trace):
-        self.traces["dropped" if trace.dropped else "kept"] += 1
         if trace.dropped:
             for span_id in trace.span_ids:
                 for arrived in self._backend.spans.get((trace.id, span_id), []):
-                    self._count("spans of dropped traces", trace, arrived, excused=trace.split)
-        elif trace.spans_acknowledged and straddles(trace, self._backend, self._changes):
+                    self._count(DROPPED_SPANS, trace.split and self._changes.overlap(trace.begun, arrived))
+        if straddles(trace, self._backend, self._changes):
             uncertain = trace.keys()[len(trace.keys(certain=True)):]
-            self.other["lost spans of kept traces"] += sum(not self._backend.has([key]) for key in uncertain)
+            self.possible[LOST_SPANS] += len(uncertain)
+            self.possible[DROPPED_SPANS] += trace.dropped and trace.split
+            self.other[LOST_SPANS] += sum(not self._backend.has([key]) for key in uncertain)
 
-    def _judge_samples(self, trace):
-        for copy in self._backend.samples.get(trace.number, []):
-            if trace.dropped and copy.link:
-                self._judge_link(trace, copy)
-            elif not trace.dropped and not copy.link:
-                self._count("samples of kept traces without their links", trace, copy.time,
-                            excused=not trace.certain)
-
-    def _judge_link(self, trace, copy):
-        if not copy.name and not self._sampling.decided and not self._changes.overlap(trace.begun, copy.time):
+    def _judge_sample(self, trace, copy, changed):
+        what = DROPPED_LINKS if trace.dropped else LOST_LINKS
+        excused = changed and (trace.dropped or not trace.certain)
+        self.possible[what] += excused
+        if trace.dropped != bool(copy.link):
+            return  # as decided
+        if trace.dropped and not copy.name and not self._sampling.decided and not changed:
             self.overtaking += 1  # the sample arrived before the spans of its trace
         else:
-            self._count("links to dropped traces", trace, copy.time)
+            self._count(what, excused)
 
-    def _count(self, what, trace, arrived, excused=True):
-        found = self.other if excused and self._changes.overlap(trace.begun, arrived) else self.faults
-        found[what] += 1
+    def _count(self, what, excused):
+        (self.other if excused else self.faults)[what] += 1
 
     def lines(self):
         yield f"sampling: {self.traces['kept']:,} traces kept, {self.traces['dropped']:,} dropped"
-        for title, found in (("wrong", self.faults), ("decided by two members", self.other)):
-            text = ", ".join(f"{count:,} {what}" for what, count in sorted(found.items()) if count)
-            yield f"{title}: {text or 'nothing'}"
+        yield "wrong: " + (", ".join(f"{n:,} {what}" for what, n in sorted(self.faults.items())) or "nothing")
+        for what, n in sorted(self.possible.items()):
+            yield f"decided by two members: {self.other[what]:,} of {n:,} {what}"
         if not self._sampling.decided:
             yield f"samples that overtook the spans of a dropped trace: {self.overtaking:,}"
 
