@@ -23,7 +23,7 @@ from otlp import PROFILES, TRACES
 PARTITIONS = 4
 POLL_S = 0.1
 KAFKA_START_S = 60
-DECISION_WAIT = "2s"  # more than `hold` of the join: samples whose spans are held by the join pass it
+DECISION_WAIT = "1500ms"  # more than `hold` of the join: samples whose spans are held by the join pass it
 # One broker, which is also the controller
 PROPERTIES = """process.roles=broker,controller
 node.id=1

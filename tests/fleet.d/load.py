@@ -37,6 +37,7 @@ NAMES = 900_000          # different span names; `join` distinguishes a million
 SPAN_IDS = 16_384        # spans of different traces can have equal ids, so that a wrong join is possible
 SENDERS = 4
 PENDING = 40             # requests whose samples have not been sent yet
+PENDING_SAMPLED = 100    # the same with sampling: each of them waits longer
 GIVE_UP_S = 30           # after the end, spans that have not arrived by then are lost
 START_NS = 1_700_000_000_000_000_000
 CHANNEL = [*clients.LOCAL, ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
@@ -251,7 +252,7 @@ class Load:
                     return True, group
                 if not self._stop.is_set() or time.monotonic() < self._stopped_at + GIVE_UP_S:
                     heapq.heappush(self._pending, (time.monotonic() + 0.05, next(self._ties), group))
-            return len(self._pending) >= PENDING, None
+            return len(self._pending) >= (PENDING_SAMPLED if self.sampling else PENDING), None
 
     def _arrived(self, trace):
         """Returns whether the backend has the spans of the trace, as far as they can be expected."""
