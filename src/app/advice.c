@@ -343,15 +343,41 @@ static const char *advice_answers_early(const struct br_instance *processor)
     return NULL;
 }
 
+/* Returns true if every receiver of the pipeline keeps its requests unanswered until they are
+ * delivered. No processor then answers them earlier. */
+static bool advice_receivers_wait(const struct br_pipeline *pipeline)
+{
+    for (size_t i = 0; i < pipeline->n_receivers; i++) {
+        const struct br_instance *receiver = pipeline->receivers[i];
+        const struct br_yaml *marking = br_yaml_get(receiver->node, "message_marking");
+        const struct br_yaml *after = br_yaml_get(marking, "after");
+        if (!advice_is(receiver, "kafka") || (after && !advice_is_true(after)))
+            return false;
+    }
+    return pipeline->n_receivers > 0;
+}
+
+/* Returns true if the requests that leave a processor are not answered until they are delivered. */
+static bool advice_answers_late(const struct br_instance *processor)
+{
+    const struct br_yaml *enabled = br_yaml_get(br_yaml_get(processor->node, "batch"), "enabled");
+    bool batches = advice_is(processor, "batch") ||
+                   (advice_is(processor, "queue_batch") && (!enabled || advice_is_true(enabled)));
+    return batches && !advice_answers_early(processor);
+}
+
 /* Warns of each processor that answers requests before the durable queue of `exporter` has stored
  * them. */
 static void advice_durable(const struct br_pipeline *pipeline, const struct br_instance *exporter,
                            struct br_errs *errs)
 {
-    if (!br_yaml_get(br_yaml_get(exporter->node, "sending_queue"), "storage"))
+    if (!br_yaml_get(br_yaml_get(exporter->node, "sending_queue"), "storage") ||
+        advice_receivers_wait(pipeline))
         return;
     for (size_t i = 0; i < pipeline->n_processors; i++) {
         const struct br_instance *processor = pipeline->processors[i];
+        if (advice_answers_late(processor))
+            return;
         const char *key = advice_answers_early(processor);
         char path[192];
         if (!key)

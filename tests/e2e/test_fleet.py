@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fleets under load, whose members are stopped, killed and cut off: a short run of tests/fleet. Nothing
 that was acknowledged is lost, no sample is joined to another span than its own, and samples of traces
-that straddle no change of the fleet are joined."""
+that straddle no change of the fleet are joined. With tail_sampling, exactly the sampled traces arrive."""
 
 import os
 import subprocess
@@ -15,7 +15,8 @@ from braid import BINARY, ROOT
 @pytest.mark.parametrize("way, events", [
     ("late", ["stopped", "killed", "cut"]),
     ("durable", ["added", "entrance"]),
-    ("kafka", ["killed"]),
+    ("late-sampled", ["killed"]),
+    ("kafka-sampled", ["killed"]),
 ])
 def test_fleet(tmp_path, way, events):
     done = subprocess.run([ROOT / "tests" / "fleet", "--keep", tmp_path, way, "--events", *events], text=True,

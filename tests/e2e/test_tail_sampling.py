@@ -156,6 +156,33 @@ def test_a_reload_decides(braid, sink):
     assert names(sink) == ["0.0", "1.1"]
 
 
+LATE = {"batch": {"acknowledge": "late", "timeout": "10ms"}}
+
+
+def late(sink, **options):
+    """A config with a batch before tail_sampling that answers after the delivery."""
+    return pipelines(exporter("grpc", sink), processors={**LATE, "tail_sampling": {"policies": [ERRORS], **options}})
+
+
+def test_after_a_late_batch_requests_are_answered_after_the_decision(braid, sink):
+    requests = spans((0, 0, True), (1, 0, False)), samples((0, 1), (1, 2))
+    server, answers = braid(late(sink, decision_wait="1h")), []
+
+    def held():
+        return sum(server.metrics().get("braid_tail_sampling_held_bytes", {}).values())
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for kind, request in zip((TRACES, PROFILES), requests):
+            before = held()
+            answers.append(pool.submit(clients.grpc, server.grpc, kind, request.SerializeToString()))
+            until(lambda before=before: held() > before, "the held request")
+        server.kill()
+        assert not any(answer.result().ok for answer in answers)
+    server = braid(late(sink, decision_wait="300ms"))
+    send(server, *requests)
+    assert names(sink) == ["0.0"]
+    assert linked(sink) == {0: 1, None: 2}
+
+
 @pytest.mark.parametrize("pipelines_of, warning", [
     (("traces",), None), (("profiles",), "is not in any traces pipeline, so it does nothing"), (("traces", "profiles"), None)],
     ids=str)
@@ -168,12 +195,33 @@ def test_one_signal(tmp_path, pipelines_of, warning):
     assert warnings(tmp_path, made) == ([] if warning is None else [warning])
 
 
-def test_a_durable_queue_does_not_keep_held_requests(tmp_path):
-    made = {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}},
-            "extensions": {"file_storage": {"directory": str(tmp_path)}},
+def durable_warnings(tmp_path, receivers, processors):
+    made = {"receivers": receivers, "extensions": {"file_storage": {"directory": str(tmp_path)}},
             "exporters": {"otlp": {"endpoint": "localhost:1", "sending_queue": {"storage": "file_storage"}}},
-            "processors": {"tail_sampling": {"policies": [ERRORS]}},
+            "processors": {**processors, "tail_sampling": {"policies": [ERRORS]}},
             "service": {"telemetry": {"metrics": {"level": "none"}}, "extensions": ["file_storage"],
-                        "pipelines": {"traces": {"receivers": ["otlp"], "processors": ["tail_sampling"], "exporters": ["otlp"]}}}}
-    assert warnings(tmp_path, made) == ["tail_sampling holds requests and answers them before otlp has stored them; if the process "
-                                        "is killed, these requests are lost; to lose fewer, shorten decision_wait"]
+                        "pipelines": {"traces": {"receivers": list(receivers), "processors": [*processors, "tail_sampling"],
+                                                 "exporters": ["otlp"]}}}}
+    return warnings(tmp_path, made)
+
+
+OTLP = {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}}
+
+
+NO_BATCH = {"queue_batch": {"wait_for_result": True, "batch": {"enabled": False}}}
+
+
+@pytest.mark.parametrize("receivers, processors", [
+    (OTLP, {}), (OTLP, NO_BATCH), ({"kafka": {"message_marking": {"after": False}}}, {}), ({**OTLP, "kafka": {}}, {})],
+    ids=["otlp", "queue_batch", "kafka", "both"])
+def test_a_durable_queue_does_not_keep_held_requests(tmp_path, receivers, processors):
+    assert durable_warnings(tmp_path, receivers, processors) == [
+        "tail_sampling holds requests and answers them before otlp has stored them; if the process is killed, these requests are lost; "
+        "to lose fewer, shorten decision_wait"]
+
+
+@pytest.mark.parametrize("receivers, processors", [
+    (OTLP, LATE), (OTLP, {"queue_batch": {"wait_for_result": True}}), ({"kafka": {}}, {}),
+    ({"kafka": {"message_marking": {"after": True}}}, {})], ids=["batch", "queue_batch", "kafka", "after"])
+def test_requests_whose_senders_wait_are_not_lost(tmp_path, receivers, processors):
+    assert not durable_warnings(tmp_path, receivers, processors)

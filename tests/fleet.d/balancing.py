@@ -6,19 +6,25 @@ Two configurations promise that no acknowledged record is lost:
   the backend has the data;
 - durable: the balancers have a durable queue, and the gateways set `wait_for_result`. A client is
   answered when a balancer has written the data.
-The join has no `hold` and no `profile_hold`: it would answer the requests that it holds."""
+The join has no `hold` and no `profile_hold`: it would answer the requests that it holds.
+
+With sampling, the gateways have `tail_sampling`, and two workers. A `batch` with `acknowledge: late` is
+before the join, so that no processor answers requests that it holds: a client or the durable queue of a
+balancer is answered after the decision."""
 
 from braid import until
+from load import POLICIES, Sampling
 from members import RETRY, Member, configured, otlp_exporter
 
 LATE = {"wait_for_result": True}
+DECISION_WAIT = "500ms"  # less than the timeout of the balancers
 
 
 class Balancing:
-    after_arrival = True  # nothing holds samples until their spans arrive
-
-    def __init__(self, folder, network, backend, durable):
+    def __init__(self, folder, network, backend, durable, sampled):
         self._folder, self._network, self._backend, self._durable = folder, network, backend, durable
+        # The queues of two balancers can deliver the requests of a trace in any order
+        self.sampling = Sampling(decided=not durable, in_order=not durable) if sampled else None
         self._file = folder / "gateways"
         self._listed, self.gateways = [], []
         self._balancers = [Member(f"balancer{n}", network.host(), self._balancer_config(n), folder) for n in range(2)]
@@ -38,12 +44,18 @@ class Balancing:
         return Member(name, self._network.host(), self._gateway_config, self._folder)
 
     def _gateway_config(self, host):
-        return configured(host, otlp_exporter(self._backend.grpc, sending_queue=LATE),
-                          processors={"join": {"max_values": 1_000_000},
-                                      "batch": {"timeout": "50ms", "acknowledge": "late"}})
+        batch, join = {"timeout": "50ms", "acknowledge": "late"}, {"max_values": 1_000_000}
+        processors = {"join": join, "batch": batch}
+        if self.sampling:
+            tail = {"decision_wait": DECISION_WAIT, "policies": POLICIES}
+            processors = {"batch/answer": batch, "join": join, "tail_sampling": tail, "batch": batch}
+        return configured(host, otlp_exporter(self._backend.grpc, sending_queue=LATE), processors=processors,
+                          workers=2 if self.sampling else 1)
 
     def _balancer_config(self, n):
         queue = {"storage": "file_storage", "queue_size": 100_000} if self._durable else LATE
+        if self.sampling:
+            queue = {**queue, "num_consumers": 100}  # each request lasts for DECISION_WAIT
         storage = {"file_storage": {"directory": str(self._folder / f"queue{n}"), "create_directory": True}}
         options = {"tls": {"insecure": True}, "compression": "none", "timeout": "2s", "retry_on_failure": RETRY}
         exporter = {"load_balancing": {"protocol": {"otlp": options}, "sending_queue": queue,
@@ -81,6 +93,7 @@ class Balancing:
         """A gateway gets SIGTERM and is removed from the list."""
         with changes.event("gateway stopped", self.steady):
             gone = self.gateways.pop(0)
+            self._wait_held(gone)
             self._list(*self.gateways)
             gone.stop()
         yield
@@ -99,6 +112,7 @@ class Balancing:
         lost = self.gateways[0]
         with changes.event("gateway frozen", self.steady):
             before = self._failures(lost)
+            self._wait_held(lost)
             lost.freeze()
             self._noticed(lost, before)
             lost.thaw()
@@ -122,9 +136,14 @@ class Balancing:
             self._balancers[0].start()
         yield
 
+    def _wait_held(self, gateway):
+        if self.sampling:
+            gateway.wait_held()
+
     def _absent(self, changes, lost, name, leave):
         with changes.event(name, self.steady):
             before = self._failures(lost)
+            self._wait_held(lost)
             leave(lost)
             self._noticed(lost, before)
             self._list(*(each for each in self.gateways if each is not lost))

@@ -2,7 +2,8 @@
 """A fleet behind Kafka: two writers, and three readers with the join in one consumer group.
 
 The writers set `sending_queue::wait_for_result`: a client is answered when the brokers have the data.
-The readers commit an offset when the backend has the data, also of requests that the join holds."""
+The readers commit an offset when the backend has the data, also of requests that the join and
+`tail_sampling` hold."""
 
 import re
 import subprocess
@@ -14,6 +15,7 @@ import kafka
 import otlp
 import peers
 from braid import until
+from load import POLICIES, Sampling
 from members import RETRY, Member, configured, otlp_exporter
 from network import Loopback
 from otlp import PROFILES, TRACES
@@ -21,6 +23,7 @@ from otlp import PROFILES, TRACES
 PARTITIONS = 4
 POLL_S = 0.1
 KAFKA_START_S = 60
+DECISION_WAIT = "1500ms"  # more than `hold` of the join: samples whose spans are held by the join pass it
 # One broker, which is also the controller
 PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -80,10 +83,10 @@ class Kafka:
 
 
 class Group:
-    after_arrival = True  # a sample then needs no `profile_hold`, whose time a slow machine could exceed
-
-    def __init__(self, folder, network, backend, jars):
+    def __init__(self, folder, network, backend, jars, sampled):
         self._folder, self._backend = folder, backend
+        # A writer answers before a reader decides. The spans of a trace are in one partition.
+        self.sampling = Sampling(decided=False, in_order=True) if sampled else None
         self._broker = Kafka(folder, network, jars) if jars else Mock()
         # The mock cluster cannot be reached from the namespaces of members.
         self._network = network if jars else Loopback()
@@ -121,8 +124,10 @@ class Group:
         receiver = {"kafka": {"brokers": self._broker.brokers, "initial_offset": "earliest",
                               "session_timeout": self._broker.session, "heartbeat_interval": "300ms",
                               "autocommit": {"interval": "200ms"}}}
-        processors = {"join": {"max_values": 1_000_000, "hold": "500ms", "profile_hold": "1s"},
-                      "batch": {"timeout": "100ms"}}
+        processors = {"join": {"max_values": 1_000_000, "hold": "500ms", "profile_hold": "1s"}}
+        if self.sampling:
+            processors["tail_sampling"] = {"decision_wait": DECISION_WAIT, "policies": POLICIES}
+        processors["batch"] = {"timeout": "100ms"}
         return configured(host, otlp_exporter(self._backend.grpc), receiver, processors=processors)
 
     def _partitions(self, reader):
@@ -165,13 +170,16 @@ class Group:
 
     def stopped(self, changes, load):
         with changes.event("reader stopped", self.steady):
-            self.readers.pop(0).stop()
+            gone = self.readers.pop(0)
+            self._wait_held(gone)
+            gone.stop()
         yield
 
     def killed(self, changes, load):
         """A reader is killed, and restarted when the others have its partitions."""
         lost = self.readers[-1]
         with changes.event("reader killed", self.steady_without(lost)):
+            self._wait_held(lost)
             lost.kill()
         yield
         with changes.event("reader restarted", self.steady):
@@ -194,6 +202,10 @@ class Group:
             self._writers[0].start()
         yield
 
+    def _wait_held(self, reader):
+        if self.sampling:
+            reader.wait_held()
+
     def _cut(self, reader):
         self._network.cut(reader.host)
         reader.cut = True
@@ -205,6 +217,7 @@ class Group:
     def _absent(self, changes, name, leave, come_back):
         lost = self.readers[0]
         with changes.event(name, self.steady_without(lost)):
+            self._wait_held(lost)
             leave(lost)
         yield
         with changes.event(f"{name}: back", self.steady):

@@ -16,15 +16,16 @@ import network as networks  # noqa: E402
 from load import Backend, Load  # noqa: E402
 from verdict import Changes, Verdict  # noqa: E402
 
-WAYS = ("late", "durable", "kafka")
+WAYS = ("late", "durable", "kafka", "late-sampled", "durable-sampled", "kafka-sampled")
 SCENARIOS = ("added", "stopped", "killed", "frozen", "cut", "entrance")  # methods of a fleet
 QUIET = 24  # traces that begin and end between two events
 
 
 def fleet(way, folder, network, backend, jars):
+    way, _, sampled = way.partition("-")
     if way == "kafka":
-        return brokers.Group(folder, network, backend, jars)
-    return balancing.Balancing(folder, network, backend, durable=way == "durable")
+        return brokers.Group(folder, network, backend, jars, bool(sampled))
+    return balancing.Balancing(folder, network, backend, way == "durable", bool(sampled))
 
 
 def rounds(made, changes, load, names, minutes):
@@ -43,7 +44,7 @@ def measure(way, folder, network, args):
     made = fleet(way, folder, network, backend, args.kafka)
     try:
         made.start()
-        load = Load(made.entrances, backend, made.after_arrival)
+        load = Load(made.entrances, backend, changes, made.sampling)
         made.watch(changes)
         load.start()
         load.wait(QUIET)

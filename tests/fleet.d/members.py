@@ -4,7 +4,7 @@
 import signal
 import urllib.error
 
-from braid import Braid, pipelines
+from braid import Braid, pipelines, until
 
 RETRY = {"initial_interval": "100ms", "max_interval": "500ms", "max_elapsed_time": "0s"}
 
@@ -49,6 +49,10 @@ class Member:
             return 0
         return sum(value for text, value in series.items() if all(label in text for label in labels))
 
+    def wait_held(self):
+        """Waits until tail_sampling holds requests, so that an event meets traces without a decision."""
+        until(lambda: self.total("braid_tail_sampling_held_bytes") > 0, f"requests that {self.name} holds", 60)
+
     def end(self):
         """Ends a member that runs; its exit code must be 0 and its ledger closed."""
         if self.alive:
@@ -61,10 +65,10 @@ class Member:
             self.server.kill()
 
 
-def configured(host, exporters, receivers=None, **more):
+def configured(host, exporters, receivers=None, workers=1, **more):
     """Returns a config whose servers listen at the host."""
     config = pipelines(exporters, grpc={"endpoint": host.endpoint}, http={"endpoint": f"{host.address}:0"},
-                       workers=1, **more)
+                       workers=workers, **more)
     reader = config["service"]["telemetry"]["metrics"]["readers"][0]
     reader["pull"]["exporter"]["prometheus"]["host"] = host.address
     if receivers:
