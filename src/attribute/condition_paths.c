@@ -281,14 +281,11 @@ static bool paths_check_keys(struct br_parser *parser, const struct br_expressio
 {
     const struct br_path *form = path->path;
     bool map = form->form == BR_FORM_ATTRIBUTES || form->form == BR_FORM_CACHE;
-    bool text = path->n_keys && path->keys[0].text;
     bool list = form->form == BR_FORM_VALUES || form->form == BR_FORM_TIMES ||
                 form->form == BR_FORM_FUNCTIONS;
     bool state = form->form == BR_FORM_TRACE_STATE;
     if (path->n_keys && !map && !list && !state)
         (void)br_parser_fail(parser, at, "the path %s has no keys", name);
-    else if (path->n_keys && !list && !text)
-        (void)br_parser_fail(parser, at, "the key of %s is a text in double quotes", name);
     else if (path->n_keys > 1 && state)
         (void)br_parser_fail(parser, at, "the path %s has one key", name);
     else if (form->form == BR_FORM_CACHE && (parser->filter || path->message != parser->level))
@@ -299,18 +296,29 @@ static bool paths_check_keys(struct br_parser *parser, const struct br_expressio
     return !parser->rc;
 }
 
+/* Reads the words of a path and the dots between them. There may be blanks around a dot. */
+static bool paths_name(struct br_parser *parser, char *out, size_t size)
+{
+    const char *start = parser->lexer.at;
+    struct br_str name = {.data = out, .cap = size, .max = size - 1, .fixed = true};
+    do {
+        br_lexer_skip(&parser->lexer);
+        size_t len = br_word_len(parser->lexer.at, parser->lexer.end);
+        if (!len)
+            return br_parser_fail(parser, parser->lexer.at, "a name is missing after the dot");
+        br_str_printf(&name, "%s%.*s", name.len ? "." : "", (int)len, parser->lexer.at);
+        parser->lexer.at += len;
+    } while (br_parser_take(parser, "."));
+    return !name.failed || br_parser_fail(parser, start, "unknown path");
+}
+
 struct br_expression *br_parser_path(struct br_parser *parser)
 {
     const char *start = parser->lexer.at;
     char name[80];
-    size_t n = 0, skip = 0;
-    while (br_is_word(start[n]) || start[n] == '.')
-        n++;
-    if (n >= sizeof name)
-        return br_parser_fail(parser, start, "unknown path");
-    memcpy(name, start, n);
-    name[n] = '\0';
-    parser->lexer.at += n;
+    size_t skip = 0;
+    if (!paths_name(parser, name, sizeof name))
+        return NULL;
     enum br_condition_context context = paths_find_context(parser, name, &skip);
     if (!paths_check_context(parser, start, name, context))
         return NULL;
