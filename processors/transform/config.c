@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the lists of statements. A list contains groups of statements, or statements, which are one
- * group.
+ * group if they have one context.
  */
 #include <string.h>
 
@@ -119,12 +119,11 @@ static const struct br_yaml *const *transform_config_items(const struct br_yaml 
     return (const struct br_yaml *const *)(*node)->items;
 }
 
-/* Compiles the statements or conditions of a list with the name `key`. */
 static void transform_config_add_list(struct reading *reading, struct transform_group *group,
-                                      const struct br_yaml *list, const char *path,
-                                      const char *key)
+                                      const struct br_yaml *map, const char *path, bool condition)
 {
-    bool condition = strcmp(key, "conditions") == 0;
+    const char *key = condition ? "conditions" : "statements";
+    const struct br_yaml *list = br_yaml_get(map, key);
     size_t count;
     const struct br_yaml *const *items = transform_config_items(&list, &count);
     for (size_t i = 0; i < count && reading->rc != BR_ENOMEM; i++) {
@@ -241,27 +240,50 @@ static void transform_config_read_group(struct reading *reading, const struct br
     transform_config_read_context(reading, group, map, path);
     if (group->statements.context == BR_CONDITION_NAMED)
         return;
-    transform_config_add_list(reading, group, br_yaml_get(map, "conditions"), path, "conditions");
-    transform_config_add_list(reading, group, br_yaml_get(map, "statements"), path, "statements");
+    transform_config_add_list(reading, group, map, path, true);
+    transform_config_add_list(reading, group, map, path, false);
     transform_config_append(reading, group);
 }
 
-/* Reads a list of statements, which is one group. */
+/* Returns the context of a statement of a list whose statements together have the context
+ * `common`. A statement that only uses paths of scopes or profiles can only change these in their
+ * own context. */
+static enum br_condition_context transform_config_context(const struct reading *reading,
+                                                          const struct br_yaml *text,
+                                                          enum br_condition_context common)
+{
+    const char *const texts[] = {text->text};
+    enum br_condition_context own = br_statements_infer(texts, 1, reading->kind);
+    return own == BR_CONDITION_SCOPE || own == BR_CONDITION_PROFILE ? own : common;
+}
+
+/* Reads a list of statements. The statements are one group, or several if their contexts differ. */
 static void transform_config_read_flat(struct reading *reading, const struct br_yaml *list,
                                        const char *path, const char *key)
 {
-    struct transform_group *group = transform_config_group(reading);
-    if (!group)
-        return;
-    group->statements.context = transform_config_infer(reading, list, NULL);
-    if (group->statements.context == BR_CONDITION_NAMED) {
-        transform_config_no_context(
-            reading, list->type == BR_YAML_SEQ ? list->items[0] : list,
-            br_arena_printf(reading->arena, "%s::%s[0]", path, key));
-        return;
+    struct transform_group *group = NULL;
+    size_t count;
+    const struct br_yaml *const *items = transform_config_items(&list, &count);
+    enum br_condition_context common = transform_config_infer(reading, list, NULL);
+    for (size_t i = 0; i < count && reading->rc != BR_ENOMEM; i++) {
+        const char *at = br_arena_printf(reading->arena, "%s::%s[%zu]", path, key, i);
+        enum br_condition_context context = transform_config_context(reading, items[i], common);
+        if (context == BR_CONDITION_NAMED) {
+            transform_config_no_context(reading, items[i], at);
+            return;
+        }
+        if (!group || group->statements.context != context) {
+            if (group)
+                transform_config_append(reading, group);
+            group = transform_config_group(reading);
+            if (!group)
+                return;
+            group->statements.context = context;
+        }
+        transform_config_add(reading, group, items[i], at, false);
     }
-    transform_config_add_list(reading, group, list, path, key);
-    transform_config_append(reading, group);
+    if (group)
+        transform_config_append(reading, group);
 }
 
 int transform_compile(struct transform_signal *signal, const struct transform_config *config,

@@ -400,18 +400,36 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     struct br_any other = br_expression_value(conditions, node->right);
     if (br_conditions_stopped(conditions))
         return false;
+    /* lists and maps have no order, even if they are equal */
+    bool equality = node->op == CONDITION_EQ || node->op == CONDITION_NE;
+    if (!equality && (any.type == BR_VALUE_LIST || any.type == BR_VALUE_MAP))
+        return false;
     return condition_fits(node->op, condition_order_known(conditions, node, &any, &other));
+}
+
+static enum br_value_type condition_literal_type(const struct br_expression *literal)
+{
+    if (literal->kind == BR_EXPRESSION_LITERAL)
+        return literal->literal.type;
+    return literal->kind == BR_EXPRESSION_LIST ? BR_VALUE_LIST : BR_VALUE_MAP;
 }
 
 void br_condition_fold(struct br_conditions *conditions, struct br_condition *node)
 {
-    bool edits = conditions->edits;
-    if (node->left->kind != BR_EXPRESSION_LITERAL || node->right->kind != BR_EXPRESSION_LITERAL)
+    if (!br_expression_is_literal(node->left) || !br_expression_is_literal(node->right))
+        return;
+    enum br_value_type left = condition_literal_type(node->left),
+                       right = condition_literal_type(node->right);
+    bool nested = left == BR_VALUE_LIST || left == BR_VALUE_MAP;
+    bool equality = node->op == CONDITION_EQ || node->op == CONDITION_NE, edits = conditions->edits;
+    unsigned order = ORDER_NONE;
+    if (nested && left == right && equality)
         return;
     conditions->edits = false; /* the work of the comparison is not counted */
-    node->constant = condition_fits(
-        node->op, condition_order(conditions, &node->left->literal, &node->right->literal));
+    if (node->left->kind == BR_EXPRESSION_LITERAL && node->right->kind == BR_EXPRESSION_LITERAL)
+        order = condition_order(conditions, &node->left->literal, &node->right->literal);
     conditions->edits = edits;
+    node->constant = condition_fits(node->op, order);
     node->op = CONDITION_CONSTANT;
 }
 

@@ -17,7 +17,7 @@
 #define NUMBER_MAX 80   /* size of the buffer for the digits of a number */
 
 static const struct br_lexer_rules rules = {
-    .blanks = " \t\n\v\f\r",
+    .blanks = BR_CONDITION_BLANKS,
     .one_line = true,
     .unended = "the quote that opens here is never closed",
     .unknown_escape = "unknown escape; write \\\\ for a backslash",
@@ -125,10 +125,13 @@ static bool parse_append(struct br_parser *parser, struct br_expression ***items
 /* Parses a text in double quotes. `*ret_len` is the length of the text. */
 static const char *parse_text(struct br_parser *parser, size_t *ret_len)
 {
-    const char *text = NULL;
+    const char *text = NULL, *start = parser->lexer.at;
     int rc = br_lexer_string(&parser->lexer, &text, ret_len);
     if (rc == BR_ENOMEM)
         return br_parser_keep(parser, NULL);
+    for (const char *p = start; !rc && p < parser->lexer.at; p += 1 + (*p == '\\'))
+        if (*p == '\\' && p[1] == '\'')
+            return br_parser_fail(parser, p, "%s", rules.unknown_escape);
     parser->rc = parser->rc ? parser->rc : rc;
     return text;
 }
@@ -211,7 +214,11 @@ static bool parse_word(struct br_parser *parser, struct br_any *ret)
         *ret = br_any_bool(yes);
         return true;
     }
-    for (size_t i = 0; i < BR_COUNT(enums); i++)
+    /* names of numbers exist only for spans and their events */
+    bool spans = parser->level == BR_CONDITION_SPAN || parser->level == BR_CONDITION_EVENT;
+    for (size_t i = 0; i < BR_COUNT(enums) && (spans || parser->context == BR_CONDITION_NAMED) &&
+                       parser->signal == BR_TRACES;
+         i++)
         if (br_parser_take(parser, enums[i].name)) {
             *ret = br_any_int(enums[i].value);
             return true;
@@ -552,16 +559,23 @@ static struct br_condition *parse_not(struct br_parser *parser)
     return node;
 }
 
-/* Simplifies a list with a constant child. A child that decides the result replaces the list, so
- * that the others are not evaluated and cannot fail. Returns the list otherwise. */
+/* Simplifies a list with constant children. A child that decides the result replaces the list, so
+ * that the others are not evaluated and cannot fail. Other constant children are removed. */
 static struct br_condition *parse_fold(struct br_condition *list)
 {
-    for (struct br_condition *i = list->first; i; i = i->next) {
-        if (i->op != CONDITION_CONSTANT || i->constant != (list->op == CONDITION_OR))
-            continue;
-        *list = (struct br_condition){.op = CONDITION_CONSTANT, .constant = i->constant};
-        return list;
+    bool neutral = list->op == CONDITION_AND;
+    struct br_condition **link = &list->first;
+    while (*link) {
+        if ((*link)->op != CONDITION_CONSTANT)
+            link = &(*link)->next;
+        else if ((*link)->constant == neutral)
+            *link = (*link)->next;
+        else
+            break;
     }
+    if (*link || !list->first)
+        *list = (struct br_condition){.op = CONDITION_CONSTANT,
+                                      .constant = *link ? !neutral : neutral};
     return list;
 }
 

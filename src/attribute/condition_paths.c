@@ -182,10 +182,29 @@ static bool paths_is_outer(enum br_condition_context context, enum br_condition_
     return contexts[other].outer >> context & 1;
 }
 
+/* Returns true if the word is the name of a number that only spans and their events have. */
+static bool paths_is_enum(const char *word)
+{
+    return br_text_starts(word, "SPAN_KIND_") || br_text_starts(word, "STATUS_CODE_");
+}
+
+/* Returns the context in which statements run whose paths have the innermost context `context`. A
+ * function or a number that only an inner context has selects this context, as in the Collector. */
+static enum br_condition_context paths_inner(enum br_condition_context context, bool root_span,
+                                             bool number)
+{
+    if (context != BR_CONDITION_RESOURCE && context != BR_CONDITION_SCOPE)
+        return context;
+    if (root_span)
+        return BR_CONDITION_SPAN;
+    return number ? BR_CONDITION_EVENT : context;
+}
+
 enum br_condition_context br_statements_infer(const char *const *texts, size_t count,
                                               enum br_signal signal)
 {
     enum br_condition_context innermost = BR_CONDITION_NAMED;
+    bool root_span = false, number = false;
     for (size_t i = 0; i < count; i++) {
         const char *p = texts[i], *end = p + strlen(p), *before = "";
         while (p < end) {
@@ -194,15 +213,23 @@ enum br_condition_context br_statements_infer(const char *const *texts, size_t c
                 for (p++; p < end && *p != '"'; p++)
                     p += *p == '\\' && p + 1 < end;
             enum br_condition_context found = BR_CONDITION_NAMED;
-            if (len && p[len] == '.' && *before != '.')
+            root_span = root_span || br_bytes_are(p, len, "IsRootSpan");
+            number = number || (len && paths_is_enum(p));
+            const char *after = p + len;
+            while (len && *after && strchr(BR_CONDITION_BLANKS, *after))
+                after++;
+            if (len && *after == '.' && *before != '.')
                 found = paths_context(p, len, signal);
             if (found != BR_CONDITION_NAMED &&
                 (innermost == BR_CONDITION_NAMED || paths_is_outer(innermost, found)))
                 innermost = found;
-            before = len ? p + len - 1 : p;
+            if (!*p || len || !strchr(BR_CONDITION_BLANKS, *p))
+                before = len ? p + len - 1 : p;
             p += len ? len : 1;
         }
     }
+    if (signal == BR_TRACES)
+        return paths_inner(innermost, root_span, number);
     return innermost;
 }
 

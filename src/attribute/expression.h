@@ -175,7 +175,7 @@ struct br_any br_expression_value(struct br_conditions *conditions,
 
 bool br_condition_holds(struct br_conditions *conditions, struct br_condition *node);
 
-/* Replaces a comparison of two literals, other than lists and maps, with its result. */
+/* Replaces a comparison of two literals with its result, unless both are lists or both are maps. */
 void br_condition_fold(struct br_conditions *conditions, struct br_condition *node);
 
 /* Returns true for a literal, and for a list or map that consists of literals. */

@@ -10,6 +10,8 @@
 #include "base/str.h"
 #include "otlp/scan.h"
 
+#define BLANK_MAX 3 /* largest number of bytes of a blank in UTF-8 */
+
 static struct br_any function_argument(struct br_conditions *conditions, struct br_expression *call,
                                        unsigned index)
 {
@@ -152,10 +154,13 @@ static bool function_number(struct br_conditions *conditions, struct br_expressi
         return false;
     }
     *ret = br_any_read(converted);
+    if (ret->type == BR_VALUE_DOUBLE && to == BR_VALUE_INT)
+        *ret = br_any_int(INT64_MIN);
     return ret->type == to ||
            br_conditions_fail(conditions, "%s: the text is not a number", call->function->name);
 }
 
+/* A float without a whole number of 64 bits becomes the smallest one, as in a Collector for x86. */
 static bool function_int(struct br_conditions *conditions, struct br_expression *call,
                          struct br_any *ret)
 {
@@ -462,14 +467,35 @@ static void function_camel(struct br_str *out, const uint8_t *text, size_t len)
     }
 }
 
+/* Returns the number of bytes of the blank at `p`, which Unicode defines as white space, or 0. */
+static size_t function_blank_len(const uint8_t *p, size_t len)
+{
+    static const char *const blanks[] = {
+        " ",        "\t",       "\n",       "\v",       "\f",       "\r",       "\xc2\x85",
+        "\u00a0",   "\u1680",   "\u2000",   "\u2001",   "\u2002",   "\u2003",   "\u2004",
+        "\u2005",   "\u2006",   "\u2007",   "\u2008",   "\u2009",   "\u200a",   "\u2028",
+        "\u2029",   "\u202f",   "\u205f",   "\u3000",
+    };
+    for (size_t i = 0; i < BR_COUNT(blanks); i++) {
+        size_t n = strlen(blanks[i]);
+        if (n <= len && memcmp(p, blanks[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* Returns the text without blanks at its beginning and its end. */
 static struct br_any function_trim_blanks(struct br_any text)
 {
-    while (text.len && memchr(" \t\n\v\f\r", text.data[0], 6)) {
-        text.data++;
-        text.len--;
+    for (size_t n; (n = function_blank_len(text.data, text.len)) > 0;) {
+        text.data += n;
+        text.len -= n;
     }
-    while (text.len && memchr(" \t\n\v\f\r", text.data[text.len - 1], 6))
-        text.len--;
+    for (size_t n = 1; n <= BLANK_MAX && n <= text.len; n++)
+        if (function_blank_len(text.data + text.len - n, n) == n) {
+            text.len -= n;
+            n = 0;
+        }
     return text;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the values of paths from the messages at the current position. */
+#include <math.h>
 #include <string.h>
 
 #include "attribute/expression.h"
@@ -71,12 +72,14 @@ bool br_any_text(struct br_conditions *conditions, const struct br_any *any, str
     memcpy(&v, &any->number, sizeof v);
     if (any->type == BR_VALUE_STRING)
         br_str_add(out, any->data, any->len);
+    else if (any->type == BR_VALUE_DOUBLE && isfinite(v))
+        br_value_text_go_double(out, v);
     else if (any->type == BR_VALUE_DOUBLE)
-        br_value_text_plain(out, v);
+        return br_conditions_fail(conditions, "a float that is not a number has no text");
     else if (any->type == BR_VALUE_BYTES)
         br_str_hex(out, any->data, any->len);
     else
-        br_value_text(out, any, &conditions->arena);
+        br_value_text_go(out, any, &conditions->arena);
     if (out->failed)
         conditions->rc = conditions->rc ? conditions->rc : BR_ENOMEM;
     return !out->failed;

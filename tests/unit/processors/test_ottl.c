@@ -232,12 +232,12 @@ static void add_span(struct facts *f, const char *at, const span_message *span)
     add_id(f, at, "id", &span->span_id, 8);
     add_id(f, at, "parent", &span->parent_span_id, 8);
     add_text(f, at, "name", span->name);
-    add_number(f, at, "kind", span->kind);
+    add_number(f, at, "kind", (int32_t)span->kind);
     add_text(f, at, "state", span->trace_state);
     add_number(f, at, "start", (int64_t)span->start_time_unix_nano);
     add_number(f, at, "end", (int64_t)span->end_time_unix_nano);
     if (span->status) {
-        add_number(f, at, "code", span->status->code);
+        add_number(f, at, "code", (int32_t)span->status->code);
         add_text(f, at, "message", span->status->message);
     }
     add_number(f, at, "dropped", span->dropped_attributes_count);
