@@ -261,8 +261,8 @@ static int filter_add_group(struct named *named, const struct br_yaml *item, con
     for (size_t i = 0; i < (many ? group->count : 1) && rc != BR_ENOMEM; i++) {
         const char *at = many ? br_arena_printf(arena, "%s::conditions[%zu]", path, i)
                               : br_arena_printf(arena, "%s::conditions", path);
-        int one = filter_add_named(named, many ? group->items[i] : group, many ? group : NULL, at,
-                                   errs);
+        int one =
+            filter_add_named(named, many ? group->items[i] : group, many ? group : NULL, at, errs);
         rc = one ? one : rc;
     }
     return rc;

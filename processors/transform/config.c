@@ -160,10 +160,10 @@ static void transform_config_read_context(struct reading *reading, struct transf
     const struct br_yaml *context = br_yaml_get(map, "context");
     bool given = context && context->type == BR_YAML_SCALAR && *context->text;
     group->statements.named = !given;
-    group->statements.context = given ? br_context_find(context->text, reading->kind)
-                                      : transform_config_infer(reading,
-                                                               br_yaml_get(map, "statements"),
-                                                               br_yaml_get(map, "conditions"));
+    group->statements.context =
+        given ? br_context_find(context->text, reading->kind)
+              : transform_config_infer(reading, br_yaml_get(map, "statements"),
+                                       br_yaml_get(map, "conditions"));
     if (group->statements.context != BR_CONDITION_NAMED || reading->rc == BR_ENOMEM)
         return;
     if (!given) {

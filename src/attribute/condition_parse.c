@@ -281,9 +281,8 @@ static struct br_expression *parse_map_value(struct br_parser *parser)
         struct br_expression *key = br_parser_expression(parser, BR_EXPRESSION_LITERAL);
         size_t len = 0;
         if (*parser->lexer.at != '"')
-            return br_parser_fail(
-                parser, parser->lexer.at,
-                "a \"}\" is missing, or a key, which is a text in double quotes");
+            return br_parser_fail(parser, parser->lexer.at,
+                                  "a \"}\" is missing, or a key, which is a text in double quotes");
         const char *text = parse_text(parser, &len);
         if (!text || !key || !parse_expect(parser, ":"))
             return NULL;
@@ -454,8 +453,7 @@ struct br_expression *br_parser_value(struct br_parser *parser)
 
 bool br_expression_is_literal(const struct br_expression *expression)
 {
-    bool nested =
-        expression->kind == BR_EXPRESSION_LIST || expression->kind == BR_EXPRESSION_MAP;
+    bool nested = expression->kind == BR_EXPRESSION_LIST || expression->kind == BR_EXPRESSION_MAP;
     for (uint32_t i = 0; i < expression->n_items && nested; i++)
         nested = br_expression_is_literal(expression->items[i]);
     return nested || expression->kind == BR_EXPRESSION_LITERAL;
@@ -574,8 +572,8 @@ static struct br_condition *parse_fold(struct br_condition *list)
             break;
     }
     if (*link || !list->first)
-        *list = (struct br_condition){.op = CONDITION_CONSTANT,
-                                      .constant = *link ? !neutral : neutral};
+        *list =
+            (struct br_condition){.op = CONDITION_CONSTANT, .constant = *link ? !neutral : neutral};
     return list;
 }
 

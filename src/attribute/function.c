@@ -471,10 +471,9 @@ static void function_camel(struct br_str *out, const uint8_t *text, size_t len)
 static size_t function_blank_len(const uint8_t *p, size_t len)
 {
     static const char *const blanks[] = {
-        " ",        "\t",       "\n",       "\v",       "\f",       "\r",       "\xc2\x85",
-        "\u00a0",   "\u1680",   "\u2000",   "\u2001",   "\u2002",   "\u2003",   "\u2004",
-        "\u2005",   "\u2006",   "\u2007",   "\u2008",   "\u2009",   "\u200a",   "\u2028",
-        "\u2029",   "\u202f",   "\u205f",   "\u3000",
+        " ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\xc2\x85", "\u00a0", "\u1680",
+        "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",   "\u2007", "\u2008",
+        "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000",
     };
     for (size_t i = 0; i < BR_COUNT(blanks); i++) {
         size_t n = strlen(blanks[i]);
@@ -552,7 +551,7 @@ static bool function_to_upper(struct br_conditions *conditions, struct br_expres
 /* A function with one argument. */
 #define ONE(name_, function, parameter)                                                            \
     {                                                                                              \
-        .name = (name_), .run = (function), .parameters = { parameter }              \
+        .name = (name_), .run = (function), .parameters = { parameter }                            \
     }
 #define NUMBERS (BIT(EMPTY) | BIT(STRING) | BIT(BOOL) | BIT(INT) | BIT(DOUBLE))
 

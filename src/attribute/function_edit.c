@@ -446,19 +446,18 @@ static bool function_replace_all_patterns(struct br_conditions *conditions,
         .name = (name_), .kind = BR_PARAMETER_##kind_                                              \
     }
 
+#define TYPED(name_, type)                                                                         \
+    {                                                                                              \
+        .name = (name_), .kind = BR_PARAMETER_VALUE, .literals = 1u << BR_VALUE_##type             \
+    }
+
 const struct br_function br_editors[] = {
-    {"delete_key",
-     function_delete_key,
-     false,
-     {PARAMETER("target", MAP), {.name = "key", .kind = BR_PARAMETER_VALUE, .literals = 1u << BR_VALUE_STRING}}},
+    {"delete_key", function_delete_key, false, {PARAMETER("target", MAP), TYPED("key", STRING)}},
     {"delete_matching_keys",
      function_delete_matching_keys,
      false,
      {PARAMETER("target", MAP), PARAMETER("pattern", PATTERN)}},
-    {"keep_keys",
-     function_keep_keys,
-     false,
-     {PARAMETER("target", MAP), PARAMETER("keys", KEYS)}},
+    {"keep_keys", function_keep_keys, false, {PARAMETER("target", MAP), PARAMETER("keys", KEYS)}},
     {"limit",
      function_limit,
      false,
@@ -467,7 +466,7 @@ const struct br_function br_editors[] = {
      function_merge_maps,
      false,
      {PARAMETER("target", MAP),
-      {.name = "source", .kind = BR_PARAMETER_VALUE, .literals = 1u << BR_VALUE_MAP},
+      TYPED("source", MAP),
       {.name = "strategy",
        .kind = BR_PARAMETER_MODE,
        .choices = {[STRATEGY_INSERT] = "insert",
@@ -481,11 +480,12 @@ const struct br_function br_editors[] = {
        .kind = BR_PARAMETER_MODE,
        .choices = {[MODE_KEY] = "key", [MODE_VALUE] = "value"}},
       PARAMETER("regex_pattern", PATTERN),
-      {.name = "replacement", .kind = BR_PARAMETER_VALUE, .literals = 1u << BR_VALUE_STRING}}},
+      TYPED("replacement", STRING)}},
     {"replace_pattern",
      function_replace_pattern,
      false,
-     {PARAMETER("target", TARGET), PARAMETER("regex_pattern", PATTERN), {.name = "replacement", .kind = BR_PARAMETER_VALUE, .literals = 1u << BR_VALUE_STRING}}},
+     {PARAMETER("target", TARGET), PARAMETER("regex_pattern", PATTERN),
+      TYPED("replacement", STRING)}},
     {"set", function_set, false, {PARAMETER("target", TARGET), PARAMETER("value", VALUE)}},
     {"truncate_all",
      function_truncate_all,

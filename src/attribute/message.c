@@ -180,8 +180,8 @@ static struct br_any message_kind(const struct br_message *message, bool old)
     return br_any_string(name, strlen(name));
 }
 
-/* Returns the value of a member of the trace state. As in the Collector, returns "" if the member is
- * absent, and nil if the trace state is invalid. */
+/* Returns the value of a member of the trace state. As in the Collector, returns "" if the member
+ * is absent, and nil if the trace state is invalid. */
 static struct br_any message_member(const struct br_message *message, const struct br_path_key *key)
 {
     struct br_any state = message_text(message, BR_SPAN_TRACE_STATE);

@@ -140,16 +140,18 @@ static bool value_text_list(struct sorting *map, size_t count, struct br_arena *
 /* Appends a string as Go's json.Marshal does: characters that are special in HTML are escaped. */
 static void value_text_go_string(struct br_str *out, const uint8_t *text, size_t len)
 {
+    static const char names[] = "\"\\\n\r\t", escapes[] = "\"\\nrt";
     size_t valid = 0; /* offset up to which the text is valid UTF-8 */
     br_str_putc(out, '"');
     for (size_t i = 0; i < len; i++) {
         const uint8_t c = text[i];
         valid = i < valid ? valid : i + br_utf8_valid(text + i, len - i);
-        bool separator = c == 0xe2 && i + 2 < len && text[i + 1] == 0x80 && text[i + 2] >> 1 == 0x54;
-        if (c == '"' || c == '\\')
-            br_str_printf(out, "\\%c", c);
-        else if (c == '\n' || c == '\r' || c == '\t')
-            br_str_printf(out, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        /* U+2028 or U+2029 */
+        bool separator =
+            c == 0xe2 && i + 2 < len && text[i + 1] == 0x80 && text[i + 2] >> 1 == 0x54;
+        const char *name = c ? strchr(names, c) : NULL;
+        if (name)
+            br_str_printf(out, "\\%c", escapes[name - names]);
         else if (c < 0x20 || c == '<' || c == '>' || c == '&')
             br_str_printf(out, "\\u%04x", c);
         else if (separator)
@@ -166,7 +168,8 @@ static void value_text_go_string(struct br_str *out, const uint8_t *text, size_t
 void br_value_text_go_double(struct br_str *out, double value)
 {
     char text[64];
-    struct br_str number = {.data = text, .cap = sizeof text, .max = sizeof text - 1, .fixed = true};
+    struct br_str number = {
+        .data = text, .cap = sizeof text, .max = sizeof text - 1, .fixed = true};
     br_double_print(&number, value);
     const char *exponent = strstr(text, "e-");
     if (exponent && exponent + 3 == text + number.len)

@@ -38,7 +38,8 @@ struct facts {
 
 static void begin(struct facts *f)
 {
-    f->out = (struct br_str){.data = f->text, .cap = sizeof f->text, .max = TEXT_MAX - 1, .fixed = true};
+    f->out =
+        (struct br_str){.data = f->text, .cap = sizeof f->text, .max = TEXT_MAX - 1, .fixed = true};
     f->count = 0;
     f->text[0] = '\0';
 }
@@ -471,8 +472,7 @@ static void results_of_the_collector(void **state)
     (void)state;
     char *line = NULL;
     size_t cap = 0;
-    const char *path = getenv("OTTL_RESULTS") ? getenv("OTTL_RESULTS") : "tests/data/ottl/collector.tsv";
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen("tests/data/ottl/collector.tsv", "r");
     assert_non_null(f);
     read_input(&c, BR_TRACES, "tests/data/ottl/traces.json");
     read_input(&c, BR_PROFILES, "tests/data/ottl/profiles.json");
