@@ -75,15 +75,10 @@ static void sink(struct br_consumer *self, struct br_item *item)
     r->out_size = item->size;
     br_buf_unref(r->wire);
     assert_int_equal(br_item_write(item, &rope), 0);
-    struct br_buf *flat = br_rope_flat(&rope, r->pool, &data);
-    assert_non_null(flat);
-    /* a copy, because the item may be a part of the buffer */
-    r->wire = br_buf_new(r->pool, rope.len);
+    r->wire = br_rope_flat(&rope, r->pool, &data);
     assert_non_null(r->wire);
-    memcpy(r->wire->data, data, rope.len);
-    r->wire->len = (uint32_t)rope.len;
-    br_buf_unref(flat);
-    data = r->wire->data;
+    r->bytes = data;
+    r->n_bytes = rope.len;
     br_str_clear(&r->out);
     struct br_buf *shown = reordered(r->pool, item->signal,
                                      field_order ? REORDER_RISING : REORDER_NOT, data, rope.len);

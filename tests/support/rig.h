@@ -20,9 +20,11 @@ struct rig {
     struct br_arena arena;
     struct br_node node;
     struct br_consumer sink;
-    struct br_str out;         /* the last output item, as OTLP/JSON */
-    size_t out_size;           /* its item->size */
-    struct br_buf *wire;       /* and its bytes */
+    struct br_str out;    /* the last output item, as OTLP/JSON */
+    size_t out_size;      /* its item->size */
+    struct br_buf *wire;  /* the buffer of its bytes, which may be a part of it */
+    const uint8_t *bytes; /* its bytes */
+    size_t n_bytes;
     unsigned n_out;            /* number of output items */
     struct br_outcome outcome; /* result of the last item that ended */
     unsigned n_ended;

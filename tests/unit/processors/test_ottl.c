@@ -251,11 +251,11 @@ static void add_span(struct facts *f, const char *at, const span_message *span)
 #define TRACE_REQUEST(x)                                                                           \
     opentelemetry__proto__collector__trace__v1__export_trace_service_request__##x
 
-static void read_traces(struct facts *f, const struct br_buf *buf)
+static void read_traces(struct facts *f, const uint8_t *data, size_t len)
 {
     char at[64];
     Opentelemetry__Proto__Collector__Trace__V1__ExportTraceServiceRequest *request =
-        TRACE_REQUEST(unpack)(NULL, buf->len, buf->data);
+        TRACE_REQUEST(unpack)(NULL, len, data);
     assert_non_null(request);
     for (size_t i = 0; i < request->n_resource_spans; i++) {
         const Opentelemetry__Proto__Trace__V1__ResourceSpans *part = request->resource_spans[i];
@@ -313,11 +313,11 @@ static void add_profile(struct facts *f, const char *at, const dictionary_messag
     }
 }
 
-static void read_profiles(struct facts *f, const struct br_buf *buf)
+static void read_profiles(struct facts *f, const uint8_t *data, size_t len)
 {
     char at[64];
     Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
-        *request = PROFILES_REQUEST(unpack)(NULL, buf->len, buf->data);
+        *request = PROFILES_REQUEST(unpack)(NULL, len, data);
     assert_non_null(request);
     for (size_t i = 0; i < request->n_resource_profiles; i++) {
         const Opentelemetry__Proto__Profiles__V1development__ResourceProfiles *part =
@@ -336,13 +336,13 @@ static void read_profiles(struct facts *f, const struct br_buf *buf)
     PROFILES_REQUEST(free_unpacked)(request, NULL);
 }
 
-static void read_facts(struct facts *f, enum br_signal signal, const struct br_buf *buf)
+static void read_facts(struct facts *f, enum br_signal signal, const uint8_t *data, size_t len)
 {
     begin(f);
     if (signal == BR_TRACES)
-        read_traces(f, buf);
+        read_traces(f, data, len);
     else
-        read_profiles(f, buf);
+        read_profiles(f, data, len);
     assert_false(f->out.failed);
 }
 
@@ -428,7 +428,7 @@ static void run_config(struct comparison *c, const char *kind, const char *confi
     struct rig *r = rig_new(component, config);
     rig_send(r, rig_item(r, signal, c->json[signal]));
     if (r->n_out) {
-        read_facts(&after, signal, r->wire);
+        read_facts(&after, signal, r->bytes, r->n_bytes);
         if (filter)
             put_kept(out, &after);
         else
@@ -461,7 +461,7 @@ static void read_input(struct comparison *c, enum br_signal signal, const char *
     struct br_pool *pool = br_pool_new(0);
     c->json[signal] = file_text(path);
     struct br_buf *buf = otlp_text(pool, signal, c->json[signal]);
-    read_facts(&c->before[signal], signal, buf);
+    read_facts(&c->before[signal], signal, buf->data, buf->len);
     br_buf_unref(buf);
     br_pool_free(pool);
 }
