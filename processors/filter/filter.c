@@ -24,10 +24,11 @@ struct traces {
 };
 
 /* Conditions whose paths begin with the name of their context, as in `span.name`. `nodes` and
- * `paths` contain the position of each condition of `texts` in the config. */
+ * `paths` contain the position of each condition of `texts` in the config. `groups` contains the
+ * list that the condition is in if the list is a group. */
 struct named {
     struct br_strings texts;
-    const struct br_yaml **nodes;
+    const struct br_yaml **nodes, **groups;
     const char **paths;
 };
 
@@ -152,6 +153,21 @@ static void filter_lists(const struct config *config, struct list ret[LISTS])
     memcpy(ret, lists, sizeof lists);
 }
 
+/* Returns true if a condition, or another one of its group, names a context. */
+static bool filter_has_context(const struct list *list, size_t index)
+{
+    const struct br_yaml *group = list->named->groups[index];
+    const char *text = list->texts->items[index];
+    if (br_statements_infer(&text, 1, list->signal) != BR_CONDITION_NAMED)
+        return true;
+    for (size_t i = 0; group && i < group->count; i++) {
+        text = group->items[i]->type == BR_YAML_SCALAR ? group->items[i]->text : "";
+        if (br_statements_infer(&text, 1, list->signal) != BR_CONDITION_NAMED)
+            return true;
+    }
+    return false;
+}
+
 /* Compiles each condition of a list. If a condition cannot be compiled, reports an error with the
  * position of the condition in the config. */
 static int filter_check_list(const struct list *list, const struct br_yaml *node, const char *path,
@@ -179,6 +195,10 @@ static int filter_check_list(const struct list *list, const struct br_yaml *node
             br_errs_add(errs, text, at, "%s", err.text);
         else if (one == BR_EUNSUPPORTED)
             br_errs_lack(errs, text, at, "%s", err.text);
+        else if (!one && list->named && !filter_has_context(list, i))
+            rc = br_errs_add(errs, text, at,
+                             "no path names a context; begin the paths with one of %s",
+                             br_context_names(list->signal));
     }
     br_conditions_release(&conditions);
     return rc;
@@ -202,8 +222,8 @@ static int filter_check_conditions(const struct config *config, const struct br_
               : BR_ENOMEM;
 }
 
-static int filter_add_named(struct named *named, const struct br_yaml *text, const char *path,
-                            struct br_errs *errs)
+static int filter_add_named(struct named *named, const struct br_yaml *text,
+                            const struct br_yaml *group, const char *path, struct br_errs *errs)
 {
     if (!path)
         return BR_ENOMEM;
@@ -212,6 +232,7 @@ static int filter_add_named(struct named *named, const struct br_yaml *text, con
             errs, text, path,
             "must be conditions, or maps with a list of conditions under \"conditions\"");
     named->nodes[named->texts.count] = text;
+    named->groups[named->texts.count] = group;
     named->paths[named->texts.count] = path;
     named->texts.items[named->texts.count++] = text->text;
     return 0;
@@ -227,13 +248,14 @@ static int filter_add_group(struct named *named, const struct br_yaml *item, con
     if (!path)
         return BR_ENOMEM;
     if (!group)
-        return filter_add_named(named, item, path, errs);
+        return filter_add_named(named, item, NULL, path, errs);
     if (group->type == BR_YAML_NULL)
         return 0;
     for (size_t i = 0; i < (many ? group->count : 1) && rc != BR_ENOMEM; i++) {
         const char *at = many ? br_arena_printf(arena, "%s::conditions[%zu]", path, i)
                               : br_arena_printf(arena, "%s::conditions", path);
-        int one = filter_add_named(named, many ? group->items[i] : group, at, errs);
+        int one =
+            filter_add_named(named, many ? group->items[i] : group, many ? group : NULL, at, errs);
         rc = one ? one : rc;
     }
     return rc;
@@ -255,8 +277,9 @@ static int filter_read_named(struct named *named, const struct br_yaml *list, co
     }
     named->texts.items = br_arena_calloc(arena, most + 1, sizeof *named->texts.items);
     named->nodes = br_arena_calloc(arena, most + 1, sizeof *named->nodes);
+    named->groups = br_arena_calloc(arena, most + 1, sizeof *named->groups);
     named->paths = br_arena_calloc(arena, most + 1, sizeof *named->paths);
-    if (!named->texts.items || !named->nodes || !named->paths)
+    if (!named->texts.items || !named->nodes || !named->groups || !named->paths)
         return BR_ENOMEM;
     int rc = 0;
     for (size_t i = 0; i < count && rc != BR_ENOMEM; i++) {

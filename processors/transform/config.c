@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the lists of statements. A list contains statements, whose context is inferred one by one,
- * or groups of statements. Consecutive statements of one context run as one group if this makes no
- * difference.
+ * Reads the lists of statements. A list contains groups of statements, or statements, which are one
+ * group if they have one context.
  */
 #include <string.h>
 
@@ -37,29 +36,16 @@ static void transform_config_wrong(struct reading *reading, const struct br_yaml
     transform_config_report(reading, node, path, BR_EINVAL, text);
 }
 
-static struct transform_group *transform_config_group(struct reading *reading, bool flat)
+static struct transform_group *transform_config_group(struct reading *reading)
 {
     struct transform_group *group = br_arena_calloc(reading->arena, 1, sizeof *group);
     if (!group) {
         reading->rc = BR_ENOMEM;
         return NULL;
     }
-    group->shared_cache = flat;
     group->statements.named = true;
     group->statements.error_mode = (enum br_error_mode)reading->config->error_mode;
     return group;
-}
-
-/* Returns true if all statements of `last` and `group` can run on one message before the next
- * message. Otherwise `group` must run on the messages after `last` has run on all of them. */
-static bool transform_config_may_join(const struct transform_group *last,
-                                      const struct transform_group *group)
-{
-    const struct br_statements *left = &last->statements, *right = &group->statements;
-    bool outward = left->writes_outward || right->writes_outward;
-    bool cache = left->uses_cache || right->uses_cache;
-    bool flat = last->shared_cache && group->shared_cache;
-    return flat && left->context == right->context && !outward && !cache;
 }
 
 static void transform_config_append(struct reading *reading, struct transform_group *group)
@@ -67,10 +53,6 @@ static void transform_config_append(struct reading *reading, struct transform_gr
     struct transform_signal *signal = reading->signal;
     if (!group->statements.first)
         return;
-    if (signal->last && transform_config_may_join(signal->last, group)) {
-        br_statements_join(&signal->last->statements, &group->statements);
-        return;
-    }
     if (signal->last)
         signal->last->next = group;
     else
@@ -120,22 +102,6 @@ static void transform_config_no_context(struct reading *reading, const struct br
     transform_config_report(reading, node, path, foreign ? BR_EUNSUPPORTED : BR_EINVAL, text);
 }
 
-static void transform_config_statement(struct reading *reading, const struct br_yaml *text,
-                                       const char *path)
-{
-    struct transform_group *group = transform_config_group(reading, true);
-    const char *const texts[] = {text->text};
-    if (!group)
-        return;
-    group->statements.context = br_statements_infer(texts, 1, reading->kind);
-    if (group->statements.context == BR_CONDITION_NAMED) {
-        transform_config_no_context(reading, text, path);
-        return;
-    }
-    transform_config_add(reading, group, text, path, false);
-    transform_config_append(reading, group);
-}
-
 /* --- Groups ----------------------------------------------------------------------------------- */
 
 /* Returns the elements of a list; a scalar is a list of one element. */
@@ -166,11 +132,12 @@ static void transform_config_add_list(struct reading *reading, struct transform_
     }
 }
 
+/* Infers the context of a list of statements and a list of conditions, which may be NULL. */
 static enum br_condition_context transform_config_infer(struct reading *reading,
-                                                        const struct br_yaml *map)
+                                                        const struct br_yaml *statements,
+                                                        const struct br_yaml *conditions)
 {
-    const struct br_yaml *const lists[] = {br_yaml_get(map, "statements"),
-                                           br_yaml_get(map, "conditions")};
+    const struct br_yaml *const lists[] = {statements, conditions};
     size_t counts[2], n = 0;
     const struct br_yaml *const *items[2];
     for (unsigned i = 0; i < 2; i++)
@@ -193,8 +160,10 @@ static void transform_config_read_context(struct reading *reading, struct transf
     const struct br_yaml *context = br_yaml_get(map, "context");
     bool given = context && context->type == BR_YAML_SCALAR && *context->text;
     group->statements.named = !given;
-    group->statements.context = given ? br_context_find(context->text, reading->kind)
-                                      : transform_config_infer(reading, map);
+    group->statements.context =
+        given ? br_context_find(context->text, reading->kind)
+              : transform_config_infer(reading, br_yaml_get(map, "statements"),
+                                       br_yaml_get(map, "conditions"));
     if (group->statements.context != BR_CONDITION_NAMED || reading->rc == BR_ENOMEM)
         return;
     if (!given) {
@@ -227,10 +196,26 @@ static void transform_config_read_error_mode(struct reading *reading, struct tra
                            "must be one of ignore, silent, propagate");
 }
 
+static void transform_config_read_shared_cache(struct reading *reading,
+                                               struct transform_group *group,
+                                               const struct br_yaml *map, const char *path)
+{
+    const struct br_yaml *shared = br_yaml_get(map, "shared_cache");
+    if (!shared || shared->type == BR_YAML_NULL)
+        return;
+    bool scalar = shared->type == BR_YAML_SCALAR;
+    group->shared_cache = scalar && strcmp(shared->text, "true") == 0;
+    if (!group->shared_cache && !(scalar && strcmp(shared->text, "false") == 0))
+        transform_config_wrong(reading, shared,
+                               br_arena_printf(reading->arena, "%s::shared_cache", path),
+                               "must be true or false");
+}
+
 static void transform_config_check_keys(struct reading *reading, const struct br_yaml *map,
                                         const char *path)
 {
-    static const char *const known[] = {"context", "conditions", "statements", "error_mode"};
+    static const char *const known[] = {"context", "conditions", "statements", "error_mode",
+                                        "shared_cache"};
     for (size_t i = 0; i < map->count; i++) {
         bool found = false;
         for (size_t k = 0; k < BR_COUNT(known); k++)
@@ -238,24 +223,67 @@ static void transform_config_check_keys(struct reading *reading, const struct br
         if (!found)
             transform_config_wrong(
                 reading, map->keys[i], path,
-                "a group has only the keys context, conditions, statements and error_mode");
+                "a group has only the keys context, conditions, statements, error_mode and "
+                "shared_cache");
     }
 }
 
 static void transform_config_read_group(struct reading *reading, const struct br_yaml *map,
                                         const char *path)
 {
-    struct transform_group *group = transform_config_group(reading, false);
+    struct transform_group *group = transform_config_group(reading);
     if (!group)
         return;
     transform_config_check_keys(reading, map, path);
     transform_config_read_error_mode(reading, group, map, path);
+    transform_config_read_shared_cache(reading, group, map, path);
     transform_config_read_context(reading, group, map, path);
     if (group->statements.context == BR_CONDITION_NAMED)
         return;
     transform_config_add_list(reading, group, map, path, true);
     transform_config_add_list(reading, group, map, path, false);
     transform_config_append(reading, group);
+}
+
+/* Returns the context of a statement of a list whose statements together have the context
+ * `common`. A statement that only uses paths of scopes or profiles can only change these in their
+ * own context. */
+static enum br_condition_context transform_config_context(const struct reading *reading,
+                                                          const struct br_yaml *text,
+                                                          enum br_condition_context common)
+{
+    const char *const texts[] = {text->text};
+    enum br_condition_context own = br_statements_infer(texts, 1, reading->kind);
+    return own == BR_CONDITION_SCOPE || own == BR_CONDITION_PROFILE ? own : common;
+}
+
+/* Reads a list of statements. The statements are one group, or several if their contexts differ. */
+static void transform_config_read_flat(struct reading *reading, const struct br_yaml *list,
+                                       const char *path, const char *key)
+{
+    struct transform_group *group = NULL;
+    size_t count;
+    const struct br_yaml *const *items = transform_config_items(&list, &count);
+    enum br_condition_context common = transform_config_infer(reading, list, NULL);
+    for (size_t i = 0; i < count && reading->rc != BR_ENOMEM; i++) {
+        const char *at = br_arena_printf(reading->arena, "%s::%s[%zu]", path, key, i);
+        enum br_condition_context context = transform_config_context(reading, items[i], common);
+        if (context == BR_CONDITION_NAMED) {
+            transform_config_no_context(reading, items[i], at);
+            return;
+        }
+        if (!group || group->statements.context != context) {
+            if (group)
+                transform_config_append(reading, group);
+            group = transform_config_group(reading);
+            if (!group)
+                return;
+            group->statements.context = context;
+        }
+        transform_config_add(reading, group, items[i], at, false);
+    }
+    if (group)
+        transform_config_append(reading, group);
 }
 
 int transform_compile(struct transform_signal *signal, const struct transform_config *config,
@@ -269,21 +297,24 @@ int transform_compile(struct transform_signal *signal, const struct transform_co
         .signal = signal, .config = config, .kind = kind, .arena = arena, .errs = errs};
     size_t count;
     const struct br_yaml *const *items = transform_config_items(&list, &count);
+    bool flat = count && items[0]->type == BR_YAML_SCALAR;
     for (size_t i = 0; i < count && reading.rc != BR_ENOMEM; i++) {
         const char *at = br_arena_printf(arena, "%s::%s[%zu]", path, key, i);
         if (!at)
             return BR_ENOMEM;
-        if (items[i]->type != items[0]->type)
+        if (items[i]->type == BR_YAML_MAP && !flat) {
+            transform_config_read_group(&reading, items[i], at);
+        } else if (items[i]->type != items[0]->type) {
+            flat = false;
             transform_config_wrong(&reading, items[i], at,
                                    "a list contains either statements or groups, not both");
-        else if (items[i]->type == BR_YAML_SCALAR)
-            transform_config_statement(&reading, items[i], at);
-        else if (items[i]->type == BR_YAML_MAP)
-            transform_config_read_group(&reading, items[i], at);
-        else
+        } else if (!flat) {
             transform_config_wrong(&reading, items[i], at,
                                    "must be a statement, or a map with a list of statements under "
                                    "\"statements\"");
+        }
     }
+    if (flat)
+        transform_config_read_flat(&reading, list, path, key);
     return reading.rc;
 }

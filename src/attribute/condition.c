@@ -144,6 +144,11 @@ static double condition_double(const struct br_any *any)
     return v;
 }
 
+static bool condition_is_number(const struct br_any *any)
+{
+    return any->type == BR_VALUE_INT || any->type == BR_VALUE_DOUBLE;
+}
+
 /* Computes with whole numbers, which overflow as in Go. */
 static struct br_any condition_math_int(struct br_conditions *conditions, char sign, uint64_t left,
                                         uint64_t right)
@@ -183,16 +188,38 @@ static struct br_any condition_math_double(struct br_conditions *conditions, cha
     return any;
 }
 
+/* Changes the sign of a number. */
+static struct br_any condition_negative(struct br_conditions *conditions,
+                                        const struct br_expression *math)
+{
+    struct br_any any = br_expression_value(conditions, math->items[0]);
+    if (br_conditions_stopped(conditions))
+        return condition_nil();
+    if (any.type == BR_VALUE_INT)
+        return br_any_int((int64_t)(0 - any.number));
+    if (any.type != BR_VALUE_DOUBLE) {
+        (void)br_conditions_fail(conditions, "cannot change the sign of %s", br_any_name(&any));
+        return condition_nil();
+    }
+    any.number ^= (uint64_t)1 << 63;
+    return any;
+}
+
+/* Computes with two numbers. A whole number and a float are computed as floats. */
 static struct br_any condition_math(struct br_conditions *conditions,
                                     const struct br_expression *math)
 {
+    if (math->n_items == 1)
+        return condition_negative(conditions, math);
     struct br_any left = br_expression_value(conditions, math->items[0]);
+    if (br_conditions_stopped(conditions))
+        return condition_nil();
     struct br_any right = br_expression_value(conditions, math->items[1]);
     if (br_conditions_stopped(conditions))
         return condition_nil();
     if (left.type == BR_VALUE_INT && right.type == BR_VALUE_INT)
         return condition_math_int(conditions, math->sign, left.number, right.number);
-    if (left.type == BR_VALUE_DOUBLE && right.type == BR_VALUE_DOUBLE)
+    if (condition_is_number(&left) && condition_is_number(&right))
         return condition_math_double(conditions, math->sign, condition_double(&left),
                                      condition_double(&right));
     (void)br_conditions_fail(conditions, "cannot compute %s %c %s", br_any_name(&left), math->sign,
@@ -200,10 +227,25 @@ static struct br_any condition_math(struct br_conditions *conditions,
     return condition_nil();
 }
 
+/* Calls a function. Unlike a key of a path, a key of the result must exist. */
+static struct br_any condition_call_value(struct br_conditions *conditions,
+                                          struct br_expression *call)
+{
+    struct br_any any = condition_nil();
+    bool missing = false;
+    if (!call->function->run(conditions, call, &any))
+        return condition_nil();
+    if (call->n_keys)
+        any = br_path_index(conditions, any, call->keys, call->n_keys, &missing);
+    if (missing)
+        (void)br_conditions_fail(conditions, "%s: the result does not have the key",
+                                 call->function->name);
+    return any;
+}
+
 struct br_any br_expression_value(struct br_conditions *conditions,
                                   struct br_expression *expression)
 {
-    struct br_any any = condition_nil();
     switch (expression->kind) {
     case BR_EXPRESSION_LITERAL:
         return expression->literal;
@@ -216,13 +258,9 @@ struct br_any br_expression_value(struct br_conditions *conditions,
     case BR_EXPRESSION_MATH:
         return condition_math(conditions, expression);
     case BR_EXPRESSION_CALL:
-        if (!expression->function->run(conditions, expression, &any))
-            return condition_nil();
-        return expression->n_keys
-                   ? br_path_index(conditions, any, expression->keys, expression->n_keys)
-                   : any;
+        return condition_call_value(conditions, expression);
     }
-    return any;
+    return condition_nil();
 }
 
 /* --- Results --------------------------------------------------------------------------------- */
@@ -295,13 +333,11 @@ static enum order condition_order_nested(struct br_conditions *conditions, const
 static enum order condition_order(struct br_conditions *conditions, const struct br_any *any,
                                   const struct br_any *other)
 {
-    bool number_a = any->type == BR_VALUE_INT || any->type == BR_VALUE_DOUBLE;
-    bool number_b = other->type == BR_VALUE_INT || other->type == BR_VALUE_DOUBLE;
     if (any->type == BR_VALUE_INT && other->type == BR_VALUE_INT) {
         int64_t x = (int64_t)any->number, y = (int64_t)other->number;
         return condition_order_of(x<y, x> y);
     }
-    if (number_a && number_b) {
+    if (condition_is_number(any) && condition_is_number(other)) {
         double x = condition_double(any), y = condition_double(other);
         return isnan(x) || isnan(y) ? ORDER_NONE : condition_order_of(x<y, x> y);
     }
@@ -337,14 +373,10 @@ static enum order condition_order_known(struct br_conditions *conditions,
     return (enum order)known;
 }
 
-static bool condition_compare(struct br_conditions *conditions, struct br_condition *node)
+/* Returns true if the operator holds for two values with this order. */
+static bool condition_fits(enum br_condition_op op, unsigned order)
 {
-    struct br_any any = br_expression_value(conditions, node->left),
-                  other = br_expression_value(conditions, node->right);
-    if (br_conditions_stopped(conditions))
-        return false;
-    unsigned order = condition_order_known(conditions, node, &any, &other);
-    switch (node->op) {
+    switch (op) {
     case CONDITION_EQ:
         return order == ORDER_EQUAL;
     case CONDITION_NE:
@@ -358,6 +390,47 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     default:
         return order & (ORDER_GREATER | ORDER_EQUAL);
     }
+}
+
+static bool condition_compare(struct br_conditions *conditions, struct br_condition *node)
+{
+    struct br_any any = br_expression_value(conditions, node->left);
+    if (br_conditions_stopped(conditions))
+        return false;
+    struct br_any other = br_expression_value(conditions, node->right);
+    if (br_conditions_stopped(conditions))
+        return false;
+    /* lists and maps have no order, even if they are equal */
+    bool equality = node->op == CONDITION_EQ || node->op == CONDITION_NE;
+    if (!equality && (any.type == BR_VALUE_LIST || any.type == BR_VALUE_MAP))
+        return false;
+    return condition_fits(node->op, condition_order_known(conditions, node, &any, &other));
+}
+
+static enum br_value_type condition_literal_type(const struct br_expression *literal)
+{
+    if (literal->kind == BR_EXPRESSION_LITERAL)
+        return literal->literal.type;
+    return literal->kind == BR_EXPRESSION_LIST ? BR_VALUE_LIST : BR_VALUE_MAP;
+}
+
+void br_condition_fold(struct br_conditions *conditions, struct br_condition *node)
+{
+    if (!br_expression_is_literal(node->left) || !br_expression_is_literal(node->right))
+        return;
+    enum br_value_type left = condition_literal_type(node->left),
+                       right = condition_literal_type(node->right);
+    bool nested = left == BR_VALUE_LIST || left == BR_VALUE_MAP;
+    bool equality = node->op == CONDITION_EQ || node->op == CONDITION_NE, edits = conditions->edits;
+    unsigned order = ORDER_NONE;
+    if (nested && left == right && equality)
+        return;
+    conditions->edits = false; /* the work of the comparison is not counted */
+    if (node->left->kind == BR_EXPRESSION_LITERAL && node->right->kind == BR_EXPRESSION_LITERAL)
+        order = condition_order(conditions, &node->left->literal, &node->right->literal);
+    conditions->edits = edits;
+    node->constant = condition_fits(node->op, order);
+    node->op = CONDITION_CONSTANT;
 }
 
 /* --- Patterns --------------------------------------------------------------------------------- */
@@ -437,7 +510,12 @@ bool br_condition_match(struct br_conditions *conditions, struct br_expression *
 static bool condition_call(struct br_conditions *conditions, struct br_expression *call)
 {
     struct br_any any = br_expression_value(conditions, call);
-    return !br_conditions_stopped(conditions) && any.number != 0;
+    if (br_conditions_stopped(conditions))
+        return false;
+    if (any.type != BR_VALUE_BOOL)
+        return br_conditions_fail(conditions, "%s: the result must be a boolean but is %s",
+                                  call->function->name, br_any_name(&any));
+    return any.number != 0;
 }
 
 /* Evaluates a node. The depth of the recursion is the depth of the parentheses and `not`

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attribute/expression_parse.h"
+#include "attribute/value.h"
 #include "base/bytes.h"
 #include "base/str.h"
 
@@ -13,6 +14,7 @@ struct calling {
     struct br_expression *call;
     const char *at; /* first character of the current argument */
     const struct br_parameter *parameter;
+    bool named; /* an argument with a name was found */
 };
 
 static bool calls_fail(const struct calling *calling, const char *must)
@@ -83,13 +85,30 @@ static bool calls_check_keys(const struct calling *calling, const struct br_expr
 
 static bool calls_check_target(const struct calling *calling, const struct br_expression *value)
 {
-    bool map = calling->parameter->kind == BR_PARAMETER_MAP;
-    if (value->kind != BR_EXPRESSION_PATH)
+    if (value->kind != BR_EXPRESSION_PATH || !value->bare)
         return calls_fail(calling, "a path");
-    bool holds_maps = value->path->form == BR_FORM_ATTRIBUTES || value->path->form == BR_FORM_CACHE;
-    if (map && !holds_maps)
-        return calls_fail(calling, "a path of a map, such as attributes");
     return br_parser_can_change(calling->parser, value, calling->at);
+}
+
+/* Checks the type of a literal. The types of other values are checked when the function is called.
+ */
+static bool calls_check_value(const struct calling *calling, const struct br_expression *value)
+{
+    enum br_value_type type = value->literal.type;
+    unsigned allowed = calling->parameter->literals;
+    char must[120];
+    struct br_str list = {.data = must, .cap = sizeof must, .max = sizeof must - 1, .fixed = true};
+    if (value->kind == BR_EXPRESSION_LIST || value->kind == BR_EXPRESSION_MAP)
+        type = value->kind == BR_EXPRESSION_LIST ? BR_VALUE_LIST : BR_VALUE_MAP;
+    if (!allowed || !br_expression_is_literal(value) || allowed >> type & 1)
+        return true;
+    must[0] = '\0';
+    for (unsigned i = 0; i <= BR_VALUE_BYTES; i++) {
+        struct br_any any = {.type = (enum br_value_type)i};
+        if (allowed >> i & 1)
+            br_str_printf(&list, "%s%s", list.len ? " or " : "", br_any_name(&any));
+    }
+    return calls_fail(calling, must);
 }
 
 static bool calls_check_argument(const struct calling *calling, const struct br_expression *value)
@@ -103,8 +122,8 @@ static bool calls_check_argument(const struct calling *calling, const struct br_
     case BR_PARAMETER_MODE:
         return calls_check_mode(calling, value);
     case BR_PARAMETER_COUNT:
-        return (calls_is_literal(value, BR_VALUE_INT) && (int64_t)value->literal.number >= 0) ||
-               calls_fail(calling, "a whole number of at least 0");
+        return (calls_is_literal(value, BR_VALUE_INT) && value->bare) ||
+               calls_fail(calling, "a whole number of at least 0, without a sign");
     case BR_PARAMETER_BOOL:
         return calls_is_literal(value, BR_VALUE_BOOL) || calls_fail(calling, "true or false");
     case BR_PARAMETER_KEYS:
@@ -112,7 +131,7 @@ static bool calls_check_argument(const struct calling *calling, const struct br_
     case BR_PARAMETER_LIST:
         return value->kind == BR_EXPRESSION_LIST || calls_fail(calling, "a list in brackets");
     default:
-        return true;
+        return calls_check_value(calling, value);
     }
 }
 
@@ -125,11 +144,15 @@ static uint32_t calls_named(struct calling *calling, uint32_t next)
     const char *start = parser->lexer.at;
     size_t len = br_word_len(start, parser->lexer.end);
     const char *p = start + len;
-    while (*p == ' ')
+    while (*p && strchr(parser->lexer.rules->blanks, *p))
         p++;
-    if (!len || *p != '=' || p[1] == '=')
+    if (!len || *p != '=' || p[1] == '=') {
+        if (calling->named)
+            (void)br_parser_fail(parser, start, "an argument after one with a name needs a name");
         return next;
+    }
     parser->lexer.at = p + 1;
+    calling->named = true;
     for (uint32_t i = 0; parameters[i].kind != BR_PARAMETER_END; i++)
         if (br_bytes_are(start, len, parameters[i].name))
             return i;
@@ -181,6 +204,25 @@ static bool calls_check_limit(const struct calling *calling)
                           "there are more priority_keys than the limit allows");
 }
 
+/* Checks that a literal text is a number, if the function converts texts to numbers. */
+static bool calls_check_number(const struct calling *calling)
+{
+    struct br_parser *parser = calling->parser;
+    const struct br_expression *call = calling->call;
+    bool whole = strcmp(call->function->name, "Int") == 0;
+    enum br_value_type to = whole ? BR_VALUE_INT : BR_VALUE_DOUBLE;
+    struct br_value text, number;
+    if (!whole && strcmp(call->function->name, "Double") != 0)
+        return true;
+    if (!calls_is_literal(call->items[0], BR_VALUE_STRING))
+        return true;
+    if (!br_any_write(&call->items[0]->literal, parser->lexer.arena, &text) ||
+        !br_value_convert(text, to, parser->lexer.arena, &number))
+        return br_parser_keep(parser, NULL);
+    return br_any_read(number).type == to ||
+           br_parser_fail(parser, calling->at, "the text is not a number");
+}
+
 /* Functions of the Collector that Braid does not have (pkg/ottl/ottlfuncs, and the processor
  * transform). */
 static const char lacking[] =
@@ -206,6 +248,12 @@ static bool calls_is_lacking(const char *name, size_t len)
     return strstr(lacking, word) != NULL;
 }
 
+/* Returns true if the expression is evaluated for spans, and not for example for their events. */
+static bool calls_has_spans(const struct br_parser *parser)
+{
+    return parser->level == BR_CONDITION_SPAN && parser->context != BR_CONDITION_RESOURCE;
+}
+
 static const struct br_function *calls_find(struct br_parser *parser,
                                             const struct br_function *table)
 {
@@ -215,12 +263,11 @@ static const struct br_function *calls_find(struct br_parser *parser,
     struct br_str list = {.data = text, .cap = sizeof text, .max = sizeof text - 1, .fixed = true};
     text[0] = '\0';
     for (const struct br_function *i = table; i->name; i++) {
-        bool fits = i->signal < 0 || i->signal == (int)parser->signal;
+        bool fits = !i->for_spans || calls_has_spans(parser);
         if (br_bytes_are(at, len, i->name) && fits)
             return i;
         if (br_bytes_are(at, len, i->name))
-            return br_parser_fail(parser, at, "%s is for %s", i->name,
-                                  i->signal == BR_TRACES ? "spans" : "samples");
+            return br_parser_fail(parser, at, "%s is for the context span", i->name);
         if (fits)
             br_str_printf(&list, "%s%s", list.len ? ", " : "", i->name);
     }
@@ -256,7 +303,7 @@ struct br_expression *br_parser_call(struct br_parser *parser, const struct br_f
             return br_parser_fail(parser, parser->lexer.at, "a \")\" is missing");
     }
     if (!calls_check_missing(&calling) || !calls_check_limit(&calling) ||
-        !br_parser_keys(parser, calling.call))
+        !calls_check_number(&calling) || !br_parser_keys(parser, calling.call))
         return NULL;
     return calling.call;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -13,15 +14,17 @@
 #define CONDITIONS_MAX 10000
 #define ITEMS_MAX 1000  /* maximum number of elements in a list, and of keys in a path */
 #define INDEX_MAX 65535 /* largest index in brackets; setting it makes a list of this length */
+#define NUMBER_MAX 80   /* size of the buffer for the digits of a number */
 
 static const struct br_lexer_rules rules = {
-    .blanks = " \t\n\v\f\r",
+    .blanks = BR_CONDITION_BLANKS,
     .one_line = true,
     .unended = "the quote that opens here is never closed",
     .unknown_escape = "unknown escape; write \\\\ for a backslash",
 };
 
 static struct br_condition *parse_or(struct br_parser *parser);
+static struct br_expression *parse_sum(struct br_parser *parser);
 
 /* --- Errors ----------------------------------------------------------------------------------- */
 
@@ -122,30 +125,52 @@ static bool parse_append(struct br_parser *parser, struct br_expression ***items
 /* Parses a text in double quotes. `*ret_len` is the length of the text. */
 static const char *parse_text(struct br_parser *parser, size_t *ret_len)
 {
-    const char *text = NULL;
+    const char *text = NULL, *start = parser->lexer.at;
     int rc = br_lexer_string(&parser->lexer, &text, ret_len);
     if (rc == BR_ENOMEM)
         return br_parser_keep(parser, NULL);
+    for (const char *p = start; !rc && p < parser->lexer.at; p += 1 + (*p == '\\'))
+        if (*p == '\\' && p[1] == '\'')
+            return br_parser_fail(parser, p, "%s", rules.unknown_escape);
     parser->rc = parser->rc ? parser->rc : rc;
     return text;
 }
 
+/* Returns the length of the number at `p`: digits with an optional point and, after a point, an
+ * optional exponent. Returns 0 if there is no number. */
+static size_t parse_number_len(const char *p, const char *end, bool *ret_whole)
+{
+    size_t len = br_lexer_number(p, end, ret_whole);
+    if (len && !memchr(p, '.', len)) {
+        /* "1e3" is not a number of the language; the caller stops at the "e" */
+        len = strspn(p, "0123456789");
+        *ret_whole = true;
+    }
+    return len;
+}
+
+/* Parses a number without a sign. A whole number with a leading 0 is octal, as in Go. */
 static bool parse_number(struct br_parser *parser, struct br_any *ret)
 {
     const char *start = parser->lexer.at;
-    bool sign = *start == '-' || *start == '+', whole;
-    size_t len = br_lexer_number(start + sign, parser->lexer.end, &whole) + sign;
+    bool whole;
+    size_t len = parse_number_len(start, parser->lexer.end, &whole);
+    char text[NUMBER_MAX];
     int64_t integer;
-    if (len == sign)
+    if (!len || len >= sizeof text)
         return br_parser_fail(parser, start, "this number has too many digits");
     parser->lexer.at += len;
     if (!whole) {
         double v = br_lexer_real(start, len);
+        if (isinf(v))
+            return br_parser_fail(parser, start, "this number is too large");
         *ret = (struct br_any){.type = BR_VALUE_DOUBLE};
         memcpy(&ret->number, &v, sizeof v);
         return true;
     }
-    if (!br_decimal_parse_signed(start, len, &integer))
+    memcpy(text, start, len);
+    text[len] = '\0';
+    if (!br_parse_int(text, len > 1 && *text == '0' ? 8 : 10, false, &integer))
         return br_parser_fail(parser, start, "not a whole number of 64 bits");
     *ret = br_any_int(integer);
     return true;
@@ -189,7 +214,11 @@ static bool parse_word(struct br_parser *parser, struct br_any *ret)
         *ret = br_any_bool(yes);
         return true;
     }
-    for (size_t i = 0; i < BR_COUNT(enums); i++)
+    /* names of numbers exist only for spans and their events */
+    bool spans = parser->level == BR_CONDITION_SPAN || parser->level == BR_CONDITION_EVENT;
+    for (size_t i = 0; i < BR_COUNT(enums) && (spans || parser->context == BR_CONDITION_NAMED) &&
+                       parser->signal == BR_TRACES;
+         i++)
         if (br_parser_take(parser, enums[i].name)) {
             *ret = br_any_int(enums[i].value);
             return true;
@@ -202,7 +231,7 @@ static bool parse_word(struct br_parser *parser, struct br_any *ret)
 bool br_parser_keys(struct br_parser *parser, struct br_expression *into)
 {
     struct br_path_key *keys = NULL;
-    while (*parser->lexer.at == '[' && br_parser_take(parser, "[")) {
+    while (br_parser_take(parser, "[")) {
         struct br_path_key key = {.text = NULL};
         struct br_any index = {0};
         br_lexer_skip(&parser->lexer);
@@ -253,7 +282,7 @@ static struct br_expression *parse_map_value(struct br_parser *parser)
         size_t len = 0;
         if (*parser->lexer.at != '"')
             return br_parser_fail(parser, parser->lexer.at,
-                                  "the key of a map is a text in double quotes");
+                                  "a \"}\" is missing, or a key, which is a text in double quotes");
         const char *text = parse_text(parser, &len);
         if (!text || !key || !parse_expect(parser, ":"))
             return NULL;
@@ -261,8 +290,7 @@ static struct br_expression *parse_map_value(struct br_parser *parser)
         if (!parse_append(parser, &map->items, &map->n_items, key) ||
             !parse_append(parser, &map->items, &map->n_items, br_parser_value(parser)))
             return NULL;
-        if (!br_parser_take(parser, ",") && *parser->lexer.at != '}')
-            return br_parser_fail(parser, parser->lexer.at, "a \"}\" is missing");
+        (void)br_parser_take(parser, ",");
     }
     return map;
 }
@@ -276,50 +304,64 @@ static struct br_expression *parse_name(struct br_parser *parser)
         return br_parser_fail(parser, start, "a text must be in double quotes");
     if (!len)
         return br_parser_fail(parser, start, "a path or a literal is required here");
-    if (start[len] == '(')
+    const char *after = start + len;
+    while (after < parser->lexer.end && strchr(rules.blanks, *after))
+        after++;
+    if (*after == '(')
         return br_parser_call(parser, br_converters);
     return br_parser_path(parser);
 }
 
-static struct br_expression *parse_literal(struct br_parser *parser)
+/* Parses a part of an arithmetic expression: a number, a path, a function, or an expression in
+ * parentheses. */
+static struct br_expression *parse_term(struct br_parser *parser)
 {
     const char *at = parser->lexer.at;
-    const char *digits = at + (*at == '-' || *at == '+');
-    struct br_expression *literal = br_parser_expression(parser, BR_EXPRESSION_LITERAL);
-    size_t len = 0;
-    if (!literal)
-        return NULL;
-    if (*at == '"') {
-        const char *text = parse_text(parser, &len);
-        literal->literal = br_any_string(text, len);
-        return text ? literal : NULL;
+    if (br_parser_take(parser, "(")) {
+        struct br_expression *value = parse_sum(parser);
+        return value && parse_expect(parser, ")") ? value : NULL;
     }
-    if (at[0] == '0' && at[1] == 'x')
-        return parse_bytes(parser, &literal->literal) ? literal : NULL;
-    if (br_is_digit(digits[*digits == '.']))
-        return parse_number(parser, &literal->literal) ? literal : NULL;
-    return parse_word(parser, &literal->literal) ? literal : parse_name(parser);
+    if (!br_is_digit(at[*at == '.']))
+        return parse_name(parser);
+    struct br_expression *literal = br_parser_expression(parser, BR_EXPRESSION_LITERAL);
+    return literal && parse_number(parser, &literal->literal) ? literal : NULL;
 }
 
-/* Parses a value without operators. */
+/* Changes the sign of a number, or makes an expression that changes the sign of the value. */
+static struct br_expression *parse_negated(struct br_parser *parser, struct br_expression *value,
+                                           bool is_number)
+{
+    struct br_any *any = &value->literal;
+    if (is_number && any->type == BR_VALUE_INT) {
+        any->number = 0 - any->number;
+        return value;
+    }
+    if (is_number) {
+        any->number ^= (uint64_t)1 << 63;
+        return value;
+    }
+    struct br_expression *negation = br_parser_expression(parser, BR_EXPRESSION_MATH);
+    if (!negation || !parse_append(parser, &negation->items, &negation->n_items, value))
+        return NULL;
+    negation->sign = '-';
+    return negation;
+}
+
+/* Parses a term with an optional sign. */
 static struct br_expression *parse_operand(struct br_parser *parser)
 {
-    struct br_expression *value = NULL;
     br_lexer_skip(&parser->lexer);
+    bool minus = br_parser_take(parser, "-"), sign = minus || br_parser_take(parser, "+");
+    if (sign)
+        br_lexer_skip(&parser->lexer);
+    bool is_number = *parser->lexer.at != '(';
     if (!parse_enter(parser, &parser->value_depth))
         return NULL;
-    if (br_parser_take(parser, "(")) {
-        value = br_parser_value(parser);
-        value = value && parse_expect(parser, ")") ? value : NULL;
-    } else if (br_parser_take(parser, "[")) {
-        value = parse_list_value(parser);
-    } else if (br_parser_take(parser, "{")) {
-        value = parse_map_value(parser);
-    } else {
-        value = parse_literal(parser);
-    }
+    struct br_expression *value = parse_term(parser);
     parser->value_depth--;
-    return value;
+    if (!value || !minus)
+        return value;
+    return parse_negated(parser, value, is_number && value->kind == BR_EXPRESSION_LITERAL);
 }
 
 /* Parses operands that are separated by the operators in `signs`. */
@@ -351,9 +393,70 @@ static struct br_expression *parse_product(struct br_parser *parser)
     return parse_math(parser, "*/", parse_operand);
 }
 
-struct br_expression *br_parser_value(struct br_parser *parser)
+static struct br_expression *parse_sum(struct br_parser *parser)
 {
     return parse_math(parser, "+-", parse_product);
+}
+
+/* Parses a literal other than a number. `*ret` remains NULL if the text does not continue with
+ * such a literal. Returns false after an error. */
+static bool parse_literal(struct br_parser *parser, struct br_expression **ret)
+{
+    const char *at = parser->lexer.at;
+    struct br_expression *literal = br_parser_expression(parser, BR_EXPRESSION_LITERAL);
+    size_t len = 0;
+    bool found = false;
+    if (!literal)
+        return false;
+    if (*at == '"') {
+        const char *text = parse_text(parser, &len);
+        literal->literal = br_any_string(text, len);
+        found = text != NULL;
+    } else if (at[0] == '0' && at[1] == 'x') {
+        found = parse_bytes(parser, &literal->literal);
+    } else {
+        found = parse_word(parser, &literal->literal);
+    }
+    *ret = found ? literal : NULL;
+    return !parser->rc;
+}
+
+/* Parses a list, a map, or a literal that is not a part of an arithmetic expression. `*ret` remains
+ * NULL if there is no such value. Returns false after an error. */
+static bool parse_single(struct br_parser *parser, struct br_expression **ret)
+{
+    bool list = br_parser_take(parser, "[");
+    *ret = NULL;
+    if (list || br_parser_take(parser, "{")) {
+        if (!parse_enter(parser, &parser->value_depth))
+            return false;
+        *ret = list ? parse_list_value(parser) : parse_map_value(parser);
+        parser->value_depth--;
+        return *ret != NULL;
+    }
+    return parse_literal(parser, ret);
+}
+
+struct br_expression *br_parser_value(struct br_parser *parser)
+{
+    struct br_expression *value;
+    br_lexer_skip(&parser->lexer);
+    const char first = *parser->lexer.at;
+    if (!parse_single(parser, &value))
+        return NULL;
+    if (!value)
+        value = parse_sum(parser);
+    if (value)
+        value->bare = first != '(' && first != '-' && first != '+';
+    return value;
+}
+
+bool br_expression_is_literal(const struct br_expression *expression)
+{
+    bool nested = expression->kind == BR_EXPRESSION_LIST || expression->kind == BR_EXPRESSION_MAP;
+    for (uint32_t i = 0; i < expression->n_items && nested; i++)
+        nested = br_expression_is_literal(expression->items[i]);
+    return nested || expression->kind == BR_EXPRESSION_LITERAL;
 }
 
 /* --- Conditions ------------------------------------------------------------------------------ */
@@ -373,7 +476,8 @@ static bool parse_op(struct br_parser *parser, enum br_condition_op *ret)
     return false;
 }
 
-/* Parses a comparison, the constant true or false, or a function whose result is a boolean. */
+/* Parses a comparison, the constant true or false, or a function. The result of the function must
+ * be a boolean, which is checked when the condition is evaluated. */
 static struct br_condition *parse_comparison(struct br_parser *parser)
 {
     struct br_condition *node = parse_node(parser, CONDITION_CONSTANT);
@@ -383,10 +487,11 @@ static struct br_condition *parse_comparison(struct br_parser *parser)
     const char *at = parser->lexer.at;
     if (parse_op(parser, &node->op)) {
         node->right = br_parser_value(parser);
+        if (node->right)
+            br_condition_fold(parser->conditions, node);
         return node->right ? node : NULL;
     }
-    if (node->left->kind == BR_EXPRESSION_CALL && node->left->function->decides &&
-        !node->left->n_keys) {
+    if (node->left->kind == BR_EXPRESSION_CALL && node->left->bare) {
         node->op = CONDITION_CALL;
         return node;
     }
@@ -439,15 +544,37 @@ static struct br_condition *parse_not(struct br_parser *parser)
     if (!parse_enter(parser, &parser->depth))
         return NULL;
     if (br_parser_take(parser, "not")) {
-        struct br_condition *inner = parse_not(parser);
+        struct br_condition *inner = parse_primary(parser);
         node = inner ? parse_node(parser, CONDITION_NOT) : NULL;
-        if (node)
+        if (node && inner->op == CONDITION_CONSTANT)
+            *node = (struct br_condition){.op = CONDITION_CONSTANT, .constant = !inner->constant};
+        else if (node)
             node->first = inner;
     } else {
         node = parse_primary(parser);
     }
     parser->depth--;
     return node;
+}
+
+/* Simplifies a list with constant children. A child that decides the result replaces the list, so
+ * that the others are not evaluated and cannot fail. Other constant children are removed. */
+static struct br_condition *parse_fold(struct br_condition *list)
+{
+    bool neutral = list->op == CONDITION_AND;
+    struct br_condition **link = &list->first;
+    while (*link) {
+        if ((*link)->op != CONDITION_CONSTANT)
+            link = &(*link)->next;
+        else if ((*link)->constant == neutral)
+            *link = (*link)->next;
+        else
+            break;
+    }
+    if (*link || !list->first)
+        *list =
+            (struct br_condition){.op = CONDITION_CONSTANT, .constant = *link ? !neutral : neutral};
+    return list;
 }
 
 /* Parses one or more expressions that are separated by `word`, the word for `op`. */
@@ -471,7 +598,7 @@ static struct br_condition *parse_list(struct br_parser *parser, enum br_conditi
         last->next = next;
         last = next;
     } while (br_parser_take(parser, word));
-    return list;
+    return parse_fold(list);
 }
 
 static struct br_condition *parse_and(struct br_parser *parser)

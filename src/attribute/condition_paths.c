@@ -182,10 +182,29 @@ static bool paths_is_outer(enum br_condition_context context, enum br_condition_
     return contexts[other].outer >> context & 1;
 }
 
+/* Returns true if the word is the name of a number that only spans and their events have. */
+static bool paths_is_enum(const char *word)
+{
+    return br_text_starts(word, "SPAN_KIND_") || br_text_starts(word, "STATUS_CODE_");
+}
+
+/* Returns the context in which statements run whose paths have the innermost context `context`. A
+ * function or a number that only an inner context has selects this context, as in the Collector. */
+static enum br_condition_context paths_inner(enum br_condition_context context, bool root_span,
+                                             bool number)
+{
+    if (context != BR_CONDITION_RESOURCE && context != BR_CONDITION_SCOPE)
+        return context;
+    if (root_span)
+        return BR_CONDITION_SPAN;
+    return number ? BR_CONDITION_EVENT : context;
+}
+
 enum br_condition_context br_statements_infer(const char *const *texts, size_t count,
                                               enum br_signal signal)
 {
     enum br_condition_context innermost = BR_CONDITION_NAMED;
+    bool root_span = false, number = false;
     for (size_t i = 0; i < count; i++) {
         const char *p = texts[i], *end = p + strlen(p), *before = "";
         while (p < end) {
@@ -194,15 +213,23 @@ enum br_condition_context br_statements_infer(const char *const *texts, size_t c
                 for (p++; p < end && *p != '"'; p++)
                     p += *p == '\\' && p + 1 < end;
             enum br_condition_context found = BR_CONDITION_NAMED;
-            if (len && p[len] == '.' && *before != '.')
+            root_span = root_span || br_bytes_are(p, len, "IsRootSpan");
+            number = number || (len && paths_is_enum(p));
+            const char *after = p + len;
+            while (len && *after && strchr(BR_CONDITION_BLANKS, *after))
+                after++;
+            if (len && *after == '.' && *before != '.')
                 found = paths_context(p, len, signal);
             if (found != BR_CONDITION_NAMED &&
                 (innermost == BR_CONDITION_NAMED || paths_is_outer(innermost, found)))
                 innermost = found;
-            before = len ? p + len - 1 : p;
+            if (!*p || len || !strchr(BR_CONDITION_BLANKS, *p))
+                before = len ? p + len - 1 : p;
             p += len ? len : 1;
         }
     }
+    if (signal == BR_TRACES)
+        return paths_inner(innermost, root_span, number);
     return innermost;
 }
 
@@ -281,14 +308,11 @@ static bool paths_check_keys(struct br_parser *parser, const struct br_expressio
 {
     const struct br_path *form = path->path;
     bool map = form->form == BR_FORM_ATTRIBUTES || form->form == BR_FORM_CACHE;
-    bool text = path->n_keys && path->keys[0].text;
     bool list = form->form == BR_FORM_VALUES || form->form == BR_FORM_TIMES ||
                 form->form == BR_FORM_FUNCTIONS;
     bool state = form->form == BR_FORM_TRACE_STATE;
     if (path->n_keys && !map && !list && !state)
         (void)br_parser_fail(parser, at, "the path %s has no keys", name);
-    else if (path->n_keys && !list && !text)
-        (void)br_parser_fail(parser, at, "the key of %s is a text in double quotes", name);
     else if (path->n_keys > 1 && state)
         (void)br_parser_fail(parser, at, "the path %s has one key", name);
     else if (form->form == BR_FORM_CACHE && (parser->filter || path->message != parser->level))
@@ -299,18 +323,29 @@ static bool paths_check_keys(struct br_parser *parser, const struct br_expressio
     return !parser->rc;
 }
 
+/* Reads the words of a path and the dots between them. There may be blanks around a dot. */
+static bool paths_name(struct br_parser *parser, char *out, size_t size)
+{
+    const char *start = parser->lexer.at;
+    struct br_str name = {.data = out, .cap = size, .max = size - 1, .fixed = true};
+    do {
+        br_lexer_skip(&parser->lexer);
+        size_t len = br_word_len(parser->lexer.at, parser->lexer.end);
+        if (!len)
+            return br_parser_fail(parser, parser->lexer.at, "a name is missing after the dot");
+        br_str_printf(&name, "%s%.*s", name.len ? "." : "", (int)len, parser->lexer.at);
+        parser->lexer.at += len;
+    } while (br_parser_take(parser, "."));
+    return !name.failed || br_parser_fail(parser, start, "unknown path");
+}
+
 struct br_expression *br_parser_path(struct br_parser *parser)
 {
     const char *start = parser->lexer.at;
     char name[80];
-    size_t n = 0, skip = 0;
-    while (br_is_word(start[n]) || start[n] == '.')
-        n++;
-    if (n >= sizeof name)
-        return br_parser_fail(parser, start, "unknown path");
-    memcpy(name, start, n);
-    name[n] = '\0';
-    parser->lexer.at += n;
+    size_t skip = 0;
+    if (!paths_name(parser, name, sizeof name))
+        return NULL;
     enum br_condition_context context = paths_find_context(parser, name, &skip);
     if (!paths_check_context(parser, start, name, context))
         return NULL;

@@ -49,7 +49,7 @@ enum br_expression_kind {
     BR_EXPRESSION_LIST,
     BR_EXPRESSION_MAP, /* `items` contains keys and values, alternately */
     BR_EXPRESSION_CALL,
-    BR_EXPRESSION_MATH, /* `items` contains the two operands */
+    BR_EXPRESSION_MATH, /* `items` contains one or two operands */
 };
 
 #define BR_ARGUMENTS_MAX 4
@@ -59,7 +59,8 @@ struct br_expression {
     enum br_condition_context message; /* PATH: the message to which the path belongs */
     const struct br_path *path;
     const struct br_function *function;
-    char sign; /* MATH: the operator: + - * or / */
+    char sign; /* MATH: the operator: + - * or /; a "-" with one operand changes the sign */
+    bool bare; /* the text has neither a sign nor parentheses */
     struct br_path_key *keys;
     uint32_t n_keys, n_items;
     /* elements of a LIST or MAP, operands of MATH, or arguments of a CALL; NULL: an optional
@@ -99,6 +100,8 @@ struct br_parameter {
     enum br_parameter_kind kind;
     bool optional;
     const char *choices[5]; /* MODE */
+    /* VALUE: set of bits 1 << enum br_value_type, the types of literals that are allowed; 0: all */
+    unsigned literals;
 };
 
 /* Evaluates a call. Returns false if the call fails (br_conditions_fail), or if the evaluation of
@@ -109,9 +112,7 @@ typedef bool br_function_fn(struct br_conditions *conditions, struct br_expressi
 struct br_function {
     const char *name;
     br_function_fn *run;
-    bool decides; /* the result is a boolean, so the call can be a condition */
-    /* signal for which the function is available, an enum br_signal; -1: traces and profiles */
-    int signal;
+    bool for_spans; /* the function is only available in the context span */
     struct br_parameter parameters[BR_ARGUMENTS_MAX + 1]; /* ended by BR_PARAMETER_END */
 };
 
@@ -174,6 +175,12 @@ struct br_any br_expression_value(struct br_conditions *conditions,
 
 bool br_condition_holds(struct br_conditions *conditions, struct br_condition *node);
 
+/* Replaces a comparison of two literals with its result, unless both are lists or both are maps. */
+void br_condition_fold(struct br_conditions *conditions, struct br_condition *node);
+
+/* Returns true for a literal, and for a list or map that consists of literals. */
+bool br_expression_is_literal(const struct br_expression *expression);
+
 /* Returns the result that br_conditions_keep stored for `key` in this item, or 0 if no result is
  * stored. A key consists of the expression, and the address and length of a value that does not
  * change and that several records may have. */
@@ -208,9 +215,13 @@ bool br_path_is_entry(struct br_conditions *conditions, const struct br_expressi
 struct br_any br_path_read(struct br_conditions *conditions,
                            const struct br_expression *expression);
 
-/* Follows keys into a map or a list. */
+/* Follows keys into a map or a list. If a map does not have a key, returns nil and sets
+ * `*ret_missing`. Fails if a list does not have an element, or if a value has no elements. */
 struct br_any br_path_index(struct br_conditions *conditions, struct br_any any,
-                            const struct br_path_key *keys, uint32_t n_keys);
+                            const struct br_path_key *keys, uint32_t n_keys, bool *ret_missing);
+
+/* Returns true if the first key of the path is a text. Otherwise fails. */
+bool br_path_key_is_text(struct br_conditions *conditions, const struct br_expression *path);
 
 /* Returns the attributes of a message, and reads them at the first call. Returns NULL if reading
  * fails. */

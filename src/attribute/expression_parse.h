@@ -5,6 +5,8 @@
 #include "attribute/expression.h"
 #include "base/lexer.h"
 
+#define BR_CONDITION_BLANKS " \t\n\v\f\r" /* characters between the tokens of an expression */
+
 struct br_parser {
     struct br_conditions *conditions; /* owns the compiled patterns */
     struct br_lexer lexer;

@@ -10,6 +10,8 @@
 #include "base/str.h"
 #include "otlp/scan.h"
 
+#define BLANK_MAX 3 /* largest number of bytes of a blank in UTF-8 */
+
 static struct br_any function_argument(struct br_conditions *conditions, struct br_expression *call,
                                        unsigned index)
 {
@@ -132,7 +134,7 @@ static bool function_to_string(struct br_conditions *conditions, struct br_expre
     return function_result(conditions, &text, BR_VALUE_STRING, ret);
 }
 
-/* Converts a value to a number of the type `to`. The result is nil if a text is not a number. */
+/* Converts a value to a number of the type `to`. */
 static bool function_number(struct br_conditions *conditions, struct br_expression *call,
                             enum br_value_type to, struct br_any *ret)
 {
@@ -151,12 +153,14 @@ static bool function_number(struct br_conditions *conditions, struct br_expressi
         conditions->rc = br_arena_why(&conditions->scratch);
         return false;
     }
-    any = br_any_read(converted);
-    if (any.type == to)
-        *ret = any;
-    return true;
+    *ret = br_any_read(converted);
+    if (ret->type == BR_VALUE_DOUBLE && to == BR_VALUE_INT)
+        *ret = br_any_int(INT64_MIN);
+    return ret->type == to ||
+           br_conditions_fail(conditions, "%s: the text is not a number", call->function->name);
 }
 
+/* A float without a whole number of 64 bits becomes the smallest one, as in a Collector for x86. */
 static bool function_int(struct br_conditions *conditions, struct br_expression *call,
                          struct br_any *ret)
 {
@@ -233,41 +237,38 @@ static bool function_concat(struct br_conditions *conditions, struct br_expressi
     return function_result(conditions, &out, BR_VALUE_STRING, ret);
 }
 
-/* Returns the offset of character number `index` of a text, or SIZE_MAX if the text has fewer
- * characters. The end of the text counts as a character. */
-static size_t function_offset(const struct br_any *text, uint64_t index)
+/* Returns true if a character of the text begins at the offset. */
+static bool function_begins(const struct br_any *text, uint64_t offset)
 {
-    uint64_t n = 0;
-    for (size_t i = 0; i < text->len; i++)
-        if ((text->data[i] & 0xc0) != 0x80 && n++ == index)
-            return i;
-    return n == index ? text->len : SIZE_MAX;
+    return (text->data[offset] & 0xc0) != 0x80;
 }
 
 static bool function_substring(struct br_conditions *conditions, struct br_expression *call,
                                struct br_any *ret)
 {
-    struct br_any text, start, length;
-    if (!function_typed(conditions, call, 1, BR_VALUE_INT, &start) ||
-        !function_typed(conditions, call, 2, BR_VALUE_INT, &length))
+    struct br_any text, first, length;
+    if (!function_typed(conditions, call, 1, BR_VALUE_INT, &first))
         return false;
-    if ((int64_t)start.number < 0)
+    if ((int64_t)first.number < 0)
         return br_conditions_fail(conditions, "Substring: start must not be negative");
+    if (!function_typed(conditions, call, 2, BR_VALUE_INT, &length))
+        return false;
     if ((int64_t)length.number <= 0)
         return br_conditions_fail(conditions, "Substring: length must be positive");
     if (!function_string(conditions, call, 0, &text))
         return false;
-    uint64_t end = start.number + length.number;
-    bool fits = end <= text.len && end >= start.number;
-    if (fits && call->items[3] && call->items[3]->literal.number) {
-        start.number = function_offset(&text, start.number);
-        end = function_offset(&text, end);
-        fits = start.number != SIZE_MAX && end != SIZE_MAX;
-    }
-    if (!fits)
+    uint64_t start = first.number, end = start + length.number;
+    if (start > text.len || end > text.len)
         return br_conditions_fail(conditions,
                                   "Substring: the range goes beyond the end of the text");
-    *ret = br_any_string(text.data + start.number, (size_t)(end - start.number));
+    if (call->items[3] && call->items[3]->literal.number) {
+        while (start < text.len && !function_begins(&text, start))
+            start++;
+        while (start < end && end < text.len && !function_begins(&text, end))
+            end--;
+        end = end < start ? start : end;
+    }
+    *ret = br_any_string(text.data + start, (size_t)(end - start));
     return true;
 }
 
@@ -466,14 +467,34 @@ static void function_camel(struct br_str *out, const uint8_t *text, size_t len)
     }
 }
 
+/* Returns the number of bytes of the blank at `p`, which Unicode defines as white space, or 0. */
+static size_t function_blank_len(const uint8_t *p, size_t len)
+{
+    static const char *const blanks[] = {
+        " ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\xc2\x85", "\u00a0", "\u1680",
+        "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",   "\u2007", "\u2008",
+        "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000",
+    };
+    for (size_t i = 0; i < BR_COUNT(blanks); i++) {
+        size_t n = strlen(blanks[i]);
+        if (n <= len && memcmp(p, blanks[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* Returns the text without blanks at its beginning and its end. */
 static struct br_any function_trim_blanks(struct br_any text)
 {
-    while (text.len && memchr(" \t\n\v\f\r", text.data[0], 6)) {
-        text.data++;
-        text.len--;
+    for (size_t n; (n = function_blank_len(text.data, text.len)) > 0;) {
+        text.data += n;
+        text.len -= n;
     }
-    while (text.len && memchr(" \t\n\v\f\r", text.data[text.len - 1], 6))
-        text.len--;
+    for (size_t n = 1; n <= BLANK_MAX && n <= text.len; n++)
+        if (function_blank_len(text.data + text.len - n, n) == n) {
+            text.len -= n;
+            n = 0;
+        }
     return text;
 }
 
@@ -517,69 +538,67 @@ static bool function_to_upper(struct br_conditions *conditions, struct br_expres
 
 /* --- The table -------------------------------------------------------------------------------- */
 
+#define BIT(type) (1u << BR_VALUE_##type)
 #define VALUE(name_)                                                                               \
     {                                                                                              \
         .name = (name_), .kind = BR_PARAMETER_VALUE                                                \
     }
-#define DECIDES(name_, function)                                                                   \
+#define TYPED(name_, types)                                                                        \
     {                                                                                              \
-        .name = (name_), .run = (function), .decides = true, .signal = -1, .parameters = {         \
-            VALUE("target")                                                                        \
-        }                                                                                          \
+        .name = (name_), .kind = BR_PARAMETER_VALUE, .literals = (types)                           \
     }
-#define CONVERTS(name_, function)                                                                  \
+#define TEXT(name_) TYPED(name_, BIT(STRING))
+/* A function with one argument. */
+#define ONE(name_, function, parameter)                                                            \
     {                                                                                              \
-        .name = (name_), .run = (function), .signal = -1, .parameters = { VALUE("target") }        \
+        .name = (name_), .run = (function), .parameters = { parameter }                            \
     }
+#define NUMBERS (BIT(EMPTY) | BIT(STRING) | BIT(BOOL) | BIT(INT) | BIT(DOUBLE))
 
 const struct br_function br_converters[] = {
     {"Concat",
      function_concat,
      false,
-     -1,
-     {{.name = "values", .kind = BR_PARAMETER_LIST}, VALUE("delimiter")}},
+     {{.name = "vals", .kind = BR_PARAMETER_LIST}, TEXT("delimiter")}},
     {"ConvertCase",
      function_convert_case,
      false,
-     -1,
-     {VALUE("target"),
+     {TEXT("target"),
       {.name = "to_case",
        .kind = BR_PARAMETER_MODE,
        .choices = {[CASE_LOWER] = "lower",
                    [CASE_UPPER] = "upper",
                    [CASE_SNAKE] = "snake",
                    [CASE_CAMEL] = "camel"}}}},
-    CONVERTS("Double", function_double),
-    {"HasPrefix", function_has_prefix, true, -1, {VALUE("target"), VALUE("prefix")}},
-    {"HasSuffix", function_has_suffix, true, -1, {VALUE("target"), VALUE("suffix")}},
-    CONVERTS("Int", function_int),
-    DECIDES("IsBool", function_is_bool),
-    DECIDES("IsDouble", function_is_double),
-    DECIDES("IsInt", function_is_int),
-    DECIDES("IsList", function_is_list),
-    DECIDES("IsMap", function_is_map),
+    ONE("Double", function_double, TYPED("target", NUMBERS)),
+    {"HasPrefix", function_has_prefix, false, {TEXT("target"), TEXT("prefix")}},
+    {"HasSuffix", function_has_suffix, false, {TEXT("target"), TEXT("suffix")}},
+    ONE("Int", function_int, TYPED("target", NUMBERS)),
+    ONE("IsBool", function_is_bool, TYPED("target", BIT(BOOL))),
+    ONE("IsDouble", function_is_double, TYPED("target", BIT(DOUBLE))),
+    ONE("IsInt", function_is_int, TYPED("target", BIT(INT))),
+    ONE("IsList", function_is_list, VALUE("target")),
+    ONE("IsMap", function_is_map, TYPED("target", BIT(MAP))),
     {"IsMatch",
      function_is_match,
-     true,
-     -1,
+     false,
      {VALUE("target"), {.name = "pattern", .kind = BR_PARAMETER_PATTERN}}},
-    {"IsRootSpan", function_is_root_span, true, BR_TRACES, {{.kind = BR_PARAMETER_END}}},
-    DECIDES("IsString", function_is_string),
-    CONVERTS("Len", function_len),
-    CONVERTS("ParseJSON", function_parse_json),
-    CONVERTS("SHA1", function_sha1),
-    CONVERTS("SHA256", function_sha256),
-    {"Split", function_split, false, -1, {VALUE("target"), VALUE("delimiter")}},
-    CONVERTS("String", function_to_string),
+    {"IsRootSpan", function_is_root_span, true, {{.kind = BR_PARAMETER_END}}},
+    ONE("IsString", function_is_string, TEXT("target")),
+    ONE("Len", function_len, VALUE("target")),
+    ONE("ParseJSON", function_parse_json, TEXT("target")),
+    ONE("SHA1", function_sha1, TEXT("target")),
+    ONE("SHA256", function_sha256, TEXT("target")),
+    {"Split", function_split, false, {TEXT("target"), TEXT("delimiter")}},
+    ONE("String", function_to_string, VALUE("target")),
     {"Substring",
      function_substring,
      false,
-     -1,
-     {VALUE("target"),
-      VALUE("start"),
-      VALUE("length"),
+     {TEXT("target"),
+      TYPED("start", BIT(INT)),
+      TYPED("length", BIT(INT)),
       {.name = "utf8_safe", .kind = BR_PARAMETER_BOOL, .optional = true}}},
-    CONVERTS("ToLowerCase", function_to_lower),
-    CONVERTS("ToUpperCase", function_to_upper),
+    ONE("ToLowerCase", function_to_lower, TEXT("target")),
+    ONE("ToUpperCase", function_to_upper, TEXT("target")),
     {.name = NULL},
 };

@@ -99,12 +99,12 @@ static bool function_limit(struct br_conditions *conditions, struct br_expressio
     (void)ret;
     if (!br_map_edit_begin(conditions, call->items[0], &edit))
         return false;
-    for (uint32_t i = 0; i < edit.list->count && !conditions->rc; i++) {
-        const struct br_attribute *piece = &edit.list->pieces[i];
-        bool present = piece->attribute && !piece->deleted;
-        n += present;
-        n_kept += present && function_has_key(call->items[2], piece);
-        (void)br_conditions_work(conditions, call->items[2]->n_items);
+    for (uint32_t i = 0; i < edit.list->count; i++)
+        n += edit.list->pieces[i].attribute && !edit.list->pieces[i].deleted;
+    for (uint32_t i = 0; i < call->items[2]->n_items && !conditions->rc; i++) {
+        const struct br_any *key = &call->items[2]->items[i]->literal;
+        n_kept += br_attributes_find(edit.list, key->data, key->len) != NULL;
+        (void)br_conditions_work(conditions, edit.list->count);
     }
     for (uint32_t i = 0; i < edit.list->count && n > most; i++) {
         struct br_attribute *piece = &edit.list->pieces[i];
@@ -387,32 +387,33 @@ static bool function_replace_value(struct replacing *replacing, const struct br_
 }
 
 /* Renames the key of attribute `index`. If an earlier attribute has the new key already, that
- * attribute gets the value and attribute `index` is deleted. */
+ * attribute gets the value and attribute `index` is deleted. This also applies to a key that the
+ * pattern does not match, because an earlier attribute may have been renamed to it. */
 static bool function_replace_key(struct replacing *replacing, const struct br_map_edit *edit,
                                  uint32_t index)
 {
     struct br_conditions *conditions = replacing->conditions;
     struct br_attribute *piece = &edit->list->pieces[index];
     struct br_any text = br_any_string(piece->key, piece->key_len);
-    if (function_replace(replacing, &text)) {
-        struct br_attributes before = *edit->list;
-        size_t len = replacing->out.len;
-        before.count = index;
-        struct br_attribute *same = br_attributes_find(&before, replacing->out.data, len);
-        uint8_t *key = br_arena_alloc(edit->arena, len + 1);
-        (void)br_conditions_work(conditions, index);
-        if (!key) {
-            conditions->rc = br_arena_why(edit->arena);
-        } else if (same) {
-            br_attribute_set(same, piece->value);
-            piece->deleted = true;
-        } else {
-            memcpy(key, replacing->out.data, len);
-            piece->key = key;
-            piece->key_len = len;
-            piece->key_string = 0;
-            piece->edited = true;
-        }
+    bool found = function_replace(replacing, &text);
+    const void *name = found ? replacing->out.data : (const void *)piece->key;
+    size_t len = found ? replacing->out.len : piece->key_len;
+    struct br_attributes before = *edit->list;
+    before.count = index;
+    struct br_attribute *same =
+        br_conditions_work(conditions, index) ? br_attributes_find(&before, name, len) : NULL;
+    uint8_t *key = found && !same && !conditions->rc ? br_arena_alloc(edit->arena, len + 1) : NULL;
+    if (same) {
+        br_attribute_set(same, piece->value);
+        piece->deleted = true;
+    } else if (key) {
+        (void)br_put_bytes(key, name, len);
+        piece->key = key;
+        piece->key_len = len;
+        piece->key_string = 0;
+        piece->edited = true;
+    } else if (found && !conditions->rc) {
+        conditions->rc = br_arena_why(edit->arena);
     }
     br_str_release(&replacing->out);
     return !conditions->rc;
@@ -445,33 +446,27 @@ static bool function_replace_all_patterns(struct br_conditions *conditions,
         .name = (name_), .kind = BR_PARAMETER_##kind_                                              \
     }
 
+#define TYPED(name_, type)                                                                         \
+    {                                                                                              \
+        .name = (name_), .kind = BR_PARAMETER_VALUE, .literals = 1u << BR_VALUE_##type             \
+    }
+
 const struct br_function br_editors[] = {
-    {"delete_key",
-     function_delete_key,
-     false,
-     -1,
-     {PARAMETER("target", MAP), PARAMETER("key", VALUE)}},
+    {"delete_key", function_delete_key, false, {PARAMETER("target", MAP), TYPED("key", STRING)}},
     {"delete_matching_keys",
      function_delete_matching_keys,
      false,
-     -1,
      {PARAMETER("target", MAP), PARAMETER("pattern", PATTERN)}},
-    {"keep_keys",
-     function_keep_keys,
-     false,
-     -1,
-     {PARAMETER("target", MAP), PARAMETER("keys", KEYS)}},
+    {"keep_keys", function_keep_keys, false, {PARAMETER("target", MAP), PARAMETER("keys", KEYS)}},
     {"limit",
      function_limit,
      false,
-     -1,
      {PARAMETER("target", MAP), PARAMETER("limit", COUNT), PARAMETER("priority_keys", KEYS)}},
     {"merge_maps",
      function_merge_maps,
      false,
-     -1,
      {PARAMETER("target", MAP),
-      PARAMETER("source", VALUE),
+      TYPED("source", MAP),
       {.name = "strategy",
        .kind = BR_PARAMETER_MODE,
        .choices = {[STRATEGY_INSERT] = "insert",
@@ -480,23 +475,21 @@ const struct br_function br_editors[] = {
     {"replace_all_patterns",
      function_replace_all_patterns,
      false,
-     -1,
      {PARAMETER("target", MAP),
       {.name = "mode",
        .kind = BR_PARAMETER_MODE,
        .choices = {[MODE_KEY] = "key", [MODE_VALUE] = "value"}},
-      PARAMETER("regex", PATTERN),
-      PARAMETER("replacement", VALUE)}},
+      PARAMETER("regex_pattern", PATTERN),
+      TYPED("replacement", STRING)}},
     {"replace_pattern",
      function_replace_pattern,
      false,
-     -1,
-     {PARAMETER("target", TARGET), PARAMETER("regex", PATTERN), PARAMETER("replacement", VALUE)}},
-    {"set", function_set, false, -1, {PARAMETER("target", TARGET), PARAMETER("value", VALUE)}},
+     {PARAMETER("target", TARGET), PARAMETER("regex_pattern", PATTERN),
+      TYPED("replacement", STRING)}},
+    {"set", function_set, false, {PARAMETER("target", TARGET), PARAMETER("value", VALUE)}},
     {"truncate_all",
      function_truncate_all,
      false,
-     -1,
      {PARAMETER("target", MAP),
       PARAMETER("limit", COUNT),
       {.name = "utf8_safe", .kind = BR_PARAMETER_BOOL, .optional = true}}},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the values of paths from the messages at the current position. */
+#include <math.h>
 #include <string.h>
 
 #include "attribute/expression.h"
@@ -8,6 +9,7 @@
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
+#include "otlp/tracestate.h"
 
 #define ID_MAX 32 /* largest number of bytes of an id that is read */
 
@@ -70,12 +72,14 @@ bool br_any_text(struct br_conditions *conditions, const struct br_any *any, str
     memcpy(&v, &any->number, sizeof v);
     if (any->type == BR_VALUE_STRING)
         br_str_add(out, any->data, any->len);
+    else if (any->type == BR_VALUE_DOUBLE && isfinite(v))
+        br_value_text_go_double(out, v);
     else if (any->type == BR_VALUE_DOUBLE)
-        br_value_text_plain(out, v);
+        return br_conditions_fail(conditions, "a float that is not a number has no text");
     else if (any->type == BR_VALUE_BYTES)
         br_str_hex(out, any->data, any->len);
     else
-        br_value_text(out, any, &conditions->arena);
+        br_value_text_go(out, any, &conditions->arena);
     if (out->failed)
         conditions->rc = conditions->rc ? conditions->rc : BR_ENOMEM;
     return !out->failed;
@@ -176,12 +180,15 @@ static struct br_any message_kind(const struct br_message *message, bool old)
     return br_any_string(name, strlen(name));
 }
 
-/* Returns the value of a member of the trace state. If the member is absent, returns "", as the
- * Collector does. */
+/* Returns the value of a member of the trace state. As in the Collector, returns "" if the member
+ * is absent, and nil if the trace state is invalid. */
 static struct br_any message_member(const struct br_message *message, const struct br_path_key *key)
 {
     struct br_any state = message_text(message, BR_SPAN_TRACE_STATE);
     const uint8_t *at = state.data, *end = at + state.len;
+    struct br_tracestate parsed;
+    if (!br_tracestate_read(&parsed, state.data, state.len))
+        return message_nil();
     while (at < end) {
         const uint8_t *comma = memchr(at, ',', (size_t)(end - at));
         const uint8_t *stop = comma ? comma : end;
@@ -371,14 +378,18 @@ struct br_any br_attributes_map(struct br_conditions *conditions, const struct b
     return (struct br_any){.type = BR_VALUE_MAP, .data = start, .len = (size_t)(out - start)};
 }
 
-static struct br_any message_find(const struct br_any *map, const struct br_path_key *key)
+/* Returns false if the map does not have the key. */
+static bool message_find(const struct br_any *map, const struct br_path_key *key,
+                         struct br_any *ret)
 {
     struct br_keyvalue entry;
     const uint8_t *p = map->data, *end = p + map->len;
     while ((p = br_keyvalue_next(p, end, BR_LIST_VALUES, &entry)))
-        if (br_bytes_equal(entry.key, entry.key_len, key->text, key->len))
-            return br_any_read(entry.value);
-    return message_nil();
+        if (br_bytes_equal(entry.key, entry.key_len, key->text, key->len)) {
+            *ret = br_any_read(entry.value);
+            return true;
+        }
+    return false;
 }
 
 static struct br_any message_element(struct br_conditions *conditions, const struct br_any *list,
@@ -394,15 +405,15 @@ static struct br_any message_element(struct br_conditions *conditions, const str
 }
 
 struct br_any br_path_index(struct br_conditions *conditions, struct br_any any,
-                            const struct br_path_key *keys, uint32_t n_keys)
+                            const struct br_path_key *keys, uint32_t n_keys, bool *ret_missing)
 {
     for (uint32_t i = 0; i < n_keys && !br_conditions_stopped(conditions); i++) {
         if (any.data && !br_conditions_work(conditions, any.len))
             return message_nil();
         if (any.type == BR_VALUE_MAP && keys[i].text) {
-            any = message_find(&any, &keys[i]);
-            if (any.type == BR_VALUE_EMPTY)
-                return any;
+            *ret_missing = !message_find(&any, &keys[i], &any);
+            if (*ret_missing)
+                return message_nil();
         } else if (any.type == BR_VALUE_LIST && !keys[i].text) {
             any = message_element(conditions, &any, keys[i].index);
         } else {
@@ -413,6 +424,12 @@ struct br_any br_path_index(struct br_conditions *conditions, struct br_any any,
     return br_conditions_stopped(conditions) ? message_nil() : any;
 }
 
+bool br_path_key_is_text(struct br_conditions *conditions, const struct br_expression *path)
+{
+    return path->keys[0].text ||
+           br_conditions_fail(conditions, "%s cannot be indexed by a number", path->path->name);
+}
+
 static struct br_any message_attribute(struct br_conditions *conditions, struct br_message *message,
                                        const struct br_expression *path)
 {
@@ -421,12 +438,15 @@ static struct br_any message_attribute(struct br_conditions *conditions, struct 
         return message_nil();
     if (!path->n_keys)
         return br_attributes_map(conditions, list);
+    if (!br_path_key_is_text(conditions, path))
+        return message_nil();
     const struct br_attribute *found =
         br_attributes_find(list, path->keys[0].text, path->keys[0].len);
     struct br_any any = found ? br_any_read(found->value) : message_nil();
+    bool missing = false;
     if (path->n_keys == 1 || !found)
         return any;
-    return br_path_index(conditions, any, path->keys + 1, path->n_keys - 1);
+    return br_path_index(conditions, any, path->keys + 1, path->n_keys - 1, &missing);
 }
 
 bool br_path_is_entry(struct br_conditions *conditions, const struct br_expression *path)
@@ -486,6 +506,7 @@ static struct br_any message_read_profile(struct br_conditions *conditions,
                                           const struct br_expression *expression)
 {
     struct br_any any;
+    bool missing = false;
     switch (expression->path->form) {
     case BR_FORM_LINK_TRACE:
         return message_link(conditions, message, BR_LINK_TRACE_ID, 16);
@@ -503,7 +524,7 @@ static struct br_any message_read_profile(struct br_conditions *conditions,
     default:
         return message_type(conditions, message, expression->path);
     }
-    return br_path_index(conditions, any, expression->keys, expression->n_keys);
+    return br_path_index(conditions, any, expression->keys, expression->n_keys, &missing);
 }
 
 struct br_any br_path_read(struct br_conditions *conditions, const struct br_expression *expression)
@@ -531,8 +552,11 @@ struct br_any br_path_read(struct br_conditions *conditions, const struct br_exp
     case BR_FORM_STATUS_MESSAGE:
         return message_status(message, path->form == BR_FORM_STATUS_CODE);
     case BR_FORM_TRACE_STATE:
-        return expression->n_keys ? message_member(message, expression->keys)
-                                  : message_text(message, BR_SPAN_TRACE_STATE);
+        if (!expression->n_keys)
+            return message_text(message, BR_SPAN_TRACE_STATE);
+        return br_path_key_is_text(conditions, expression)
+                   ? message_member(message, expression->keys)
+                   : message_nil();
     case BR_FORM_EVENT_INDEX:
         return br_any_int((int64_t)conditions->event_index);
     default:

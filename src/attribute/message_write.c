@@ -459,7 +459,7 @@ static bool message_set_attribute(struct br_conditions *conditions,
     if (!target->n_keys)
         return message_set_all(conditions, message, &value);
     struct br_attributes *list = br_message_list(conditions, message);
-    if (!list)
+    if (!list || !br_path_key_is_text(conditions, target))
         return false;
     const struct br_path_key *key = &target->keys[0];
     const struct br_attribute *found =
@@ -504,6 +504,8 @@ static bool message_set_path(struct br_conditions *conditions, const struct br_e
     case BR_FORM_UNIT:
         return message_set_type(conditions, message, path, value);
     case BR_FORM_TRACE_STATE:
+        if (target->n_keys && !br_path_key_is_text(conditions, target))
+            return false;
         if (target->n_keys)
             return message_set_member(conditions, message, target->keys, value);
         return message_set_text(conditions, message, BR_SPAN_TRACE_STATE, value->data, value->len);
@@ -528,8 +530,9 @@ bool br_map_edit_begin(struct br_conditions *conditions, const struct br_express
                        struct br_map_edit *ret)
 {
     struct br_message *message = message_of(conditions, target);
+    bool all = target->path->form == BR_FORM_ATTRIBUTES || target->path->form == BR_FORM_CACHE;
     *ret = (struct br_map_edit){
-        .target = target, .arena = message->arena, .is_copy = target->n_keys > 0};
+        .target = target, .arena = message->arena, .is_copy = !all || target->n_keys > 0};
     ret->list = ret->is_copy ? &ret->copy : br_message_list(conditions, message);
     if (!ret->is_copy)
         return ret->list && br_conditions_work(conditions, ret->list->count * sizeof(uint64_t));

@@ -58,7 +58,6 @@ int br_statements_add(struct br_statements *group, struct br_conditions *conditi
         return parser.rc;
     const struct br_expression *target = statement->editor->items[0];
     group->writes_outward = group->writes_outward || target->message != group->context;
-    group->uses_cache = group->uses_cache || strstr(text, "cache") != NULL;
     if (group->last)
         group->last->next = statement;
     else
@@ -81,13 +80,6 @@ int br_statements_add_condition(struct br_statements *group, struct br_condition
         last = &(*last)->next;
     *last = condition;
     return 0;
-}
-
-void br_statements_join(struct br_statements *into, struct br_statements *from)
-{
-    into->last->next = from->first;
-    into->last = from->last;
-    from->first = from->last = NULL;
 }
 
 /* --- Positions -------------------------------------------------------------------------------- */

@@ -29,7 +29,6 @@ struct br_statements {
     struct br_condition *where;
     struct br_statement *first, *last;
     bool writes_outward; /* a statement changes a message that contains the context's message */
-    bool uses_cache;
 };
 
 /* Returns the context of a group whose paths begin with the names of contexts: the innermost
@@ -54,9 +53,6 @@ int br_statements_add(struct br_statements *group, struct br_conditions *conditi
 int br_statements_add_condition(struct br_statements *group, struct br_conditions *conditions,
                                 const char *text, enum br_signal signal, struct br_arena *arena,
                                 struct br_err *err);
-
-/* Moves the statements of the group `from` to the end of the group `into`. */
-void br_statements_join(struct br_statements *into, struct br_statements *from);
 
 /* The evaluation has a current message of each context. The following functions make a message the
  * current one, and must be called in the order of the item's bytes: the resource of a part, a

@@ -154,6 +154,28 @@ static bool value_parse_int_prefixed(const char *text, int64_t *ret)
     }
 }
 
+/* Removes the underscores of a number as Go's strconv.ParseFloat does. Returns false if an
+ * underscore is not between two digits, or between the prefix 0x and a digit. */
+static bool value_remove_underscores(char *text)
+{
+    char *out = text, last = 0;
+    bool sign = *text == '-' || *text == '+';
+    bool hex = text[sign] == '0' && (text[sign + 1] | 0x20) == 'x';
+    for (const char *p = text; *p; p++) {
+        bool digit = br_is_digit(*p) || (hex && br_hex_value(*p) >= 0);
+        bool prefix = hex && p == text + sign + 1;
+        if (last == '_' && !digit)
+            return false;
+        if (*p == '_' && last != '0')
+            return false;
+        last = digit || prefix ? '0' : *p;
+        if (*p != '_')
+            *out++ = *p;
+    }
+    *out = '\0';
+    return last != '_';
+}
+
 /* Parses a number in the same way as Go's strconv.ParseFloat, but without underscores: a decimal
  * number, a hexadecimal number with an exponent, inf or nan. */
 static bool value_parse_double(const char *text, double *ret)
@@ -319,7 +341,9 @@ static bool value_to_double(const struct br_any *any, double *ret)
     else if (any->type == BR_VALUE_INT)
         *ret = (double)(int64_t)any->number;
     else
-        return value_number_text(any, text) && value_parse_double(text, ret);
+        return value_number_text(any, text) &&
+               (!strchr(text, '_') || value_remove_underscores(text)) &&
+               value_parse_double(text, ret);
     return true;
 }
 

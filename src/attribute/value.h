@@ -51,6 +51,12 @@ void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena
  * "-Infinity". */
 void br_value_text_double(struct br_str *out, double value);
 
+/* The texts of values as Go's json.Marshal writes them. br_value_text_go differs from br_value_text
+ * in lists and maps: the characters <, > and & are escaped, and an exponent has at least two
+ * digits. `value` must be finite. */
+void br_value_text_go(struct br_str *out, const struct br_any *any, struct br_arena *arena);
+void br_value_text_go_double(struct br_str *out, double value);
+
 /* Appends a double without an exponent, like Go's FormatFloat(v, 'f', -1, 64). Other results are
  * "NaN", "+Inf" and "-Inf". */
 void br_value_text_plain(struct br_str *out, double value);

@@ -31,7 +31,13 @@ void br_value_text_plain(struct br_str *out, double value)
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena);
+/* The way in which a value is written as JSON. */
+struct style {
+    struct br_arena *arena;
+    bool go; /* as Go's json.Marshal */
+};
+
+static void value_text_json(struct br_str *out, struct br_value value, const struct style *style);
 
 /* State for sorting the entries of a map by key. Entries are represented by their offsets, which
  * limits the memory for a map of many small entries to a small multiple of its bytes. Keys are
@@ -131,14 +137,55 @@ static bool value_text_list(struct sorting *map, size_t count, struct br_arena *
     return true;
 }
 
+/* Appends a string as Go's json.Marshal does: characters that are special in HTML are escaped. */
+static void value_text_go_string(struct br_str *out, const uint8_t *text, size_t len)
+{
+    static const char names[] = "\"\\\n\r\t", escapes[] = "\"\\nrt";
+    size_t valid = 0; /* offset up to which the text is valid UTF-8 */
+    br_str_putc(out, '"');
+    for (size_t i = 0; i < len; i++) {
+        const uint8_t c = text[i];
+        valid = i < valid ? valid : i + br_utf8_valid(text + i, len - i);
+        /* U+2028 or U+2029 */
+        bool separator =
+            c == 0xe2 && i + 2 < len && text[i + 1] == 0x80 && text[i + 2] >> 1 == 0x54;
+        const char *name = c ? strchr(names, c) : NULL;
+        if (name)
+            br_str_printf(out, "\\%c", escapes[name - names]);
+        else if (c < 0x20 || c == '<' || c == '>' || c == '&')
+            br_str_printf(out, "\\u%04x", c);
+        else if (separator)
+            br_str_printf(out, "\\u202%c", '8' + (text[i + 2] & 1));
+        else if (i >= valid)
+            br_str_puts(out, "\xef\xbf\xbd");
+        else
+            br_str_putc(out, (char)c);
+        i += separator ? 2 : 0;
+    }
+    br_str_putc(out, '"');
+}
+
+void br_value_text_go_double(struct br_str *out, double value)
+{
+    char text[64];
+    struct br_str number = {
+        .data = text, .cap = sizeof text, .max = sizeof text - 1, .fixed = true};
+    br_double_print(&number, value);
+    const char *exponent = strstr(text, "e-");
+    if (exponent && exponent + 3 == text + number.len)
+        br_str_printf(out, "%.*s-0%c", (int)(exponent + 1 - text), text, exponent[2]);
+    else
+        br_str_add(out, text, number.len);
+}
+
 static void value_text_json_map(struct br_str *out, const struct br_any *map,
-                                struct br_arena *arena)
+                                const struct style *style)
 {
     struct sorting sorting = {map->data, map->len ? map->data + map->len : map->data, NULL};
     uint32_t *entries;
     size_t n;
     if (map->len > UINT32_MAX ||
-        !value_text_list(&sorting, value_text_count_keys(map), arena, &entries, &n)) {
+        !value_text_list(&sorting, value_text_count_keys(map), style->arena, &entries, &n)) {
         out->failed = true;
         return;
     }
@@ -146,15 +193,18 @@ static void value_text_json_map(struct br_str *out, const struct br_any *map,
     for (size_t i = 0; i < n && !out->failed; i++) {
         struct br_keyvalue entry = value_text_entry(&sorting, entries[i]);
         br_str_puts(out, i ? "," : "");
-        br_str_json(out, (const char *)entry.key, entry.key_len);
+        if (style->go)
+            value_text_go_string(out, entry.key, entry.key_len);
+        else
+            br_str_json(out, (const char *)entry.key, entry.key_len);
         br_str_putc(out, ':');
-        value_text_json(out, entry.value, arena);
+        value_text_json(out, entry.value, style);
     }
     br_str_putc(out, '}');
 }
 
 static void value_text_json_list(struct br_str *out, const struct br_any *list,
-                                 struct br_arena *arena)
+                                 const struct style *style)
 {
     const uint8_t *p = list->data;
     const char *comma = "";
@@ -163,33 +213,53 @@ static void value_text_json_list(struct br_str *out, const struct br_any *list,
     while (!out->failed && (p = br_value_next(p, list->data + list->len, &element))) {
         br_str_puts(out, comma);
         comma = ",";
-        value_text_json(out, element, arena);
+        value_text_json(out, element, style);
     }
     br_str_putc(out, ']');
 }
 
 /* Appends a value as JSON. The depth of the recursion is the depth of the message, which is limited
  * when the request is validated. */
-static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena)
+static void value_text_json(struct br_str *out, struct br_value value, const struct style *style)
 {
     struct br_any any = br_any_read(value);
     double d;
     memcpy(&d, &any.number, sizeof d);
-    if (any.type == BR_VALUE_STRING) {
+    if (any.type == BR_VALUE_STRING && style->go) {
+        value_text_go_string(out, any.data, any.len);
+    } else if (any.type == BR_VALUE_STRING) {
         br_str_json(out, (const char *)any.data, any.len);
+    } else if (any.type == BR_VALUE_DOUBLE && style->go && isfinite(d)) {
+        br_value_text_go_double(out, d);
+    } else if (any.type == BR_VALUE_LIST) {
+        value_text_json_list(out, &any, style);
+    } else if (any.type == BR_VALUE_MAP) {
+        value_text_json_map(out, &any, style);
     } else if (any.type == BR_VALUE_EMPTY) {
         br_str_puts(out, "null");
     } else if (any.type == BR_VALUE_BYTES || (any.type == BR_VALUE_DOUBLE && !isfinite(d))) {
         br_str_putc(out, '"');
-        br_value_text(out, &any, arena);
+        br_value_text(out, &any, style->arena);
         br_str_putc(out, '"');
     } else {
-        br_value_text(out, &any, arena);
+        br_value_text(out, &any, style->arena);
     }
+}
+
+void br_value_text_go(struct br_str *out, const struct br_any *any, struct br_arena *arena)
+{
+    const struct style style = {arena, true};
+    if (any->type == BR_VALUE_LIST)
+        value_text_json_list(out, any, &style);
+    else if (any->type == BR_VALUE_MAP)
+        value_text_json_map(out, any, &style);
+    else
+        br_value_text(out, any, arena);
 }
 
 void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena *arena)
 {
+    const struct style style = {arena, false};
     double d;
     switch (any->type) {
     case BR_VALUE_EMPTY:
@@ -208,10 +278,10 @@ void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena
         br_value_text_double(out, d);
         break;
     case BR_VALUE_LIST:
-        value_text_json_list(out, any, arena);
+        value_text_json_list(out, any, &style);
         break;
     case BR_VALUE_MAP:
-        value_text_json_map(out, any, arena);
+        value_text_json_map(out, any, &style);
         break;
     case BR_VALUE_BYTES:
         br_str_base64(out, any->data, any->len);

@@ -77,6 +77,8 @@ static void sink(struct br_consumer *self, struct br_item *item)
     assert_int_equal(br_item_write(item, &rope), 0);
     r->wire = br_rope_flat(&rope, r->pool, &data);
     assert_non_null(r->wire);
+    r->bytes = data;
+    r->n_bytes = rope.len;
     br_str_clear(&r->out);
     struct br_buf *shown = reordered(r->pool, item->signal,
                                      field_order ? REORDER_RISING : REORDER_NOT, data, rope.len);

@@ -317,7 +317,7 @@ static const struct example span_conditions[] = {
     {"name == \"span1\" or name == \"span2\" and kind == SPAN_KIND_SERVER", "1"},
     {"(name == \"span1\" or name == \"span2\") and kind == 3", "2"},
     {"not (name == \"span1\" or name == \"span2\")", "3456"},
-    {"not not name == \"span1\"", "1"},
+    {"not (not name == \"span1\")", "1"},
     {"name == \"span1\" or name == \"span2\" or name == \"span3\" or false", "123"},
     {"kind == 2 and name == \"span1\" and true", "1"},
     {"true", "123456"},
@@ -610,9 +610,14 @@ static void configs(void **state)
          "conditions under \"conditions\"\n"
          "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name "
          "must start with span, resource or scope\n"},
-        {"{traces: {span: ['Len(name)']}}",
-         "test.yaml:1:18: x::traces::span[0]: at character 10: a comparison is missing: ==, !=, "
-         "<, <=, > or >=\n"},
+        {"{traces: {span: ['kind', 'not not true']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 5: a comparison is missing: ==, !=, "
+         "<, <=, > or >=\n"
+         "test.yaml:1:26: x::traces::span[1]: at character 5: the path not is unknown; paths of "
+         "span: " OF_SPANS "\n"},
+        {"{trace_conditions: ['IsRootSpan()', {conditions: ['IsRootSpan()', 'span.kind == 1']}]}",
+         "test.yaml:1:21: x::trace_conditions[0]: no path names a context; begin the paths with "
+         "one of span, spanevent, resource and scope\n"},
         {"{traces: {spanevent: ['name == \"a\"']}}",
          "test.yaml:1:22: x::traces::spanevent: events of spans are not dropped here; only whole "
          "spans "

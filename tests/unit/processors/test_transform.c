@@ -138,7 +138,11 @@ static const char *const editors[][3] = {
      I("a", "1")},
     {"set(attributes[\"a\"], (1 + 2) * 3 - 4 / 2)", "", I("a", "7")},
     {"set(attributes[\"a\"], 1 / 0)", "", "transform: division by zero"},
-    {"set(attributes[\"a\"], 1 + 0.5)", "", "transform: cannot compute an int + a float"},
+    {"set(attributes[\"a\"], 1 + 0.5)", "", D("a", "1.5")},
+    {"delete_key(name, \"a\")", "", "transform: expected a map but got a string"},
+    {"set(attributes[0], 1)", "", "transform: attributes cannot be indexed by a number"},
+    {"set(attributes[\"a\"], -kind)", "", I("a", "-2")},
+    {"set(attributes[\"a\"], 1 + name)", "", "transform: cannot compute an int + a string"},
     {"set(attributes[\"a\"], 1) where (kind + 1) == 3 and (name == \"GET\")", "", I("a", "1")},
     /* a statement sees the changes that the previous statements made */
     {"set(name, \"x\")" NEXT "set(attributes[\"a\"], name) where name == \"x\"", "", S("a", "x")},
@@ -216,7 +220,7 @@ static const char *const converters[][3] = {
      S("r", "x-1-1.5-true-<nil>")},
     {"Concat([], \"-\")", "", S("r", "")},
     {"Concat([name, kind.string], \": \")", "", S("r", "GET: Server")},
-    {"Concat([name], 1)", "", "transform: Concat: delimiter must be a string but is an int"},
+    {"Concat([name], kind)", "", "transform: Concat: delimiter must be a string but is an int"},
     {"ConvertCase(\"MY_Metric\", \"lower\")", "", S("r", "my_metric")},
     {"ConvertCase(\"my_metric é\", \"upper\")", "", S("r", "MY_METRIC É")},
     {"ConvertCase(\"myMetric\", \"snake\")", "", S("r", "my_metric")},
@@ -227,7 +231,8 @@ static const char *const converters[][3] = {
      "transform: ConvertCase: target must be a string but is nil"},
     {"Int(\"12\")", "", I("r", "12")},
     {"Int(\"-12\")", "", I("r", "-12")},
-    {"Int(\"2.0\")", "", E("r")},
+    {"Int(attributes[\"a\"])", S("a", "2.0"), "transform: Int: the text is not a number"},
+    {"Int(1.0e300)", "", I("r", "-9223372036854775808")},
     {"Int(2.9)", "", I("r", "2")},
     {"Int(-2.9)", "", I("r", "-2")},
     {"Int(true)", "", I("r", "1")},
@@ -255,7 +260,9 @@ static const char *const converters[][3] = {
     {"Substring(\"abcdef\", 5, 2)", "", "transform: Substring: the range goes beyond the end"},
     {"Substring(\"abcdef\", -1, 2)", "", "transform: Substring: start must not be negative"},
     {"Substring(\"abcdef\", 0, 0)", "", "transform: Substring: length must be positive"},
-    {"Substring(\"hé水x\", 1, 2, true)", "", S("r", "é水")},
+    {"Substring(\"hé水x\", 2, 3, true)", "", S("r", "")},
+    {"Substring(\"hé水x\", 1, 4, true)", "", S("r", "é")},
+    {"Substring(\"hé水x\", 1, 5, true)", "", S("r", "é水")},
     {"Split(\"A|B|C\", \"|\")", "",
      "{\"values\":[{\"stringValue\":\"A\"},{\"stringValue\":\"B\"},{\"stringValue\":\"C\"}]}"},
     {"Split(\"|A|\", \"|\")", "",
@@ -267,7 +274,7 @@ static const char *const converters[][3] = {
     {"SHA256(\"abc\")", "",
      S("r", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")},
     {"SHA1(\"abc\")", "", S("r", "a9993e364706816aba3e25717850c26c9cd0d89d")},
-    {"SHA256(1)", "", "transform: SHA256: target must be a string but is an int"},
+    {"SHA256(kind)", "", "transform: SHA256: target must be a string but is an int"},
     {"ParseJSON(attributes[\"j\"])", S("j", "{\\\"a\\\":1,\\\"b\\\":[true,null,\\\"x\\\"]}"),
      "\"kvlistValue\":{\"values\":[" D("a", "1") ",{\"key\":\"b\",\"value\":{\"arrayValue\":{"
                                                  "\"values\":[{\"boolValue\":true},{},{"
@@ -430,21 +437,26 @@ static const char spans[] =
 
 /* Each row: a config, and parts of the output for `spans`. */
 static const char *const groups[][2] = {
-    /* The context of a statement is the innermost context that it uses. Each statement is applied
-     * to all spans before the next statement. A resource that several spans share therefore
-     * contains the value of the last span. */
+    /* A list of statements is one group. The context of the group is the innermost context that
+     * its statements use. */
     {FLAT("'set(resource.attributes[\"n\"], span.name)',"
           "'set(span.attributes[\"n\"], resource.attributes[\"n\"])'"),
-     "{\"name\":\"a\",\"attributes\":[" S("n", "b") "]},{\"name\":\"b\",\"attributes\":[" S(
+     "{\"name\":\"a\",\"attributes\":[" S("n", "a") "]},{\"name\":\"b\",\"attributes\":[" S(
          "n", "b") "]}"},
     /* In a group, all statements are applied to one span before the next span. */
     {FLAT("{statements: ['set(resource.attributes[\"n\"], span.name)',"
           "'set(span.attributes[\"n\"], resource.attributes[\"n\"])']}"),
      "{\"name\":\"a\",\"attributes\":[" S("n", "a") "]},{\"name\":\"b\",\"attributes\":[" S(
          "n", "b") "]}"},
-    /* A list of statements has one cache for the whole request. In a group, each span has a
-     * separate cache. */
+    /* A statement that only uses the paths of scopes runs in the context scope. */
+    {FLAT("'set(span.name, \"x\")','set(scope.name, \"s\")','set(span.kind, 1)'"),
+     "\"scope\":{\"name\":\"s\"},\"spans\":[{\"name\":\"x\",\"kind\":1}"},
+    /* Each span has a separate cache. With shared_cache, the groups of a context have one cache for
+     * the whole request. */
     {FLAT("'set(span.cache[\"n\"], span.name)','set(span.attributes[\"n\"], span.cache[\"n\"])'"),
+     "{\"name\":\"a\",\"attributes\":[" S("n", "a") "]}"},
+    {FLAT("{shared_cache: true, statements: ['set(span.cache[\"n\"], span.name)']},"
+          "{shared_cache: true, statements: ['set(span.attributes[\"n\"], span.cache[\"n\"])']}"),
      "{\"name\":\"a\",\"attributes\":[" S("n", "c") "]}"},
     {FLAT("{context: span, statements: ['set(attributes[\"n\"], cache[\"n\"]) where cache[\"n\"] "
           "!= nil', 'set(cache[\"n\"], name)']}"),
@@ -548,11 +560,18 @@ static void configs(void **state)
         {TRACES("'set(span.name, 1, 2)'"), AT("21", "0") "19: set has at most 2 arguments\n"},
         {TRACES("'set(\"a\", 1) where span.kind == 1'"),
          AT("21", "0") "5: the argument target of set must be a path\n"},
-        {TRACES("'delete_key(span.name, \"a\")'"),
-         AT("21", "0") "12: the argument target of delete_key must be a path of a map, such as "
-                       "attributes\n"},
+        {TRACES("'set(span.name, Int(\"2.0\"))'"), AT("21", "0") "20: the text is not a number\n"},
+        {TRACES("'set(span.name, SHA256(1))'"),
+         AT("21", "0") "23: the argument target of SHA256 must be a string\n"},
+        {TRACES("'set(span.kind, - - 1)'"),
+         AT("21", "0") "18: a path or a literal is required here\n"},
+        {TRACES("'set(span.name, (\"a\"))'"),
+         AT("21", "0") "17: a path or a literal is required here\n"},
+        {TRACES("'set(span.name, Substring(target=\"a\", 0, 1))'"),
+         AT("21", "0") "38: an argument after one with a name needs a name\n"},
         {TRACES("'limit(span.attributes, -1, [])'"),
-         AT("21", "0") "24: the argument limit of limit must be a whole number of at least 0\n"},
+         AT("21", "0") "24: the argument limit of limit must be a whole number of at least "
+                       "0, without a sign\n"},
         {TRACES("'limit(span.attributes, 1, [\"a\", \"b\"])'"),
          AT("21", "0") "27: there are more priority_keys than the limit allows\n"},
         {TRACES("'keep_keys(span.attributes, \"a\")'"),
@@ -585,8 +604,6 @@ static void configs(void **state)
          AT("21", "0") "5: a statement in the context span cannot change paths of scope; use a "
                        "group with context: scope\n"},
         {TRACES("'set(span.name[\"a\"], 1)'"), AT("21", "0") "5: the path span.name has no keys\n"},
-        {TRACES("'set(span.attributes[0], 1)'"),
-         AT("21", "0") "5: the key of span.attributes is a text in double quotes\n"},
         {TRACES("'set(span.attributes[span.name], 1)'"),
          AT("21", "0") "21: a key must be a text in double quotes, or a whole number\n"},
         {TRACES("'set(span.name, otelcol.client.addr)'"),
@@ -600,8 +617,10 @@ static void configs(void **state)
          "test.yaml:1:31: x::trace_statements[0]::context: the context \"log\" is unknown; "
          "contexts: span, spanevent, resource and scope\n"},
         {TRACES("{context: span, statement: ['set(name, 1)']}"),
-         "x::trace_statements[0]: a group has only the keys context, conditions, statements and "
-         "error_mode\n"},
+         "x::trace_statements[0]: a group has only the keys context, conditions, statements, "
+         "error_mode and shared_cache\n"},
+        {TRACES("{shared_cache: 1, statements: ['set(span.name, \"a\")']}"),
+         "x::trace_statements[0]::shared_cache: must be true or false\n"},
         {TRACES("{context: span, error_mode: fail, statements: ['set(name, 1)']}"),
          "x::trace_statements[0]::error_mode: must be one of ignore, silent, propagate\n"},
         {TRACES("{context: span, conditions: ['name'], statements: ['set(name, 1)']}"),
@@ -615,7 +634,7 @@ static void configs(void **state)
         {"{profile_statements: ['set(sample.values, 1)']}",
          "x::profile_statements[0]: at character 5: the path values cannot be changed\n"},
         {"{profile_statements: ['set(sample.attributes[\"a\"], IsRootSpan())']}",
-         "x::profile_statements[0]: at character 29: IsRootSpan is for spans\n"},
+         "x::profile_statements[0]: at character 29: IsRootSpan is for the context span\n"},
         {"{error_mode: fail}", "x::error_mode: must be one of ignore, silent, propagate"},
         {"{log_statements: [a], metric_statements: [b], flatten_data: true, trace_statements: "
          "['set(span.name, \"a\")']}",
