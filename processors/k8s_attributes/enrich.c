@@ -204,11 +204,11 @@ static void enrich_add_container(const bool *wants, struct br_attributes *list,
         enrich_set_digest(list, k8s_object_text(pod, container->digest));
 }
 
-/* Adds the first `n` attributes of an object, which may be NULL. */
+/* Adds the first `count` attributes of an object, which may be NULL. */
 static void enrich_add_first(struct br_attributes *list, const struct k8s_object *object,
-                             uint32_t n)
+                             uint32_t count)
 {
-    for (uint32_t i = 0; object && i < n; i++)
+    for (uint32_t i = 0; object && i < count; i++)
         enrich_set(list, k8s_object_text(object, object->attributes[i].key),
                    k8s_object_text(object, object->attributes[i].value));
 }
@@ -278,9 +278,11 @@ static void enrich_add(const struct k8s_table *table, struct br_attributes *list
         enrich_add_service_namespace(list);
     enrich_add_all(list, enrich_parent(table, list, pod, K8S_NODE));
     for (enum k8s_kind kind = K8S_REPLICASET; kind < K8S_KINDS; kind++) {
-        const struct k8s_object *from = kind == K8S_DEPLOYMENT ? parents[K8S_REPLICASET]
-                                        : kind == K8S_CRONJOB  ? parents[K8S_JOB]
-                                                               : pod;
+        const struct k8s_object *from = pod;
+        if (kind == K8S_DEPLOYMENT)
+            from = parents[K8S_REPLICASET];
+        else if (kind == K8S_CRONJOB)
+            from = parents[K8S_JOB];
         parents[kind] = enrich_parent(table, list, from, kind);
     }
     for (size_t i = 0; i < BR_COUNT(order); i++)

@@ -191,7 +191,9 @@ int k8s_table_put(struct k8s_table *table, struct k8s_object *object)
     table->id_rc = 0;
     if (object->kind == K8S_POD)
         table_each_id(table, object, table_add_id);
-    rc = table->id_rc ? table->id_rc : table->bytes > table->max_bytes ? BR_EFULL : 0;
+    rc = table->id_rc;
+    if (!rc && table->bytes > table->max_bytes)
+        rc = BR_EFULL;
     if (rc)
         table_remove(table, object);
     k8s_table_unlock(table);

@@ -466,7 +466,9 @@ static void job_on_done(struct br_task *task)
         return;
     }
     watch->n_failed = 0;
-    uint64_t delay_ms = expired ? RETRY_MIN_MS : watch->watching ? PAUSE_MS : 0;
+    uint64_t delay_ms = watch->watching ? PAUSE_MS : 0;
+    if (expired)
+        delay_ms = RETRY_MIN_MS;
     if (!br_host_timer(watch->set->node->host, &watch->timer, delay_ms, watch_on_timer))
         watch_fail(watch, "out of memory");
 }
