@@ -554,6 +554,12 @@ static int watch_connect(struct k8s_watches *set, struct br_err *err)
                                             .tls = &set->kubernetes.tls,
                                             .max_connections = set->n_watches,
                                             .log = &node->log};
+    const char *variable = config->filter.node_from_env_var;
+    if (*variable && !getenv(variable))
+        return br_err_set(err, BR_EINVAL,
+                          "filter::node_from_env_var: the environment variable %s is not set; set "
+                          "it to spec.nodeName with the downward API",
+                          variable);
     if (!br_kubernetes_origin(origin))
         return br_err_set(err, BR_EINVAL,
                           "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, "

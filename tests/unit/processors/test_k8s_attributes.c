@@ -9,6 +9,7 @@
 #include "core/authenticator.h"
 #include "processors/k8s_attributes/enrich.h"
 #include "processors/k8s_attributes/watch.h"
+#include "tests/support/fault.h"
 #include "tests/support/node_rig.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
@@ -502,6 +503,22 @@ static void errors_of_watches(void **state)
     }
 }
 
+static void unset_variables(void **state)
+{
+    (void)state;
+    struct k8s_watches *watches = NULL;
+    struct node_rig rig;
+    struct br_err err = {0};
+    (void)unsetenv("BRAID_TEST_NODE");
+    node_rig_begin(&rig, &br_k8s_attributes_processor,
+                   "filter: {node_from_env_var: BRAID_TEST_NODE}");
+    struct k8s_table *table = k8s_table_new(rig.node.config, SIZE_MAX);
+    assert_int_equal(k8s_watches_new(&rig.node, rig.node.config, table, &watches, &err), BR_EINVAL);
+    assert_non_null(strstr(err.text, "BRAID_TEST_NODE is not set"));
+    k8s_table_free(table);
+    node_rig_end(&rig);
+}
+
 static void failures_are_repeated(void **state)
 {
     (void)state;
@@ -711,6 +728,34 @@ static void containers_of_resources(void **state)
     assert_string_equal(enriched(things, CONTAINER_YAML, "10.0.0.1", ""), "");
 }
 
+/* An object that does not fit into memory is not in the table, and nothing of it is counted. */
+static void objects_without_memory(void **state)
+{
+    (void)state;
+    struct br_arena arena = {0};
+    struct k8s_rules rules = {0};
+    bool failed = true;
+    const struct k8s_config *config =
+        rig_config(&br_k8s_attributes_processor,
+                   "extract: {labels: [{key_regex: '(.*)', tag_name: 'x.$1'}]}", &arena);
+    json_t *json = json_loads(things[0].json, 0, NULL);
+    assert_int_equal(k8s_rules_init(&rules, config, K8S_POD), 0);
+    for (unsigned long n = 1; failed; n++) {
+        struct k8s_table *table = k8s_table_new(config, SIZE_MAX);
+        fault_nth(n);
+        struct k8s_object *object = k8s_object_read(&rules, json);
+        int rc = object ? k8s_table_put(table, object) : BR_ENOMEM;
+        failed = fault_nth_stop();
+        assert_true(failed || rc == 0);
+        assert_int_equal(k8s_table_count(table, K8S_POD), rc ? 0 : 1);
+        assert_true(rc ? table->bytes == 0 : table->bytes > 0);
+        k8s_table_free(table);
+    }
+    k8s_rules_release(&rules);
+    json_decref(json);
+    br_arena_release(&arena);
+}
+
 /* The kinds that are read are exactly those that the config needs. */
 static void kinds_that_are_read(void **state)
 {
@@ -812,9 +857,11 @@ SUITE(k8s_attributes)
         cmocka_unit_test(objects_are_deleted_by_uid),
         cmocka_unit_test(full_tables),
         cmocka_unit_test(errors_of_watches),
+        cmocka_unit_test(unset_variables),
         cmocka_unit_test(failures_are_repeated),
         cmocka_unit_test(objects_of_resources),
         cmocka_unit_test(containers_of_resources),
+        cmocka_unit_test(objects_without_memory),
         cmocka_unit_test(kinds_that_are_read),
         cmocka_unit_test(addresses_of_clients),
         cmocka_unit_test(no_memory),
