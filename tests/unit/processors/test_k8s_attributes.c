@@ -446,10 +446,19 @@ static void objects_are_deleted_by_uid(void **state)
     bed_end(&b);
 }
 
+/* The table has room for two of three pods, which have the same size. */
 static void full_tables(void **state)
 {
     (void)state;
-    struct bed b = {.max_bytes = 1500};
+    struct bed b = {0};
+    const char *yaml = "{auth_type: none, pod_delete_grace_period: 10ms}";
+    expect_request(&b, "/api/v1/pods?limit=250", 0, LIST("5", "", PLAIN("a", "u1", "10.0.0.1")));
+    bed_start(&b, yaml);
+    fake_host_advance(b.rig.h, 0);
+    size_t size = b.table->bytes;
+    bed_end(&b);
+
+    b = (struct bed){.max_bytes = 2 * size + size / 2};
     expect_request(&b, "/api/v1/pods?limit=250", 0,
                    LIST("5", "",
                         PLAIN("a", "u1", "10.0.0.1") "," PLAIN("b", "u2", "10.0.0.2") "," PLAIN(
@@ -457,22 +466,21 @@ static void full_tables(void **state)
     expect_request(&b, WATCH("5"), 0, EVENT("DELETED", PLAIN("a", "u1", "10.0.0.1")));
     expect_request(&b, WATCH("5"), 0, NULL);
     expect_request(&b, WATCH("5"), 0, EVENT("MODIFIED", PLAIN("c", "u3", "10.0.0.3")));
-    bed_start(&b, "{auth_type: none, pod_delete_grace_period: 10ms}");
+    bed_start(&b, yaml);
     fake_host_advance(b.rig.h, 0);
-    size_t n = k8s_table_count(b.table, K8S_POD);
-    assert_in_range(n, 1, 2);
-    assert_true(b.table->bytes <= b.max_bytes);
-    assert_true(fake_host_metric(b.rig.h, "braid_k8s_attributes_ignored_objects",
-                                 "processor=\"k8s_attributes\",resource=\"pods\"") ==
-                3.0 - (double)n);
+    assert_int_equal(k8s_table_count(b.table, K8S_POD), 2);
+    assert_int_equal(b.table->bytes, 2 * size);
     assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "a");
     assert_string_equal(pod_by(&b, -1, "10.0.0.3", NULL), "");
+    const char *labels = "processor=\"k8s_attributes\",resource=\"pods\"";
+    assert_true(fake_host_metric(b.rig.h, "braid_k8s_attributes_ignored_objects", labels) == 1);
+    assert_true(fake_host_metric(b.rig.h, "braid_k8s_attributes_objects", labels) == 2);
     /* the deleted pod makes room for a pod that changes */
-    fake_host_advance(b.rig.h, 300);
+    fake_host_advance(b.rig.h, 400);
     assert_int_equal(b.next, b.n);
-    fake_host_advance(b.rig.h, 100);
+    assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "");
     assert_string_equal(pod_by(&b, -1, "10.0.0.3", NULL), "c");
-    assert_true(b.table->bytes <= b.max_bytes);
+    assert_int_equal(b.table->bytes, 2 * size);
     bed_end(&b);
 }
 
