@@ -54,7 +54,8 @@ class Api:
                    "audit_log_path": self.folder / "audit.log", **flags}
         self.server = Peer([KUBE_APISERVER, *(f"--{name.replace('_', '-')}={value}" for name, value in options.items())],
                            self.folder / "log", self.port)
-        ready(self.server, lambda: self.call("GET", "/readyz")[0] == 200, "the Kubernetes API")
+        wanted = ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system")
+        ready(self.server, lambda: all(self.call("GET", path)[0] == 200 for path in wanted), "the Kubernetes API")
 
     def stop(self):
         self.server.stop(kill=False)
