@@ -18,7 +18,10 @@ const char *const k8s_metadata_names[K8S_METADATA] = {
     [K8S_POD_IP] = "k8s.pod.ip",
     [K8S_POD_START_TIME] = "k8s.pod.start_time",
     [K8S_NODE_NAME] = "k8s.node.name",
+    [K8S_NODE_UID] = "k8s.node.uid",
+    [K8S_CLUSTER_UID] = "k8s.cluster.uid",
     [K8S_DEPLOYMENT_NAME] = "k8s.deployment.name",
+    [K8S_DEPLOYMENT_UID] = "k8s.deployment.uid",
     [K8S_REPLICASET_NAME] = "k8s.replicaset.name",
     [K8S_REPLICASET_UID] = "k8s.replicaset.uid",
     [K8S_DAEMONSET_NAME] = "k8s.daemonset.name",
@@ -28,11 +31,16 @@ const char *const k8s_metadata_names[K8S_METADATA] = {
     [K8S_JOB_NAME] = "k8s.job.name",
     [K8S_JOB_UID] = "k8s.job.uid",
     [K8S_CRONJOB_NAME] = "k8s.cronjob.name",
+    [K8S_CRONJOB_UID] = "k8s.cronjob.uid",
     [K8S_CONTAINER_NAME] = "k8s.container.name",
     [K8S_CONTAINER_ID] = "container.id",
     [K8S_CONTAINER_IMAGE_NAME] = "container.image.name",
     [K8S_CONTAINER_IMAGE_TAG] = "container.image.tag",
+    [K8S_CONTAINER_IMAGE_REPO_DIGESTS] = "container.image.repo_digests",
     [K8S_SERVICE_NAMESPACE] = "service.namespace",
+    [K8S_SERVICE_NAME] = "service.name",
+    [K8S_SERVICE_VERSION] = "service.version",
+    [K8S_SERVICE_INSTANCE_ID] = "service.instance.id",
 };
 
 /* The attributes that are set if `metadata` is absent. */
@@ -47,24 +55,21 @@ static const enum k8s_metadata preferred[] = {
     K8S_CONTAINER_IMAGE_TAG,
 };
 
-/* Names of attributes that the Collector supports, but that need objects other than pods. */
-static const char *const lacking[] = {
-    "k8s.cluster.uid", "k8s.node.uid",    "k8s.deployment.uid",  "k8s.cronjob.uid",
-    "service.name",    "service.version", "service.instance.id", "container.image.repo_digests",
-};
-
 static const char *const auth_types[] = {"none", "serviceAccount", NULL};
 static const char *const sources[] = {"connection", "resource_attribute", NULL};
 static const char *const filter_ops[] = {"equals", "not-equals", "exists", "does-not-exist", NULL};
 
 static const struct br_option field_options[] = {
     BR_STRING(struct k8s_field, tag_name, "",
-              "name of the attribute; default: k8s.pod.labels.<key> or k8s.pod.annotations.<key>. "
-              "With key_regex, $1 is the text of the first group"),
+              "name of the attribute; default: k8s.pod.labels.<key> or k8s.pod.annotations.<key> "
+              "(also for namespace and node), k8s.deployment.label.<key> or "
+              "k8s.deployment.annotation.<key> (also for the other kinds). With key_regex, $1 is "
+              "the text of the first group"),
     BR_STRING(struct k8s_field, key, "", "key of the label or annotation"),
     BR_STRING(struct k8s_field, key_regex, "",
               "expression that whole keys must match, instead of `key`"),
-    BR_STRING(struct k8s_field, from, "pod", "only pod is supported"),
+    BR_ENUM(struct k8s_field, from, "pod", k8s_kind_names,
+            "kind of the object that has the label or annotation"),
     BR_OPT_END,
 };
 
@@ -74,13 +79,15 @@ static const struct br_option extract_options[] = {
                "k8s.pod.start_time, k8s.deployment.name, k8s.node.name, container.image.name, "
                "container.image.tag"),
     BR_LIST(struct k8s_extract, labels, struct k8s_field, field_options,
-            "labels of the pod that become attributes"),
-    BR_LIST(struct k8s_extract, annotations, struct k8s_field, field_options,
-            "annotations of the pod that become attributes"),
+            "labels of the pod, or of its namespace, node or workload, that become attributes"),
+    BR_LIST(
+        struct k8s_extract, annotations, struct k8s_field, field_options,
+        "annotations of the pod, or of its namespace, node or workload, that become attributes"),
     BR_BOOL(struct k8s_extract, otel_annotations, false,
-            "true: an annotation resource.opentelemetry.io/x becomes the attribute x"),
-    BR_IGNORED("deployment_name_from_replicaset",
-               "the name of a deployment is always derived from that of its ReplicaSet"),
+            "true: an annotation resource.opentelemetry.io/x of the pod becomes the attribute x"),
+    BR_BOOL(struct k8s_extract, deployment_name_from_replicaset, true,
+            "true: the name of a deployment is derived from that of its ReplicaSet; false: "
+            "ReplicaSets are read, which contain the name"),
     BR_OPT_END,
 };
 
@@ -142,10 +149,10 @@ const struct br_option k8s_options[] = {
             "address of the client, or host.name if that is an address"),
     BR_STRUCT(struct k8s_config, exclude, exclude_options, "pods that are ignored"),
     BR_BOOL(struct k8s_config, wait_for_metadata, false,
-            "true: data is refused until all pods have been listed"),
+            "true: data is refused until all pods and other objects have been listed"),
     BR_DURATION(struct k8s_config, pod_delete_grace_period, "2m",
-                "time for which a deleted pod is still found"),
-    BR_IGNORED("wait_for_metadata_timeout", "the pods are listed again until that succeeds"),
+                "time for which a deleted pod or other object is still found"),
+    BR_IGNORED("wait_for_metadata_timeout", "the objects are listed again until that succeeds"),
     BR_IGNORED("watch_sync_period", "all changes are read from the Kubernetes API"),
     BR_IGNORED("context", "there is no kubeConfig of which a context could be chosen"),
     BR_IGNORED("kube_api_qps", "few requests are sent to the Kubernetes API"),
@@ -181,18 +188,13 @@ static void k8s_check_metadata(struct k8s_extract *extract, const struct checkin
     for (size_t i = 0; i < extract->metadata.count; i++) {
         const char *name = extract->metadata.items[i];
         bool known = strcmp(name, "container.image.tags") == 0; /* only a feature gate sets it */
-        for (size_t k = 0; k < BR_COUNT(lacking); k++)
-            if (strcmp(name, lacking[k]) == 0) {
-                (void)br_errs_lack(checking->errs, br_yaml_get(checking->node, "extract"),
-                                   checking->path, "extract::metadata: %s is not supported", name);
-                known = true;
-            }
         for (size_t k = 0; k < K8S_METADATA; k++)
             if (strcmp(name, k8s_metadata_names[k]) == 0)
                 known = extract->wants[k] = true;
         if (!known)
             (void)br_errs_add_key(checking->errs, checking->node, checking->path, "extract",
-                                  "metadata: \"%s\" is not an attribute of pods", name);
+                                  "metadata: \"%s\" is not an attribute that this processor sets",
+                                  name);
     }
 }
 
@@ -203,10 +205,6 @@ static void k8s_check_fields(const struct br_structs *fields, const struct check
         if (!*field->key == !*field->key_regex)
             (void)br_errs_add_key(checking->errs, checking->node, checking->path, "extract",
                                   "a label or annotation needs either key or key_regex");
-        if (strcmp(field->from, "pod") != 0)
-            (void)br_errs_lack(checking->errs, br_yaml_get(checking->node, "extract"),
-                               checking->path, "extract: from: %s is not supported, only pod is",
-                               field->from);
         if (*field->key_regex)
             k8s_check_pattern(checking, "extract", field->key_regex);
     }
@@ -227,6 +225,28 @@ static void k8s_check_associations(const struct k8s_config *config, const struct
     }
 }
 
+/* Sets which kinds of objects must be read. Pods refer to ReplicaSets and Jobs, and only these
+ * refer to deployments and CronJobs. */
+static void k8s_set_reads(struct k8s_config *config)
+{
+    const struct br_structs *lists[] = {&config->extract.labels, &config->extract.annotations};
+    const bool *wants = config->extract.wants;
+    bool *reads = config->reads;
+    reads[K8S_POD] = true;
+    for (size_t i = 0; i < BR_COUNT(lists); i++) {
+        const struct k8s_field *field = lists[i]->items;
+        for (size_t k = 0; k < lists[i]->count; k++)
+            reads[field[k].from] = true;
+    }
+    config->reads_kube_system_only = wants[K8S_CLUSTER_UID] && !reads[K8S_NAMESPACE];
+    reads[K8S_NAMESPACE] = reads[K8S_NAMESPACE] || wants[K8S_CLUSTER_UID];
+    reads[K8S_NODE] = reads[K8S_NODE] || wants[K8S_NODE_UID];
+    reads[K8S_REPLICASET] =
+        reads[K8S_REPLICASET] || reads[K8S_DEPLOYMENT] || wants[K8S_DEPLOYMENT_UID] ||
+        (wants[K8S_DEPLOYMENT_NAME] && !config->extract.deployment_name_from_replicaset);
+    reads[K8S_JOB] = reads[K8S_JOB] || reads[K8S_CRONJOB] || wants[K8S_CRONJOB_UID];
+}
+
 int k8s_config_check(void *settings, const struct br_yaml *node, const char *path,
                      struct br_arena *arena, struct br_errs *errs)
 {
@@ -241,6 +261,7 @@ int k8s_config_check(void *settings, const struct br_yaml *node, const char *pat
     config->metadata_keys.items[0] = BR_ADDRESS_KEY;
     config->metadata_keys.count = 1;
     k8s_check_metadata(&config->extract, &checking);
+    k8s_set_reads(config);
     k8s_check_fields(&config->extract.labels, &checking);
     k8s_check_fields(&config->extract.annotations, &checking);
     k8s_check_associations(config, &checking);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "config/option.h"
+#include "processors/k8s_attributes/kinds.h"
 
 #define K8S_SOURCES_MAX 4 /* largest number of sources of an association, as in the Collector */
 
@@ -21,7 +22,10 @@ enum k8s_metadata {
     K8S_POD_IP,
     K8S_POD_START_TIME,
     K8S_NODE_NAME,
+    K8S_NODE_UID,
+    K8S_CLUSTER_UID,
     K8S_DEPLOYMENT_NAME,
+    K8S_DEPLOYMENT_UID,
     K8S_REPLICASET_NAME,
     K8S_REPLICASET_UID,
     K8S_DAEMONSET_NAME,
@@ -31,11 +35,16 @@ enum k8s_metadata {
     K8S_JOB_NAME,
     K8S_JOB_UID,
     K8S_CRONJOB_NAME,
+    K8S_CRONJOB_UID,
     K8S_CONTAINER_NAME,
     K8S_CONTAINER_ID,
     K8S_CONTAINER_IMAGE_NAME,
     K8S_CONTAINER_IMAGE_TAG,
+    K8S_CONTAINER_IMAGE_REPO_DIGESTS,
     K8S_SERVICE_NAMESPACE,
+    K8S_SERVICE_NAME,
+    K8S_SERVICE_VERSION,
+    K8S_SERVICE_INSTANCE_ID,
     K8S_METADATA
 };
 
@@ -43,7 +52,8 @@ extern const char *const k8s_metadata_names[K8S_METADATA];
 
 /* A label or annotation that becomes an attribute. */
 struct k8s_field {
-    const char *tag_name, *key, *key_regex, *from;
+    const char *tag_name, *key, *key_regex;
+    int from; /* an enum k8s_kind */
 };
 
 struct k8s_filter {
@@ -67,7 +77,7 @@ struct k8s_excluded {
 struct k8s_extract {
     struct br_strings metadata;
     struct br_structs labels, annotations; /* lists of struct k8s_field */
-    bool otel_annotations;
+    bool otel_annotations, deployment_name_from_replicaset;
     bool wants[K8S_METADATA]; /* set by the config check */
 };
 
@@ -89,6 +99,10 @@ struct k8s_config {
     struct br_structs pod_association; /* list of struct k8s_association */
     struct k8s_exclude exclude;
     uint64_t pod_delete_grace_period; /* nanoseconds */
+    /* the kinds of objects that must be read; set by the config check */
+    bool reads[K8S_KINDS];
+    /* of the namespaces, only kube-system must be read; set by the config check */
+    bool reads_kube_system_only;
     /* keys of the client metadata that the processor reads; set by the config check */
     struct br_strings metadata_keys;
 };

@@ -9,7 +9,7 @@
 #include "core/task.h"
 #include "egress/kubernetes.h"
 
-#define PAGE 250               /* largest number of pods that one list request returns */
+#define PAGE 250               /* largest number of objects that one list request returns */
 #define WATCH_S 5              /* duration in seconds after which the API ends a watch request */
 #define ANSWER_MAX (64u << 20) /* largest answer of the Kubernetes API, in bytes */
 #define REQUEST_MS 60000u      /* time limit of a request in milliseconds */
@@ -19,16 +19,20 @@
 #define RETRY_MAX_MS 30000u
 #define VERSION_SIZE 128 /* size in bytes of a buffer for a resource version */
 
-/* A pod that an answer adds, changes or deletes. */
+/* Media types of answers that contain only the metadata of objects, which are much smaller.
+ * Source: kubernetes.io/docs/reference/using-api/api-concepts, "Metadata-only fetches". */
+#define METADATA(type) "application/json;as=" type ";g=meta.k8s.io;v=v1,application/json"
+
+/* An object that an answer adds, changes or deletes. */
 struct change {
     bool deleted;
-    struct k8s_pod *pod;
+    struct k8s_object *object;
 };
 
 /* An answer of the Kubernetes API that a thread parses. */
 struct job {
     struct br_task task;
-    struct k8s_watch *watch; /* NULL after the watch was freed */
+    struct watch *watch; /* NULL after the watch was freed */
     const struct k8s_rules *rules;
     struct br_buf *body;
     bool watching; /* true: answer to a watch request; false: answer to a list request */
@@ -40,15 +44,13 @@ struct job {
     bool failed, expired;
 };
 
-struct k8s_watch {
-    struct br_node *node;
-    const struct k8s_config *config;
-    struct k8s_table *table;
+/* The list and the watch of one kind of objects. */
+struct watch {
+    struct k8s_watches *set;
+    enum k8s_kind kind;
     struct k8s_rules rules;
-    struct br_kubernetes kubernetes;
-    struct br_client *client;
     struct br_exchange exchange;
-    struct br_header header;
+    struct br_header headers[2];
     struct br_str path, selectors, token;
     struct br_deferred deferred; /* reads the answer after on_done */
     /* time limit of the request in progress, or delay before the next request */
@@ -59,11 +61,24 @@ struct k8s_watch {
     char why[256];
     struct job *job;
     bool watching;
+    bool listed; /* all objects have been listed at least once */
     char version[VERSION_SIZE];
     char *more;
     uint64_t list; /* number of the current list */
     unsigned n_failed;
-    struct br_log_limit limit;
+    struct br_log_limit limit, full_limit;
+    /* metrics: number of objects, and of objects that were ignored because the table was full */
+    double *count, *ignored;
+};
+
+struct k8s_watches {
+    struct br_node *node;
+    const struct k8s_config *config;
+    struct k8s_table *table;
+    struct br_kubernetes kubernetes;
+    struct br_client *client;
+    struct watch watches[K8S_KINDS];
+    unsigned n_watches, n_listed;
 };
 
 /* --- Requests --------------------------------------------------------------------------------- */
@@ -102,21 +117,38 @@ static void watch_put_filter(struct br_str *out, const struct k8s_filter *filter
     }
 }
 
-/* Writes the label and field selectors, which all requests contain. */
-static int watch_make_selectors(struct k8s_watch *watch)
+static const char *watch_node_name(const struct k8s_filters *filters)
 {
-    const struct k8s_filters *filters = &watch->config->filter;
-    const struct k8s_filter *labels = filters->labels.items, *fields = filters->fields.items;
+    const char *name =
+        *filters->node_from_env_var ? getenv(filters->node_from_env_var) : filters->node;
+    return name ? name : "";
+}
+
+/* Writes the conditions on fields: on a pod those of `filter`, on a node its name. */
+static void watch_put_fields(const struct watch *watch, struct br_str *out)
+{
+    const struct k8s_filters *filters = &watch->set->config->filter;
+    const struct k8s_filter *fields = filters->fields.items;
+    const char *node = watch_node_name(filters);
+    for (size_t i = 0; i < filters->fields.count && watch->kind == K8S_POD; i++)
+        watch_put_filter(out, &fields[i]);
+    if (*node && watch->kind == K8S_POD)
+        br_str_printf(out, "%sspec.nodeName=%s", out->len ? "," : "", node);
+    if (*node && watch->kind == K8S_NODE)
+        br_str_printf(out, "metadata.name=%s", node);
+    if (watch->kind == K8S_NAMESPACE && watch->set->config->reads_kube_system_only)
+        br_str_puts(out, "metadata.name=kube-system");
+}
+
+/* Writes the label and field selectors, which all requests contain. */
+static int watch_make_selectors(struct watch *watch)
+{
+    const struct k8s_filters *filters = &watch->set->config->filter;
+    const struct k8s_filter *labels = filters->labels.items;
     struct br_str label = {.max = 65536}, field = {.max = 65536};
-    const char *node = filters->node;
-    if (*filters->node_from_env_var)
-        node = getenv(filters->node_from_env_var);
-    for (size_t i = 0; i < filters->labels.count; i++)
+    for (size_t i = 0; i < filters->labels.count && watch->kind == K8S_POD; i++)
         watch_put_filter(&label, &labels[i]);
-    for (size_t i = 0; i < filters->fields.count; i++)
-        watch_put_filter(&field, &fields[i]);
-    if (node && *node)
-        br_str_printf(&field, "%sspec.nodeName=%s", field.len ? "," : "", node);
+    watch_put_fields(watch, &field);
     if (field.len) {
         br_str_puts(&watch->selectors, "&fieldSelector=");
         watch_encode(&watch->selectors, field.data);
@@ -131,22 +163,24 @@ static int watch_make_selectors(struct k8s_watch *watch)
     return failed ? BR_ENOMEM : 0;
 }
 
-static void watch_make_path(struct k8s_watch *watch)
+static void watch_make_path(struct watch *watch)
 {
-    const char *namespace = watch->config->filter.namespace;
+    const struct k8s_kind_info *kind = &k8s_kinds[watch->kind];
+    const char *namespace = watch->set->config->filter.namespace;
     br_str_clear(&watch->path);
-    br_str_puts(&watch->path, "/api/v1");
-    if (*namespace) {
+    br_str_puts(&watch->path, kind->group);
+    if (*namespace && kind->namespaced) {
         br_str_puts(&watch->path, "/namespaces/");
         watch_encode(&watch->path, namespace);
     }
+    br_str_printf(&watch->path, "/%s?", kind->plural);
     if (watch->watching) {
         br_str_printf(
             &watch->path,
-            "/pods?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=", WATCH_S);
+            "watch=1&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=", WATCH_S);
         watch_encode(&watch->path, watch->version);
     } else {
-        br_str_printf(&watch->path, "/pods?limit=%d", PAGE);
+        br_str_printf(&watch->path, "limit=%d", PAGE);
         if (watch->more) {
             br_str_puts(&watch->path, "&continue=");
             watch_encode(&watch->path, watch->more);
@@ -160,7 +194,7 @@ static void watch_on_deferred(struct br_deferred *deferred);
 
 static void watch_on_done(struct br_exchange *exchange)
 {
-    struct k8s_watch *watch = exchange->user;
+    struct watch *watch = exchange->user;
     watch->sending = false;
     watch->status = exchange->error ? 0 : exchange->http_status;
     watch->body = !exchange->error && exchange->http_status == 200 && exchange->response
@@ -169,26 +203,45 @@ static void watch_on_done(struct br_exchange *exchange)
     if (exchange->error)
         (void)snprintf(watch->why, sizeof watch->why, "%s", exchange->error_text);
     else
-        (void)snprintf(watch->why, sizeof watch->why, "the Kubernetes API answered with status %u",
-                       exchange->http_status);
-    br_host_defer(watch->node->host, &watch->deferred, watch_on_deferred);
+        (void)snprintf(watch->why, sizeof watch->why,
+                       "the Kubernetes API answered with status %u%s", exchange->http_status,
+                       exchange->http_status == 403
+                           ? "; the service account needs the permissions list and watch"
+                           : "");
+    br_host_defer(watch->set->node->host, &watch->deferred, watch_on_deferred);
 }
 
 /* Repeats the request after a delay. */
-static void watch_fail(struct k8s_watch *watch, const char *why)
+static void watch_fail(struct watch *watch, const char *why)
 {
+    struct br_node *node = watch->set->node;
     uint64_t delay_ms = RETRY_MIN_MS;
     watch->n_failed++;
     for (unsigned i = 1; i < watch->n_failed && delay_ms < RETRY_MAX_MS; i++)
         delay_ms *= 2;
-    br_node_warn(watch->node, &watch->limit, "cannot read pods: %s", why);
-    (void)br_host_timer(watch->node->host, &watch->timer,
+    br_node_warn(node, &watch->limit, "cannot read %s: %s", k8s_kinds[watch->kind].plural, why);
+    (void)br_host_timer(node->host, &watch->timer,
                         delay_ms < RETRY_MAX_MS ? delay_ms : RETRY_MAX_MS, watch_on_timer);
 }
 
-static void watch_send(struct k8s_watch *watch)
+/* Writes the headers: the credentials, and for kinds other than pods a request for metadata only.
+ * Returns their number. */
+static size_t watch_make_headers(struct watch *watch)
 {
-    const char *authorization = br_kubernetes_authorization(&watch->kubernetes);
+    size_t n = 0;
+    if (watch->token.len)
+        watch->headers[n++] = (struct br_header){"authorization", watch->token.data};
+    if (watch->kind != K8S_POD)
+        watch->headers[n++] =
+            (struct br_header){"accept", watch->watching ? METADATA("PartialObjectMetadata")
+                                                         : METADATA("PartialObjectMetadataList")};
+    return n;
+}
+
+static void watch_send(struct watch *watch)
+{
+    struct k8s_watches *set = watch->set;
+    const char *authorization = br_kubernetes_authorization(&set->kubernetes);
     if (!authorization) {
         watch_fail(watch, "the token of the service account cannot be read");
         return;
@@ -199,50 +252,49 @@ static void watch_send(struct k8s_watch *watch)
     br_str_puts(&watch->token, authorization);
     watch_make_path(watch);
     if (watch->path.failed || watch->token.failed ||
-        !br_host_timer(watch->node->host, &watch->timer, REQUEST_MS, watch_on_timer)) {
+        !br_host_timer(set->node->host, &watch->timer, REQUEST_MS, watch_on_timer)) {
         watch_fail(watch, "out of memory");
         return;
     }
-    watch->header = (struct br_header){"authorization", watch->token.data};
     watch->exchange = (struct br_exchange){.method = "GET",
                                            .path = watch->path.data,
                                            .user_agent = "Braid/" BR_VERSION,
-                                           .headers = &watch->header,
-                                           .n_headers = *authorization ? 1 : 0,
+                                           .headers = watch->headers,
+                                           .n_headers = watch_make_headers(watch),
                                            .max_response = ANSWER_MAX,
                                            .on_done = watch_on_done,
                                            .user = watch};
     watch->sending = true;
-    br_client_send(watch->client, &watch->exchange);
+    br_client_send(set->client, &watch->exchange);
 }
 
 /* Ends a request that takes too long, or sends the next one. */
 static void watch_on_timer(struct br_timer *timer)
 {
-    struct k8s_watch *watch = br_container_of(timer, struct k8s_watch, timer);
+    struct watch *watch = br_container_of(timer, struct watch, timer);
     if (!watch->sending) {
         watch_send(watch);
         return;
     }
-    br_client_cancel(watch->client, &watch->exchange);
+    br_client_cancel(watch->set->client, &watch->exchange);
     watch->sending = false;
     watch_fail(watch, "the Kubernetes API did not answer in time");
 }
 
 /* --- Answers, in a thread --------------------------------------------------------------------- */
 
-static void job_add(struct job *job, const json_t *object, bool deleted)
+static void job_add(struct job *job, const json_t *json, bool deleted)
 {
-    struct k8s_pod *pod = k8s_pod_read(job->rules, object);
-    if (!pod)
+    struct k8s_object *object = k8s_object_read(job->rules, json);
+    if (!object)
         return;
     if (br_grow(&job->changes, &job->cap_changes, (size_t)job->n_changes + 1, sizeof *job->changes,
-                K8S_PODS_MAX)) {
-        br_free(pod);
+                K8S_OBJECTS_MAX)) {
+        br_free(object);
         job->failed = true;
         return;
     }
-    job->changes[job->n_changes++] = (struct change){.deleted = deleted, .pod = pod};
+    job->changes[job->n_changes++] = (struct change){.deleted = deleted, .object = object};
 }
 
 static void job_note_version(struct job *job, const json_t *object)
@@ -277,7 +329,8 @@ static void job_read_event(struct job *job, const json_t *event)
     const char *type = json_string_value(json_object_get(event, "type"));
     const json_t *object = json_object_get(event, "object");
     if (!type || strcmp(type, "ERROR") == 0) {
-        job->expired = true; /* usually 410, because the version is too old */
+        job->expired = json_integer_value(json_object_get(object, "code")) == 410;
+        job->failed = !job->expired;
         return;
     }
     job_note_version(job, object);
@@ -312,7 +365,7 @@ static void job_read(struct br_task *task)
 static void job_free(struct job *job)
 {
     for (uint32_t i = 0; i < job->n_changes; i++)
-        br_free(job->changes[i].pod);
+        br_free(job->changes[i].object);
     br_free(job->changes);
     br_free(job->more);
     br_buf_unref(job->body);
@@ -321,27 +374,51 @@ static void job_free(struct job *job)
 
 /* --- Answers, in the worker ------------------------------------------------------------------- */
 
-static void watch_restart(struct k8s_watch *watch)
+static void watch_restart(struct watch *watch)
 {
     watch->watching = false;
     br_free(watch->more);
     watch->more = NULL;
 }
 
-/* Moves the pods of an answer to the table. */
-static void watch_apply(struct k8s_watch *watch, struct job *job)
+/* Adds an object to the table, which takes it. */
+static void watch_put(struct watch *watch, struct k8s_object *object)
 {
-    uint64_t now_ms = br_host_mono_ms(watch->node->host);
+    object->list = watch->list;
+    if (!k8s_table_put(watch->set->table, object))
+        return;
+    *watch->ignored += 1;
+    br_node_warn(watch->set->node, &watch->full_limit,
+                 "no memory for further %s, which are ignored; increase the memory limit, or read "
+                 "fewer objects with filter",
+                 k8s_kinds[watch->kind].plural);
+}
+
+/* Frees the objects whose grace period has ended. */
+static void watch_sweep(struct watch *watch)
+{
+    struct k8s_watches *set = watch->set;
+    uint64_t now_ms = br_host_mono_ms(set->node->host),
+             grace_ms = set->config->pod_delete_grace_period / 1000000;
+    if (now_ms > grace_ms)
+        k8s_table_sweep(set->table, watch->kind, now_ms - grace_ms);
+    *watch->count = (double)k8s_table_count(set->table, watch->kind);
+}
+
+/* Moves the objects of an answer to the table. */
+static void watch_apply(struct watch *watch, struct job *job)
+{
+    struct k8s_watches *set = watch->set;
+    uint64_t now_ms = br_host_mono_ms(set->node->host);
     if (!watch->watching && !watch->more)
         watch->list++;
     for (uint32_t i = 0; i < job->n_changes; i++) {
         struct change *change = &job->changes[i];
-        change->pod->list = watch->list;
         if (change->deleted) {
-            k8s_table_delete(watch->table, k8s_pod_text(change->pod, change->pod->uid), now_ms);
+            k8s_table_delete(set->table, change->object, now_ms);
         } else {
-            k8s_table_put(watch->table, change->pod);
-            change->pod = NULL;
+            watch_put(watch, change->object);
+            change->object = NULL;
         }
     }
     if (job->version[0])
@@ -349,25 +426,28 @@ static void watch_apply(struct k8s_watch *watch, struct job *job)
     br_free(watch->more);
     watch->more = job->more;
     job->more = NULL;
-    uint64_t grace_ms = watch->config->pod_delete_grace_period / 1000000;
-    if (now_ms > grace_ms)
-        k8s_table_sweep(watch->table, now_ms - grace_ms);
+    watch_sweep(watch);
 }
 
 /* Ends a list after its last page. */
-static void watch_complete(struct k8s_watch *watch)
+static void watch_complete(struct watch *watch)
 {
-    k8s_table_delete_others(watch->table, watch->list, br_host_mono_ms(watch->node->host));
+    struct k8s_watches *set = watch->set;
+    k8s_table_delete_others(set->table, watch->kind, watch->list, br_host_mono_ms(set->node->host));
     watch->watching = true;
-    if (!atomic_exchange(&watch->table->is_complete, true))
-        br_log_write(&watch->node->log, BR_LOG_INFO, "listed %zu pods",
-                     k8s_table_count(watch->table));
+    if (watch->listed)
+        return;
+    watch->listed = true;
+    br_log_write(&set->node->log, BR_LOG_INFO, "listed %zu %s",
+                 k8s_table_count(set->table, watch->kind), k8s_kinds[watch->kind].plural);
+    if (++set->n_listed == set->n_watches)
+        atomic_store(&set->table->is_complete, true);
 }
 
 static void job_on_done(struct br_task *task)
 {
     struct job *job = br_container_of(task, struct job, task);
-    struct k8s_watch *watch = job->watch;
+    struct watch *watch = job->watch;
     if (!watch) {
         job_free(job);
         return;
@@ -377,31 +457,35 @@ static void job_on_done(struct br_task *task)
     bool failed = job->failed, expired = job->expired;
     if (!failed && !watch->watching && !watch->more)
         watch_complete(watch);
-    if (expired)
+    if (failed || expired)
         watch_restart(watch);
     job_free(job);
     if (failed) {
-        watch_restart(watch);
-        watch_fail(watch, "the answer of the Kubernetes API is invalid, or out of memory");
+        watch_fail(watch,
+                   "the answer of the Kubernetes API is an error or is invalid, or out of memory");
         return;
     }
     watch->n_failed = 0;
-    if (!br_host_timer(watch->node->host, &watch->timer, watch->watching ? PAUSE_MS : 0,
-                       watch_on_timer))
+    uint64_t delay_ms = watch->watching ? PAUSE_MS : 0;
+    if (expired)
+        delay_ms = RETRY_MIN_MS;
+    if (!br_host_timer(watch->set->node->host, &watch->timer, delay_ms, watch_on_timer))
         watch_fail(watch, "out of memory");
 }
 
 static void watch_on_deferred(struct br_deferred *deferred)
 {
-    struct k8s_watch *watch = br_container_of(deferred, struct k8s_watch, deferred);
-    br_host_timer_stop(watch->node->host, &watch->timer);
+    struct watch *watch = br_container_of(deferred, struct watch, deferred);
+    struct br_host *host = watch->set->node->host;
+    br_host_timer_stop(host, &watch->timer);
     if (!watch->body) {
         if (watch->status == 410)
             watch_restart(watch);
         /* a watch without events has an empty body */
         if (watch->status == 200 && watch->watching) {
             watch->n_failed = 0;
-            (void)br_host_timer(watch->node->host, &watch->timer, PAUSE_MS, watch_on_timer);
+            watch_sweep(watch);
+            (void)br_host_timer(host, &watch->timer, PAUSE_MS, watch_on_timer);
         } else {
             watch_fail(watch, watch->why);
         }
@@ -418,68 +502,105 @@ static void watch_on_deferred(struct br_deferred *deferred)
     job->body = watch->body;
     job->watching = watch->watching;
     watch->body = NULL;
-    br_task_init(&job->task, watch->node->host, job_read, job_on_done);
+    br_task_init(&job->task, host, job_read, job_on_done);
     watch->job = job;
     br_task_start(&job->task);
 }
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
-int k8s_watch_new(struct br_node *node, const struct k8s_config *config, struct k8s_table *table,
-                  struct k8s_watch **ret, struct br_err *err)
+/* Prepares the watch of one kind. */
+static int watch_init(struct k8s_watches *set, enum k8s_kind kind)
 {
-    char origin[BR_KUBERNETES_ORIGIN_SIZE];
-    struct k8s_watch *watch = br_calloc(1, sizeof *watch);
-    if (!watch)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    watch->node = node;
-    watch->config = config;
-    watch->table = table;
+    struct watch *watch = &set->watches[set->n_watches++];
+    const char *plural = k8s_kinds[kind].plural;
+    watch->set = set;
+    watch->kind = kind;
     watch->token.max = BR_WATCHED_SIZE_MAX;
-    const struct br_client_config client = {
-        .endpoint = origin, .tls = &watch->kubernetes.tls, .max_connections = 1, .log = &node->log};
-    int rc = 0;
-    if (!br_kubernetes_origin(origin))
-        rc = br_err_set(err, BR_EINVAL,
-                        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, because "
-                        "the process does not run in a pod");
-    if (!rc && (k8s_rules_init(&watch->rules, config) || watch_make_selectors(watch)))
-        rc = br_err_set(err, BR_ENOMEM, "out of memory");
-    if (!rc) {
-        br_kubernetes_begin(&watch->kubernetes, node->host,
-                            config->auth_type == K8S_AUTH_NONE ? NULL : config->service_account,
-                            &node->log);
-        rc = node->host->ops->connect(node->host, &client, &watch->client, err);
-    }
-    if (rc) {
-        k8s_watch_free(watch);
-        return rc;
-    }
-    *ret = watch;
-    watch_send(watch);
-    return 0;
+    watch->count =
+        br_node_metric(set->node, BR_GAUGE, "braid_k8s_attributes_objects", "resource", plural);
+    watch->ignored = br_node_metric(set->node, BR_COUNTER, "braid_k8s_attributes_ignored_objects",
+                                    "resource", plural);
+    int rc = k8s_rules_init(&watch->rules, set->config, kind);
+    return rc ? rc : watch_make_selectors(watch);
 }
 
-void k8s_watch_free(struct k8s_watch *watch)
+static void watch_release(struct watch *watch)
 {
-    if (!watch)
-        return;
-    br_host_timer_stop(watch->node->host, &watch->timer);
+    br_host_timer_stop(watch->set->node->host, &watch->timer);
     br_host_defer_cancel(&watch->deferred);
     if (watch->sending)
-        br_client_cancel(watch->client, &watch->exchange);
+        br_client_cancel(watch->set->client, &watch->exchange);
     if (watch->job) {
         br_task_stop(&watch->job->task);
         watch->job->watch = NULL; /* the job is freed when the worker learns that it has ended */
     }
-    br_client_free(watch->client);
-    br_kubernetes_release(&watch->kubernetes);
-    if (watch->rules.config)
-        k8s_rules_release(&watch->rules);
+    k8s_rules_release(&watch->rules);
     br_buf_unref(watch->body);
     br_free(watch->more);
     br_str_release(&watch->path);
     br_str_release(&watch->selectors);
     br_str_release(&watch->token);
-    br_free(watch);
+}
+
+/* Makes the client, with one connection for each kind, because a watch request occupies its
+ * connection. */
+static int watch_connect(struct k8s_watches *set, struct br_err *err)
+{
+    struct br_node *node = set->node;
+    const struct k8s_config *config = set->config;
+    char origin[BR_KUBERNETES_ORIGIN_SIZE];
+    const struct br_client_config client = {.endpoint = origin,
+                                            .tls = &set->kubernetes.tls,
+                                            .max_connections = set->n_watches,
+                                            .log = &node->log};
+    const char *variable = config->filter.node_from_env_var;
+    if (*variable && !getenv(variable))
+        return br_err_set(err, BR_EINVAL,
+                          "filter::node_from_env_var: the environment variable %s is not set; set "
+                          "it to spec.nodeName with the downward API",
+                          variable);
+    if (!br_kubernetes_origin(origin))
+        return br_err_set(err, BR_EINVAL,
+                          "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, "
+                          "because the process does not run in a pod");
+    br_kubernetes_begin(&set->kubernetes, node->host,
+                        config->auth_type == K8S_AUTH_NONE ? NULL : config->service_account,
+                        &node->log);
+    return node->host->ops->connect(node->host, &client, &set->client, err);
+}
+
+int k8s_watches_new(struct br_node *node, const struct k8s_config *config, struct k8s_table *table,
+                    struct k8s_watches **ret, struct br_err *err)
+{
+    struct k8s_watches *set = br_calloc(1, sizeof *set);
+    int rc = 0;
+    if (!set)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    set->node = node;
+    set->config = config;
+    set->table = table;
+    for (unsigned kind = 0; kind < K8S_KINDS && !rc; kind++)
+        if (config->reads[kind])
+            rc = watch_init(set, (enum k8s_kind)kind);
+    rc = rc ? br_err_set(err, BR_ENOMEM, "out of memory") : watch_connect(set, err);
+    if (rc) {
+        k8s_watches_free(set);
+        return rc;
+    }
+    *ret = set;
+    for (unsigned i = 0; i < set->n_watches; i++)
+        watch_send(&set->watches[i]);
+    return 0;
+}
+
+void k8s_watches_free(struct k8s_watches *set)
+{
+    if (!set)
+        return;
+    for (unsigned i = 0; i < set->n_watches; i++)
+        watch_release(&set->watches[i]);
+    br_client_free(set->client);
+    br_kubernetes_release(&set->kubernetes);
+    br_free(set);
 }

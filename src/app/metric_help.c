@@ -92,6 +92,11 @@ static const struct row rows[] = {
     {"braid_join_table_spans", "Spans in the join table."},
     {"braid_join_trace_spans_cut",
      "Searches that did not examine all spans of a trace and service, or of a thread."},
+    {"braid_k8s_attributes_ignored_objects",
+     "Objects of the Kubernetes API that were ignored because the processor's table was full, by "
+     "resource."},
+    {"braid_k8s_attributes_objects",
+     "Objects of the Kubernetes API that the processor knows, by resource (`pods`, ...)."},
     {"braid_k8s_attributes_resources",
      "Resources for which a pod was found (`pod=\"found\"`) or not."},
     {"braid_ledger_dropped", "Records (spans or samples) that were dropped, by reason."},

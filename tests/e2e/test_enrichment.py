@@ -248,23 +248,31 @@ def pod(name, ip, version, **labels):
             "status": {"podIP": ip, "podIPs": [{"ip": ip}], "phase": "Running", "startTime": "2026-01-02T03:04:06Z"}}
 
 
-class Pods(httpd.Handler):
-    """The pods of a cluster: a list of two pages, and a watch request that is answered when there are events."""
+def metadata_of(name, uid, owner=None, **labels):
+    """An object of which only the metadata was requested."""
+    owners = [dict(zip(("kind", "name", "uid"), owner)) | {"controller": True}] if owner else []
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"name": name, "uid": uid, "labels": labels, "ownerReferences": owners, "resourceVersion": "10"}}
+
+
+class Cluster(httpd.Handler):
+    """The Kubernetes API of a cluster, with answers as the API's documentation shows them. The pods are listed in two pages,
+    other objects in one. A watch request is answered with the events that have happened since the last one."""
 
     def do_GET(self):
         self.body()
         path, _, query = self.path.partition("?")
         query = dict(part.split("=") for part in query.split("&"))
-        self.server.queries.append(query)
-        if path != "/api/v1/pods" or self.headers.get("authorization") != "Bearer secret":
+        self.server.queries.append(query | {"path": path, "accept": self.headers.get("accept")})
+        pages = self.server.pages if path == "/api/v1/pods" else self.server.others.get(path)
+        if pages is None and path != "/api/v1/pods" or self.headers.get("authorization") != "Bearer secret":
             return self.reply(403, "{}")
         if "watch" in query:
-            events, self.server.events = self.server.events, []
+            events = self.server.events.pop(path, [])
             return self.reply(200, "".join(json.dumps(event) + "\n" for event in events))
         page = 1 if query.get("continue") == "page%2F2" else 0
-        more = {} if page else {"continue": "page/2"}
-        return self.reply(200, json.dumps({"metadata": {"resourceVersion": "10"} | more,
-                                           "items": self.server.pages[page]}))
+        more = {"continue": "page/2"} if page + 1 < len(pages) else {}
+        return self.reply(200, json.dumps({"metadata": {"resourceVersion": "10"} | more, "items": pages[page]}))
 
     def reply(self, status, text):
         self.send_response(status)
@@ -277,9 +285,9 @@ class Pods(httpd.Handler):
 def cluster(tmp_path):
     """A stand-in of the Kubernetes API with two pods; the second one has the address of the test's clients."""
     account, key = service_account(tmp_path)
-    server = httpd.Server(("127.0.0.1", 0), Pods)
+    server = httpd.Server(("127.0.0.1", 0), Cluster)
     server.pages = [[pod("other", "10.0.0.7", 8)], [pod("web-1", "127.0.0.1", 9, team="blue")]]
-    server.events, server.queries, server.account = [], [], str(account)
+    server.others, server.events, server.queries, server.account = {}, {}, [], str(account)
     server.env = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_port),
                   "NODE": "node-1", "no_proxy": "*"}
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -308,10 +316,11 @@ def test_k8s_attributes(braid, sink, cluster, signal):
                 "container.image.tag": "1.2", "team": "blue"}
     for resource, *_ in sink.wait(signal, 2):
         assert attributes_of(resource.attributes) == expected
-    assert cluster.queries[0] == {"limit": "250", "fieldSelector": "spec.nodeName%3Dnode-1"}
+    assert cluster.queries[0] == {"path": "/api/v1/pods", "accept": None, "limit": "250",
+                                  "fieldSelector": "spec.nodeName%3Dnode-1"}
     assert cluster.queries[1]["continue"] == "page%2F2"
 
-    cluster.events = [{"type": "ADDED", "object": pod("new", "10.0.0.9", 11)}]
+    cluster.events["/api/v1/pods"] = [{"type": "ADDED", "object": pod("new", "10.0.0.9", 11)}]
     until(lambda: any(query.get("resourceVersion") == "11" for query in cluster.queries), "a watch after the event")
     request = otlp.request_of(signal, 1)
     first = (request.resource_spans if signal is TRACES else request.resource_profiles)[0]
@@ -320,6 +329,64 @@ def test_k8s_attributes(braid, sink, cluster, signal):
     resource, *_ = sink.wait(signal, 3)[-1]
     assert attributes_of(resource.attributes)["k8s.pod.name"] == "new"
     assert sum(server.metrics()["braid_k8s_attributes_resources"].values()) >= 2
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=str)
+def test_attributes_of_other_objects(braid, sink, cluster, signal):
+    """The namespace, the node and the deployment of the pod give attributes, also after they have changed."""
+    namespaces = "/api/v1/namespaces"
+    cluster.others = {namespaces: [[metadata_of("shop", "n1", team="red", owner_team="shop")]],
+                      "/api/v1/nodes": [[metadata_of("node-1", "node uid", zone="a")]],
+                      "/apis/apps/v1/replicasets": [[metadata_of("web-5d4", "r1", ("Deployment", "web-long", "d1"))]],
+                      "/apis/apps/v1/deployments": [[metadata_of("web-long", "d1", tier="front")]]}
+    extract = {"metadata": ["k8s.pod.name", "k8s.node.uid", "k8s.deployment.name", "k8s.deployment.uid"],
+               "labels": [{"key": "team", "tag_name": "team"}, {"key": "team", "tag_name": "team", "from": "namespace"},
+                          {"key_regex": "owner_(.*)", "tag_name": "owner.$$1", "from": "namespace"},
+                          {"key": "zone", "from": "node"}, {"key": "tier", "from": "deployment"}]}
+    processor = {"service_account": cluster.account, "wait_for_metadata": True, "extract": extract,
+                 "pod_association": [{"sources": [{"from": "resource_attribute", "name": "k8s.pod.uid"}]},
+                                     {"sources": [{"from": "connection"}]}]}
+    server = braid(pipelines(exporter("grpc", sink), signals=[signal.name],
+                             processors={"k8s_attributes": processor}, workers=2), env=cluster.env)
+    for kind in ("pods", "namespaces", "nodes", "replicasets", "deployments"):
+        server.wait_log(f"listed [12] {kind}")
+    send(server, signal, otlp.request_of(signal, 1))
+    [(resource, *_)] = sink.wait(signal, 1)
+    expected = {"service.name": "shop", "k8s.pod.name": "web-1", "k8s.node.uid": "node uid", "k8s.deployment.uid": "d1",
+                "k8s.deployment.name": "web-long", "team": "blue", "owner.team": "shop", "k8s.node.labels.zone": "a",
+                "k8s.deployment.label.tier": "front"}
+    assert attributes_of(resource.attributes) == expected
+    lists = {query["path"]: query["accept"] for query in cluster.queries if "watch" not in query}
+    assert lists.pop("/api/v1/pods") is None
+    assert set(lists.values()) == {"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"}
+    assert set(lists) == set(cluster.others)
+
+    changed = metadata_of("shop", "n1", team="green")
+    changed["metadata"]["resourceVersion"] = "12"
+    cluster.events[namespaces] = [{"type": "MODIFIED", "object": changed}]
+    until(lambda: any(query["path"] == namespaces and query.get("resourceVersion") == "12" for query in cluster.queries),
+          "a watch after the event")
+    request = otlp.request_of(signal, 1)
+    first = (request.resource_spans if signal is TRACES else request.resource_profiles)[0]
+    first.resource.attributes.extend([attribute("k8s.pod.uid", "unknown"), attribute("k8s.namespace.name", "shop")])
+    send(server, signal, request)
+    resource, *_ = sink.wait(signal, 2)[-1]
+    assert attributes_of(resource.attributes) == {"service.name": "shop", "k8s.pod.uid": "unknown", "team": "green",
+                                                  "k8s.namespace.name": "shop"}
+    assert server.metrics()["braid_k8s_attributes_objects"]
+
+
+def test_missing_permissions_are_named(braid, sink, cluster):
+    """The objects that may be read are used although others may not be read."""
+    extract = {"labels": [{"key": "team", "from": "namespace", "tag_name": "team"}]}
+    server = braid(pipelines(exporter("grpc", sink), signals=["traces"], workers=1, processors={
+        "k8s_attributes": {"service_account": cluster.account, "extract": extract}}), env=cluster.env)
+    server.wait_log("cannot read namespaces: the Kubernetes API answered with status 403; the service account needs the "
+                    "permissions list and watch")
+    server.wait_log("listed 2 pods")
+    send(server, TRACES, otlp.trace_request(1))
+    [(resource, _, _)] = sink.wait(TRACES, 1)
+    assert attributes_of(resource.attributes)["k8s.pod.name"] == "web-1"
 
 
 def test_data_is_refused_until_the_pods_are_listed(braid, sink, cluster):

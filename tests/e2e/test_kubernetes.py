@@ -38,7 +38,7 @@ def configs(path):
 
 
 def test_there_are_manifests():
-    assert len(FILES) == 4
+    assert len(FILES) == 5
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -81,6 +81,23 @@ def test_references_between_objects(path):
         assert budget["spec"]["selector"]["matchLabels"]["app"] in pods
     for scaler in of_kind(path, "HorizontalPodAutoscaler", "ScaledObject").values():
         assert "replicas" not in workloads[scaler["spec"]["scaleTargetRef"]["name"]]["spec"]
+
+
+def test_the_agent_may_read_the_objects_that_it_needs():
+    """The role allows list and watch of the resources that processors/k8s_attributes/README.md names for the config."""
+    path = FOLDER / "agent.yaml"
+    (role,), (binding,) = of_kind(path, "ClusterRole").values(), of_kind(path, "ClusterRoleBinding").values()
+    allowed = {(group, resource): rule["verbs"] for rule in role["rules"] for group in rule["apiGroups"]
+               for resource in rule["resources"]}
+    assert allowed == dict.fromkeys([("", "pods"), ("", "namespaces"), ("apps", "replicasets")], ["list", "watch"])
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (agent,) = of_kind(path, "DaemonSet").values()
+    (account,) = of_kind(path, "ServiceAccount")
+    assert agent["spec"]["template"]["spec"]["serviceAccountName"] == binding["subjects"][0]["name"] == account
+    processor = yaml.safe_load(configs(path)["braid-node-agent"])["processors"]["k8s_attributes"]
+    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    (variable,) = container["env"]
+    assert variable["name"] == processor["filter"]["node_from_env_var"]
 
 
 def test_the_agents_find_the_gateways():
