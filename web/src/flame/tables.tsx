@@ -8,6 +8,7 @@ import {
   changeOf,
   fileOf,
   functionsOf,
+  isNoise,
   nameOf,
   type Flame,
   type FunctionRow,
@@ -123,7 +124,9 @@ export function FunctionTable({
           <div style={{ transform: `translateY(${view.from * rowHeight}px)` }} role="presentation">
             {rows.slice(view.from, view.to).map((row, i) => {
               const name = flame.names[row.name];
-              const delta = row.right / rightAll - row.left / leftAll;
+              const delta = isNoise(flame, row.left, row.right, relative)
+                ? 0
+                : row.right / rightAll - row.left / leftAll;
               return (
                 <div
                   class={`row${name === chosen ? " row-on" : ""}`}
@@ -156,7 +159,7 @@ export function FunctionTable({
                       </div>
                       <div
                         role="cell"
-                        class={`number ${delta > 0 ? "more" : delta < 0 ? "less" : ""}`}
+                        class={`number ${delta > 0 ? "more" : delta < 0 ? "less" : "quiet"}`}
                       >
                         {difference(row.left, row.right, leftAll, rightAll, unit, relative)}
                       </div>
@@ -285,7 +288,8 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
               const name = nameOf(flame, i);
               const leaf = flame.last[i] === flame.first[i];
               const sides = flame.sides;
-              const change = changeOf(flame, i, relative);
+              const noise = sides && isNoise(flame, sides.left[i], sides.right[i], relative);
+              const change = noise ? 0 : changeOf(flame, i, relative);
               return (
                 <div
                   class={`row${i === focus ? " row-focus" : ""}${name === chosen ? " row-on" : ""}`}
@@ -318,7 +322,7 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
                   </div>
                   <div
                     role="gridcell"
-                    class={`number ${sides ? (change > 0 ? "more" : change < 0 ? "less" : "") : "quiet"}`}
+                    class={`number ${change > 0 ? "more" : change < 0 ? "less" : "quiet"}`}
                   >
                     {sides
                       ? difference(
