@@ -623,9 +623,7 @@ describe("page: compare", { concurrency: false }, () => {
     );
 
   it("leads from a request to the function in another service by two clicks", async () => {
-    const page = await open(
-      `#/spans?service=web&name=${encodeURIComponent("POST /checkout")}`,
-    );
+    const page = await open(`#/spans?service=web&name=${encodeURIComponent("POST /checkout")}`);
     await page.getByRole("link", { name: /Why are slow ones slow/ }).click();
     await page.locator(".answer a").first().waitFor();
     const words = await page.locator(".answer").textContent();

@@ -204,6 +204,12 @@ export async function startMock({
     for (const s of span.trace.spans) if (inside.has(s.parent)) inside.add(s);
     return [...inside];
   };
+  const localOf = (span) => {
+    const inside = new Set([span]);
+    for (const s of span.trace.spans)
+      if (inside.has(s.parent) && s.service === span.service) inside.add(s);
+    return [...inside];
+  };
   const selectionOf = (q) => {
     if (q.trace) {
       const trace = store.byTrace.get(q.trace);
@@ -403,7 +409,7 @@ export async function startMock({
       const typical = below(cut(0.4, 0.6)),
         slow = below(cut(0.95, 1));
       const trie = (list) =>
-        trieOf(stacksOf(list, type), types[type].scale / Math.max(1, list.length));
+        trieOf(stacksOf(list.flatMap(localOf), type), types[type].scale / Math.max(1, list.length));
       const [l, r] = [trie(typical), trie(slow)];
       const ms = (value) => Math.round(value * 1e6);
       const mean = (list, of) => list.reduce((all, s) => all + of(s), 0) / Math.max(1, list.length);
@@ -413,7 +419,9 @@ export async function startMock({
         median_duration_ns: ms(list[list.length >> 1]?.durationMs ?? 0),
         compared: list.length,
         mean_duration_ns: ms(mean(list, (s) => s.durationMs)),
-        cpu_ns_per_span: ms(mean(list, (s) => s.samples * 10)),
+        cpu_ns_per_span: ms(
+          mean(list, (s) => localOf(s).reduce((all, one) => all + one.samples * 10, 0)),
+        ),
         examples: [...list]
           .sort((x, y) => y.durationMs - x.durationMs)
           .slice(0, 5)
@@ -474,8 +482,8 @@ export async function startMock({
       const functions = [...new Set([...a.keys(), ...b.keys()])]
         .map((full) => ({
           name: splitName(full)[1],
-          typical_per_span: a.get(full)?.self ?? 0,
-          slow_per_span: b.get(full)?.self ?? 0,
+          typical_per_span: Math.round(a.get(full)?.self ?? 0),
+          slow_per_span: Math.round(b.get(full)?.self ?? 0),
         }))
         .map((f) => ({
           ...f,

@@ -92,11 +92,7 @@ function link(flame: Flame): Flame {
  * Decodes data from the server. In a comparison, `relative` draws each side as a share of its own
  * total, so that selections of different sizes can be compared. Otherwise the values are drawn.
  */
-export function decode(
-  bearer: Flamebearer,
-  relative = true,
-  sample: Sample | null = null,
-): Flame {
+export function decode(bearer: Flamebearer, relative = true, sample: Sample | null = null): Flame {
   const two = bearer.leftTicks !== undefined;
   const step = two ? 7 : 4;
   const levels = bearer.levels;

@@ -7,7 +7,7 @@ import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { amount, count, duration, percent, shortName, typeName } from "../format";
 import { Cut, Empty, Failed, Loading, Select, Skeleton } from "../parts/basics";
-import { carried, go, href, range, set, useDark, type Query } from "../state";
+import { carried, href, range, set, useDark, type Query } from "../state";
 import { busiest } from "./profile";
 
 const commonTypes = [
@@ -64,7 +64,8 @@ export function SlowView({ query }: { query: Query }) {
   const { data, error, loading, at } = useResponse<Slow>(
     of && name ? url("slow", { service: of, name, type, of_service, of_name, ...times }) : "",
   );
-  const choose = (changes: Query): void => set({ of_service: "", of_name: "", zoom: "", ...changes });
+  const choose = (changes: Query): void =>
+    set({ of_service: "", of_name: "", zoom: "", ...changes });
   return (
     <>
       <Loading on={loading} />
@@ -156,7 +157,8 @@ const signed = (ns: number): string =>
   `${ns > 0 ? "+" : ns < 0 ? "−" : ""}${duration(Math.abs(ns))}`;
 
 /** True if samples of CPU time exist, so that the time that nothing explains was spent waiting. */
-const hasCpu = (data: Slow): boolean => data.slow.cpu_ns_per_span + data.typical.cpu_ns_per_span > 0;
+const hasCpu = (data: Slow): boolean =>
+  data.slow.cpu_ns_per_span + data.typical.cpu_ns_per_span > 0;
 
 interface PartsProps {
   data: Slow;
@@ -250,14 +252,19 @@ function Bar({
           };
           const type = typeOf(part, types);
           return part.kind === "operation" ? (
-            <a {...more} href={href("compare/slow", below(part, query))} tabIndex={-1} />
+            <a {...more} href={href("compare/slow", below(part, query))} tabIndex={-1}>
+              {ns > most * 0.15 && text}
+            </a>
           ) : (
             <span {...more} onClick={() => type && set({ type }, true)} />
           );
         })}
       </div>
       <p class="examples">
-        {cpu_ns_per_span > 0 && <span class="quiet">{duration(cpu_ns_per_span)} CPU</span>}
+        <span class="quiet">
+          {cpu_ns_per_span > 0 && `${duration(cpu_ns_per_span)} CPU; `}
+          {examples.length > 0 && "traces:"}
+        </span>
         {examples.slice(0, 3).map((example) => (
           <a
             key={example.span_id}
@@ -352,10 +359,12 @@ function Delta({ text, more, noise }: { text: string; more: boolean; noise: stri
 }
 
 function Functions({ data, query }: { data: Slow; query: Query }) {
-  const { functions, unit } = data;
+  const { unit } = data;
+  const functions = data.functions.filter((row) => row.slow_per_span || row.typical_per_span);
   const most = Math.max(1e-9, ...functions.slice(0, 6).map((row) => Math.abs(row.delta)));
   const guilty = functions[0];
   const clear = !data.why_empty && guilty && guilty.delta > guilty.noise;
+  const chance = functions.length > 0 && functions.every((row) => Math.abs(row.delta) <= row.noise);
   return (
     <div class="slow-why">
       <h2>
@@ -364,7 +373,7 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
             A slow one spends <em>{amount(guilty.delta, unit)}</em> more in{" "}
             <code>{shortName(guilty.name)}</code>
           </>
-        ) : functions.length ? (
+        ) : chance ? (
           "No function differs by more than chance"
         ) : (
           "Functions by difference"
@@ -423,8 +432,10 @@ function Answer({ data, query, types }: PartsProps) {
     <div class="slow">
       <div class="slow-answer">
         <Words data={data} query={query} />
-        <Bar title="Typical" letter="A" side="typical" data={data} query={query} types={types} />
-        <Bar title="Slow" letter="B" side="slow" data={data} query={query} types={types} />
+        <div class="stacks">
+          <Bar title="Typical" letter="A" side="typical" data={data} query={query} types={types} />
+          <Bar title="Slow" letter="B" side="slow" data={data} query={query} types={types} />
+        </div>
       </div>
       <div class="slow-parts">
         <Parts data={data} query={query} types={types} />
