@@ -44,8 +44,9 @@ export function FunctionTable({
   const all = flame.width || 1;
   const leftAll = (relative && sides?.leftTotal) || 1;
   const rightAll = (relative && sides?.rightTotal) || 1;
-  // Computed after the flame graph next to the table is drawn.
-  const [rows, setRows] = useState<FunctionRow[]>([]);
+  // Computed after the flame graph next to the table is drawn. Rows of another flame graph do not fit its names.
+  const [computed, setComputed] = useState<{ of: Flame; rows: FunctionRow[] } | null>(null);
+  const rows = computed?.of === flame ? computed.rows : [];
   useEffect(() => {
     // All functions are listed if one is chosen. Otherwise a search limits the list to matches.
     const found = chosen && flame.names.includes(chosen) ? null : matches;
@@ -61,7 +62,7 @@ export function FunctionTable({
       change: (a, b) => change(b.left, b.right) - change(a.left, a.right),
     } satisfies Record<SortKey, (a: (typeof list)[0], b: (typeof list)[0]) => number>;
     list.sort(order[sort]);
-    setRows(up ? list.reverse() : list);
+    setComputed({ of: flame, rows: up ? list.reverse() : list });
   }, [flame, matches, sort, up, relative]);
   const view = useWindow(rows.length, rowHeight);
   const head = (key: SortKey, text: string, number = true) => (
