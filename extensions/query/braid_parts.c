@@ -93,8 +93,7 @@ struct query_parts *query_parts_new(struct query_job *job)
     if (!parts)
         return NULL;
     parts->job = job;
-    parts->operations =
-        br_arena_calloc(&job->arena, OPERATIONS_MAX + 1, sizeof *parts->operations);
+    parts->operations = br_arena_calloc(&job->arena, OPERATIONS_MAX + 1, sizeof *parts->operations);
     parts->n_operations = 1;
     parts->by_name = parts->operations ? br_map_new(OPERATIONS_MAX) : NULL;
     return parts->by_name ? parts : NULL;
@@ -395,11 +394,6 @@ void query_parts_add_samples(struct query_parts *parts, unsigned number,
 
 /* --- Means ----------------------------------------------------------------------------------- */
 
-size_t query_parts_n_spans(const struct query_parts *parts, unsigned side)
-{
-    return parts->sides[side].n_spans;
-}
-
 static int64_t parts_per_span(int64_t sum, size_t n_spans)
 {
     int64_t count = n_spans ? (int64_t)n_spans : 1;
@@ -584,8 +578,8 @@ static void parts_put_kinds(struct query_parts *parts)
     for (unsigned kind = 0; kind < BR_COUNT(names); kind++) {
         bool blocked = kind == PARTS_OFF_CPU && !parts->has[PARTS_OFF_CPU];
         enum parts_kind source = blocked ? PARTS_BLOCKED : (enum parts_kind)kind;
-        struct parts_operation part = {.mean_ns = {parts->sides[0].means_ns[kind],
-                                                   parts->sides[1].means_ns[kind]}};
+        struct parts_operation part = {
+            .mean_ns = {parts->sides[0].means_ns[kind], parts->sides[1].means_ns[kind]}};
         if (kind != PARTS_CPU && !parts->has[source])
             continue;
         parts_put_part(parts, names[kind], &part, parts_noise_of_kind(parts, source));

@@ -50,8 +50,7 @@ void query_parts_end_spans(struct query_parts *parts);
 void query_parts_add_samples(struct query_parts *parts, unsigned side,
                              const struct br_stored_samples *samples);
 
-/* Returns the number of spans of a side, and the mean of their durations in nanoseconds. */
-size_t query_parts_n_spans(const struct query_parts *parts, unsigned side);
+/* Returns the mean duration of the spans of a side in nanoseconds; 0 if there are no spans. */
 int64_t query_parts_mean_ns(const struct query_parts *parts, unsigned side);
 
 /* Appends the field `parts` to the response. Side 0 is written as typical, and side 1 as slow. No

@@ -253,8 +253,7 @@ static bool slow_on_samples(const struct br_stored_samples *samples, void *arg)
     struct slow_adder *adder = arg;
     struct slow_report *report = adder->report;
     size_t type = query_braid_type(report->job, &report->types, samples->series->type);
-    report->rc =
-        query_braid_add(report->job, &report->sums, type, samples->count, samples->value);
+    report->rc = query_braid_add(report->job, &report->sums, type, samples->count, samples->value);
     if (type < BRAID_TYPES_MAX && samples->series->per_sample > report->per_sample[type])
         report->per_sample[type] = samples->series->per_sample;
     query_parts_add_samples(report->parts, (unsigned)(adder->side - report->sides), samples);
@@ -345,8 +344,7 @@ static void slow_put_side(struct slow_report *report, char before, const struct 
     br_str_json(out, side->name, strlen(side->name));
     br_str_printf(out,
                   ":{\"spans\":%zu,\"min_duration_ns\":%" PRIu64 ",\"median_duration_ns\":%" PRIu64
-                  ",\"compared\":%zu,\"mean_duration_ns\":%" PRId64
-                  ",\"cpu_ns_per_span\":%" PRId64,
+                  ",\"compared\":%zu,\"mean_duration_ns\":%" PRId64 ",\"cpu_ns_per_span\":%" PRId64,
                   count, shortest_ns, median_ns, side->n_compared,
                   query_parts_mean_ns(report->parts, (unsigned)(side - report->sides)),
                   slow_per_span(side->cpu_ns, side->n_compared));
@@ -372,8 +370,7 @@ static struct slow_sample slow_sample_of(const struct slow_report *report, size_
 static int64_t slow_noise(const struct slow_sample *sample, const int64_t self[BR_FLAME_SIDES])
 {
     double few = QUERY_PARTS_NOISE_SAMPLES * fmax(sample->typical, sample->slow);
-    double variance =
-        (double)self[0] * sample->typical + (double)self[1] * sample->slow;
+    double variance = (double)self[0] * sample->typical + (double)self[1] * sample->slow;
     return (int64_t)ceil(fmin(fmax(few, 2 * sqrt(fmax(0, variance))), 1e18));
 }
 
