@@ -23,10 +23,12 @@
 #define SIDE_MAX 50
 /* maximum number of compared spans below one of these spans; if there are more, spans at equal
  * distances in the trace are chosen */
-#define BELOW_MAX (QUERY_PARTS_SPANS_MAX / SIDE_MAX)
+#define BELOW_MAX 10
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
 #define SPANS_MIN 5 /* minimum number of spans from which percentiles are computed */
+
+_Static_assert(SIDE_MAX * BELOW_MAX <= QUERY_PARTS_SPANS_MAX, "all compared spans fit");
 
 /* Durations of chosen spans, in ascending order. A second pass over the store finds one span for
  * each duration. */
