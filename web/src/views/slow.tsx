@@ -118,11 +118,7 @@ export function SlowView({ query }: { query: Query }) {
       ) : (
         <>
           <Answer data={data} query={query} types={service?.profile_types ?? []} />
-          {data.flamebearer.numTicks === 0 ? (
-            <Empty title="No samples">
-              {data.why_empty ?? "Neither the slow nor the typical spans have samples."}
-            </Empty>
-          ) : (
+          {data.flamebearer.numTicks !== 0 && (
             <FlamePanel
               bearer={data.flamebearer}
               unit={data.unit}
@@ -363,6 +359,24 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
   const functions = data.functions.filter((row) => row.slow_per_span || row.typical_per_span);
   const most = Math.max(1e-9, ...functions.slice(0, 6).map((row) => Math.abs(row.delta)));
   const guilty = functions[0];
+  if (data.flamebearer.numTicks === 0) {
+    const first = data.parts[0];
+    return (
+      <div class="slow-why">
+        <h2>No samples</h2>
+        <p class="quiet">
+          {data.why_empty ?? "Neither the slow nor the typical spans have samples of this type."}
+        </p>
+        {first.kind === "operation" && (
+          <p>
+            <a href={href("compare/slow", below(first, query))}>
+              Functions of {nameOf(first, query.service, true)}
+            </a>
+          </p>
+        )}
+      </div>
+    );
+  }
   const clear = !data.why_empty && guilty && guilty.delta > guilty.noise;
   const chance = functions.length > 0 && functions.every((row) => Math.abs(row.delta) <= row.noise);
   return (
