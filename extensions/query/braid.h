@@ -7,6 +7,7 @@
  * - braid_trace.c: one trace
  * - braid_profile.c: profiles, functions, differences
  * - braid_slow.c: slow spans compared with typical ones
+ * - braid_parts.c: parts of the durations of these spans
  * - braid_timeline.c: figures over time
  * - braid_join.c: quality of the join of samples and spans
  * - braid_privacy.c: possibly private data, and counts of redacted values
@@ -130,9 +131,17 @@ int query_braid_read_trace(struct query_braid_rows *rows, const uint8_t trace_id
 /* Returns the row of a span in a trace, or NULL. */
 struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, uint64_t span_id);
 
+/* Returns the row after `row` among the descendants of `root`, parents first. If `local` is true,
+ * only the local subtree of `root` is visited. Begins with the row `root`, and returns NULL at the
+ * end. */
+const struct query_braid_row *query_braid_next(const struct query_braid_rows *rows,
+                                               const struct query_braid_row *root,
+                                               const struct query_braid_row *row, bool local);
+
 /* Adds the span ids of a row's local subtree to `selection`. Returns 0, BR_EINVAL (too many
  * ids), BR_EFULL or BR_ENOMEM. */
-int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
+int query_braid_select_subtree(const struct query_braid_rows *rows,
+                               const struct query_braid_row *root,
                                struct query_selection *selection);
 
 /* Computes the field `self` of all rows with a single query of the store. Returns 0, BR_EIO or

@@ -206,38 +206,35 @@ static bool figures_is_local(const struct query_braid_rows *rows,
            !strcmp(child->span.service, rows->rows[child->parent].span.service);
 }
 
-/* Lists the rows of the local subtree of `root`, parents first. Each row is listed once, even if
- * two spans are the parents of each other. */
-static int figures_list_below(struct query_braid_rows *rows, uint32_t root, uint32_t **ret,
-                              size_t *ret_n)
+/* Returns the row `at`, or the next of its siblings that may be visited. */
+static uint32_t figures_sibling(const struct query_braid_rows *rows, uint32_t root, uint32_t at,
+                                bool local)
 {
-    uint32_t *list = br_arena_calloc(&rows->job->arena, rows->count, sizeof *list);
-    size_t count = 0;
-    if (!list)
-        return br_arena_why(&rows->job->arena);
-    for (size_t i = 0; i < rows->count; i++)
-        rows->rows[i].seen = false;
-    list[count++] = root;
-    rows->rows[root].seen = true;
-    for (size_t at = 0; at < count; at++)
-        for (uint32_t i = rows->rows[list[at]].first_child; i != NO_ROW; i = rows->rows[i].next)
-            if (!rows->rows[i].seen && figures_is_local(rows, &rows->rows[i])) {
-                rows->rows[i].seen = true;
-                list[count++] = i;
-            }
-    *ret = list;
-    *ret_n = count;
-    return 0;
+    /* `root` is among the siblings if the span is its own ancestor */
+    while (at != NO_ROW && (at == root || (local && !figures_is_local(rows, &rows->rows[at]))))
+        at = rows->rows[at].next;
+    return at;
 }
 
-int query_braid_select_subtree(struct query_braid_rows *rows, const struct query_braid_row *root,
+const struct query_braid_row *query_braid_next(const struct query_braid_rows *rows,
+                                               const struct query_braid_row *root,
+                                               const struct query_braid_row *row, bool local)
+{
+    uint32_t top = (uint32_t)(root - rows->rows), at = (uint32_t)(row - rows->rows);
+    uint32_t next = figures_sibling(rows, top, row->first_child, local);
+    for (; next == NO_ROW && at != top; at = rows->rows[at].parent)
+        next = figures_sibling(rows, top, rows->rows[at].next, local);
+    return next == NO_ROW ? NULL : &rows->rows[next];
+}
+
+int query_braid_select_subtree(const struct query_braid_rows *rows,
+                               const struct query_braid_row *root,
                                struct query_selection *selection)
 {
-    uint32_t *list = NULL;
-    size_t count = 0;
-    int rc = figures_list_below(rows, (uint32_t)(root - rows->rows), &list, &count);
-    for (size_t i = 0; i < count && !rc; i++)
-        rc = query_selection_add_span(rows->job, selection, rows->rows[list[i]].span.span_id);
+    int rc = 0;
+    for (const struct query_braid_row *row = root; row && !rc;
+         row = query_braid_next(rows, root, row, true))
+        rc = query_selection_add_span(rows->job, selection, row->span.span_id);
     return rc;
 }
 

@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares slow spans of one operation with typical spans: figures per span, and figures of local
- * subtrees. Slow spans are at or above the 95th percentile of duration; typical ones are between
- * the 40th and the 60th.
+ * Compares slow spans of one operation with typical spans: the parts of their durations, and the
+ * samples of their local subtrees. Slow spans are at or above the 95th percentile of duration;
+ * typical ones are between the 40th and the 60th. If a request names two operations, the spans of
+ * one of them (`of`) are divided into slow and typical ones, and the spans of the other operation
+ * below these spans are compared.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/sum.h"
 #include "extensions/query/braid.h"
+#include "extensions/query/braid_parts.h"
 
 #define SPANS_MAX                                                                                  \
     (4u << 20) /* maximum number of spans of the operation whose durations are sorted */
 /* maximum number of slow spans, and of typical spans, whose subtrees are read; these spans are
  * chosen at equal distances in the order of duration */
 #define SIDE_MAX 50
+/* maximum number of compared spans below one of these spans; if there are more, spans at equal
+ * distances in the trace are chosen */
+#define BELOW_MAX 10
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
 #define SPANS_MIN 5 /* minimum number of spans from which percentiles are computed */
+
+_Static_assert(SIDE_MAX * BELOW_MAX <= QUERY_PARTS_SPANS_MAX, "all compared spans fit");
 
 /* Durations of chosen spans, in ascending order. A second pass over the store finds one span for
  * each duration. */
@@ -35,7 +44,10 @@ struct slow_side {
     /* the side's part of report->durations_ns: index of the first span, and number of spans */
     size_t first, count;
     struct slow_list read, examples;
-    size_t n_read; /* number of spans of this side whose samples are in the flame graph */
+    /* the compared spans, whose parts and samples are in the response; sorted by duration after
+     * all of them are read */
+    struct br_stored_span compared[QUERY_PARTS_SPANS_MAX];
+    size_t n_compared;
     int64_t cpu_ns;
     struct query_selection selection;
 };
@@ -47,8 +59,13 @@ struct slow_report {
     uint32_t cap;
     /* sides[0] are the typical spans, sides[1] the slow spans */
     struct slow_side sides[BR_FLAME_SIDES];
+    /* the operation below these spans that is compared; NULL: the spans themselves are compared */
+    const char *below_service, *below_name;
+    struct query_parts *parts;
     struct query_braid_types types;
     struct query_braid_figures sums;
+    /* value of one sample, by index of the profile type; 0: unknown */
+    uint64_t per_sample[BRAID_TYPES_MAX];
     int rc;
 };
 
@@ -131,24 +148,98 @@ static bool slow_on_span(const struct br_stored_span *span, void *arg)
     return query_job_may_continue(report->job);
 }
 
-/* Selects the samples of the spans in side->read, and of their local subtrees. */
-static int slow_select_side(struct slow_report *report, struct slow_side *side, struct br_err *err)
+static bool slow_is_below(const struct slow_report *report, const struct query_braid_row *row)
+{
+    return !strcmp(row->span.name, report->below_name) &&
+           !strcmp(row->span.service, report->below_service);
+}
+
+/* Adds a span to the compared spans of a side, and selects the samples of its local subtree. A span
+ * whose subtree has too many spans is left out. */
+static int slow_add_compared(struct slow_report *report, struct slow_side *side,
+                             const struct query_braid_rows *trace,
+                             const struct query_braid_row *row)
+{
+    size_t n_span_ids = side->selection.n_span_ids;
+    unsigned number = (unsigned)(side - report->sides);
+    if (side->n_compared == QUERY_PARTS_SPANS_MAX)
+        return 0;
+    int rc = query_braid_select_subtree(trace, row, &side->selection);
+    if (!rc)
+        rc = query_parts_add(report->parts, number, trace, row);
+    if (!rc)
+        side->compared[side->n_compared++] = row->span;
+    else
+        side->selection.n_span_ids = n_span_ids;
+    if (rc == BR_EINVAL) { /* more than QUERY_IDS_MAX span ids */
+        report->job->store->note = "the compared spans have more child spans than one query reads";
+        return 0;
+    }
+    return rc;
+}
+
+/* Adds the spans of the compared operation below `root`. */
+static int slow_add_below(struct slow_report *report, struct slow_side *side,
+                          const struct query_braid_rows *trace, const struct query_braid_row *root)
+{
+    const struct query_braid_row *row;
+    size_t count = 0, at = 0, n_added = 0;
+    int rc = 0;
+    for (row = root; row; row = query_braid_next(trace, root, row, false))
+        count += slow_is_below(report, row);
+    size_t wanted = count < BELOW_MAX ? count : BELOW_MAX;
+    if (count > BELOW_MAX)
+        report->job->store->note = "only 10 child spans of each request are compared";
+    for (row = root; row && !rc; row = query_braid_next(trace, root, row, false)) {
+        if (!slow_is_below(report, row) || n_added == wanted)
+            continue;
+        if (at++ != n_added * count / wanted)
+            continue;
+        rc = slow_add_compared(report, side, trace, row);
+        n_added++;
+    }
+    return rc;
+}
+
+/* Reads the traces of the spans in side->read, and adds the compared spans. */
+static int slow_read_side(struct slow_report *report, struct slow_side *side, struct br_err *err)
 {
     int rc = 0;
     for (size_t i = 0; i < side->read.count && !rc && query_job_may_continue(report->job); i++) {
         const struct br_stored_span *span = &side->read.spans[i];
         struct query_braid_rows trace = {.job = report->job};
+        size_t n_compared = side->n_compared;
         if (!side->read.found[i])
             continue;
         rc = query_braid_read_trace(&trace, span->trace_id, err);
         const struct query_braid_row *row = rc ? NULL : query_braid_find(&trace, span->span_id);
-        if (row)
-            rc = query_braid_select_subtree(&trace, row, &side->selection);
-        if (!rc)
+        if (row && report->below_name)
+            rc = slow_add_below(report, side, &trace, row);
+        else if (row)
+            rc = slow_add_compared(report, side, &trace, row);
+        if (!rc && side->n_compared > n_compared)
             rc = query_selection_add_trace(report->job, &side->selection, span->trace_id);
         query_braid_rows_release(&trace);
-        side->n_read += !rc;
     }
+    return rc;
+}
+
+static int slow_compare_spans(const void *left, const void *right)
+{
+    const struct br_stored_span *a = left, *b = right;
+    return slow_compare(&a->duration_ns, &b->duration_ns);
+}
+
+static int slow_read_sides(struct slow_report *report, struct br_err *err)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < BR_FLAME_SIDES && !rc; i++) {
+        struct slow_side *side = &report->sides[i];
+        rc = slow_read_side(report, side, err);
+        if (side->n_compared)
+            qsort(side->compared, side->n_compared, sizeof *side->compared, slow_compare_spans);
+    }
+    query_parts_end_spans(report->parts);
     return rc;
 }
 
@@ -163,10 +254,11 @@ static bool slow_on_samples(const struct br_stored_samples *samples, void *arg)
 {
     struct slow_adder *adder = arg;
     struct slow_report *report = adder->report;
-    report->rc =
-        query_braid_add(report->job, &report->sums,
-                        query_braid_type(report->job, &report->types, samples->series->type),
-                        samples->count, samples->value);
+    size_t type = query_braid_type(report->job, &report->types, samples->series->type);
+    report->rc = query_braid_add(report->job, &report->sums, type, samples->count, samples->value);
+    if (type < BRAID_TYPES_MAX && samples->series->per_sample > report->per_sample[type])
+        report->per_sample[type] = samples->series->per_sample;
+    query_parts_add_samples(report->parts, (unsigned)(adder->side - report->sides), samples);
     if (query_braid_is_cpu(samples->series->type))
         adder->side->cpu_ns = br_sum(adder->side->cpu_ns, samples->value);
     return !report->rc && query_job_may_continue(report->job);
@@ -204,7 +296,7 @@ static int slow_flame(struct slow_report *report, const struct br_profile_type *
         if (side->selection.n_span_ids)
             rc = query_selection_flame(report->job, &side->selection, flame, err);
         for (uint32_t j = 0; j < flame->n_nodes; j++)
-            flame->nodes[j].self[i] = slow_per_span(flame->nodes[j].self[i], side->n_read);
+            flame->nodes[j].self[i] = slow_per_span(flame->nodes[j].self[i], side->n_compared);
     }
     br_flame_total(flame);
     return rc;
@@ -212,35 +304,80 @@ static int slow_flame(struct slow_report *report, const struct br_profile_type *
 
 /* --- The response ---------------------------------------------------------------------------- */
 
+static void slow_put_example(struct br_str *out, const struct br_stored_span *span, bool more)
+{
+    if (more)
+        br_str_putc(out, ',');
+    query_braid_put_trace(out, '{', "trace_id", span->trace_id);
+    query_braid_put_span(out, ',', "span_id", span->span_id);
+    br_str_printf(out, ",\"duration_ns\":%" PRIu64 "}", span->duration_ns);
+}
+
+static void slow_put_examples(struct slow_report *report, const struct slow_side *side)
+{
+    struct br_str *out = &report->job->out;
+    size_t n_put = 0;
+    br_str_puts(out, ",\"examples\":[");
+    if (report->below_name)
+        for (size_t i = side->n_compared; i-- > 0 && n_put < EXAMPLES_MAX; n_put++)
+            slow_put_example(out, &side->compared[i], n_put > 0);
+    else
+        for (size_t i = side->examples.count; i-- > 0;)
+            if (side->examples.found[i])
+                slow_put_example(out, &side->examples.spans[i], n_put++ > 0);
+    br_str_putc(out, ']');
+}
+
 static void slow_put_side(struct slow_report *report, char before, const struct slow_side *side)
 {
     struct br_str *out = &report->job->out;
     const uint64_t *durations_ns =
         br_mem_end(report->durations_ns, side->first * sizeof *report->durations_ns);
-    bool more = false;
+    size_t count = report->below_name ? side->n_compared : side->count;
+    uint64_t shortest_ns = 0, median_ns = 0;
+    if (count && report->below_name) {
+        shortest_ns = side->compared[0].duration_ns;
+        median_ns = side->compared[(count - 1) / 2].duration_ns;
+    } else if (count) {
+        shortest_ns = durations_ns[0];
+        median_ns = durations_ns[(count - 1) / 2];
+    }
     br_str_putc(out, before);
     br_str_json(out, side->name, strlen(side->name));
     br_str_printf(out,
                   ":{\"spans\":%zu,\"min_duration_ns\":%" PRIu64 ",\"median_duration_ns\":%" PRIu64
-                  ",\"cpu_ns_per_span\":%" PRId64 ",\"examples\":[",
-                  side->count, side->count ? durations_ns[0] : 0,
-                  side->count ? durations_ns[(side->count - 1) / 2] : 0,
-                  slow_per_span(side->cpu_ns, side->n_read));
-    for (size_t i = side->examples.count; i-- > 0;) {
-        const struct br_stored_span *span = &side->examples.spans[i];
-        if (!side->examples.found[i])
-            continue;
-        if (more)
-            br_str_putc(out, ',');
-        query_braid_put_trace(out, '{', "trace_id", span->trace_id);
-        query_braid_put_span(out, ',', "span_id", span->span_id);
-        br_str_printf(out, ",\"duration_ns\":%" PRIu64 "}", span->duration_ns);
-        more = true;
-    }
-    br_str_puts(out, "]}");
+                  ",\"compared\":%zu,\"mean_duration_ns\":%" PRId64 ",\"cpu_ns_per_span\":%" PRId64,
+                  count, shortest_ns, median_ns, side->n_compared,
+                  query_parts_mean_ns(report->parts, (unsigned)(side - report->sides)),
+                  slow_per_span(side->cpu_ns, side->n_compared));
+    slow_put_examples(report, side);
+    br_str_putc(out, '}');
 }
 
-static int slow_put_functions(struct query_job *job, const struct br_flame *flame)
+/* Value of one sample of a profile type, divided by the numbers of typical and slow spans. */
+struct slow_sample {
+    double typical, slow;
+};
+
+static struct slow_sample slow_sample_of(const struct slow_report *report, size_t type)
+{
+    double value = type < BRAID_TYPES_MAX ? (double)report->per_sample[type] : 0;
+    size_t typical = report->sides[0].n_compared, slow = report->sides[1].n_compared;
+    return (struct slow_sample){typical ? value / (double)typical : 0,
+                                slow ? value / (double)slow : 0};
+}
+
+/* Returns the smallest difference between the values of a function that is not noise: a few
+ * samples, and twice the standard error of two counts of samples (Poisson distribution). */
+static int64_t slow_noise(const struct slow_sample *sample, const int64_t self[BR_FLAME_SIDES])
+{
+    double few = QUERY_PARTS_NOISE_SAMPLES * fmax(sample->typical, sample->slow);
+    double variance = (double)self[0] * sample->typical + (double)self[1] * sample->slow;
+    return (int64_t)ceil(fmin(fmax(few, 2 * sqrt(fmax(0, variance))), 1e18));
+}
+
+static int slow_put_functions(struct query_job *job, const struct br_flame *flame,
+                              const struct slow_sample *sample)
 {
     struct br_function *functions;
     uint32_t count;
@@ -255,8 +392,8 @@ static int slow_put_functions(struct query_job *job, const struct br_flame *flam
         query_put_text(&job->out, '{', "name", flame->names[functions[i].name]);
         br_str_printf(&job->out,
                       ",\"typical_per_span\":%" PRId64 ",\"slow_per_span\":%" PRId64
-                      ",\"delta\":%" PRId64 "}",
-                      self[0], self[1], self[1] - self[0]);
+                      ",\"delta\":%" PRId64 ",\"noise\":%" PRId64 "}",
+                      self[0], self[1], self[1] - self[0], slow_noise(sample, self));
     }
     br_str_putc(&job->out, ']');
     return 0;
@@ -268,6 +405,8 @@ static const char *slow_why_empty(const struct slow_report *report, size_t type)
         return "this operation has no spans in this time range";
     if (report->count < SPANS_MIN)
         return "there are fewer than 5 spans of this operation: use a longer time range";
+    if (report->below_name && !report->sides[0].n_compared && !report->sides[1].n_compared)
+        return "neither the slow nor the typical requests have spans of this operation";
     if (!report->sides[0].count)
         return "all spans of this operation have the same duration";
     if (type == BRAID_TYPES_MAX)
@@ -294,6 +433,7 @@ static int slow_respond(struct slow_report *report, struct br_flame *flame, stru
     size_t chosen = slow_type(report);
     const char *id = chosen < BRAID_TYPES_MAX ? report->types.ids[chosen] : NULL;
     const char *why = slow_why_empty(report, chosen);
+    struct slow_sample sample = slow_sample_of(report, chosen);
     int rc = id ? br_profile_type_parse(id, strlen(id), &job->arena, &type, err) : 0;
     if (!rc && id)
         rc = slow_flame(report, &type, flame, err);
@@ -303,11 +443,14 @@ static int slow_respond(struct slow_report *report, struct br_flame *flame, stru
         return rc;
     slow_put_side(report, '{', &report->sides[1]);
     slow_put_side(report, ',', &report->sides[0]);
+    query_parts_put(report->parts);
     query_put_text(&job->out, ',', "type", id ? id : "");
     query_put_text(&job->out, ',', "unit", id ? type.unit : "");
+    br_str_printf(&job->out, ",\"sample\":{\"typical\":%.6g,\"slow\":%.6g}", sample.typical,
+                  sample.slow);
     br_str_puts(&job->out, ",\"flamebearer\":");
     br_flamebearer_json(&job->out, &flamebearer, true);
-    rc = slow_put_functions(job, flame);
+    rc = slow_put_functions(job, flame, &sample);
     if (why)
         query_put_text(&job->out, ',', "why_empty", why);
     else
@@ -330,9 +473,35 @@ static int slow_read_store(struct slow_report *report, struct br_span_filter *fi
     filter->min_duration_ns =
         report->durations_ns[report->sides[report->sides[0].count ? 0 : 1].first];
     rc = br_store_spans(report->job->store, filter, slow_on_span, report, err);
-    for (unsigned i = 0; i < BR_FLAME_SIDES && !rc; i++)
-        rc = slow_select_side(report, &report->sides[i], err);
+    if (!rc)
+        rc = slow_read_sides(report, err);
     return rc ? rc : slow_sum(report, err);
+}
+
+/* Reads the names of the operations. The spans of the operation in `filter` are divided into slow
+ * and typical ones. */
+static bool slow_read_names(struct query_job *job, struct slow_report *report,
+                            struct br_span_filter *filter)
+{
+    const char *of_service = query_job_param(job, "of_service");
+    const char *of_name = query_job_param(job, "of_name");
+    filter->service = query_job_param(job, "service");
+    filter->name = query_job_param(job, "name");
+    if (!filter->service || !*filter->service || !filter->name || !*filter->name) {
+        query_job_fail(job, 400, "missing parameter: set service and name (of the operation)");
+        return false;
+    }
+    if (!(of_service && *of_service) != !(of_name && *of_name)) {
+        query_job_fail(job, 400, "missing parameter: set both of_service and of_name, or neither");
+        return false;
+    }
+    if (of_name && *of_name) {
+        report->below_service = filter->service;
+        report->below_name = filter->name;
+        filter->service = of_service;
+        filter->name = of_name;
+    }
+    return true;
 }
 
 void query_braid_slow(struct query_job *job)
@@ -340,28 +509,27 @@ void query_braid_slow(struct query_job *job)
     struct br_span_filter filter = {.order = BR_SPANS_NEWEST};
     struct br_flame flame;
     struct br_err err = {0};
-    filter.service = query_job_param(job, "service");
-    filter.name = query_job_param(job, "name");
-    if (!filter.service || !*filter.service || !filter.name || !*filter.name) {
-        query_job_fail(job, 400, "missing parameter: set service and name (of the operation)");
-        return;
-    }
-    if (!query_braid_range(job, &filter.from_ns, &filter.until_ns))
-        return;
     struct slow_report *report = br_arena_calloc(&job->arena, 1, sizeof *report);
     if (!report) {
         query_braid_end(job, BR_ENOMEM, &err);
         return;
     }
+    if (!slow_read_names(job, report, &filter) ||
+        !query_braid_range(job, &filter.from_ns, &filter.until_ns))
+        return;
     report->job = job;
     report->sides[0].name = "typical";
     report->sides[1].name = "slow";
+    report->parts = query_parts_new(job);
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
+    if (!rc && !report->parts)
+        rc = BR_ENOMEM;
     if (!rc)
         rc = slow_read_store(report, &filter, &err);
     if (!rc)
         rc = slow_respond(report, &flame, &err);
     br_flame_release(&flame);
+    query_parts_free(report->parts);
     br_free(report->durations_ns);
     query_braid_end(job, rc, &err);
 }

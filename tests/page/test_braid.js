@@ -187,10 +187,34 @@ describe(
       await page.finish();
     });
 
+    it("leads from a slow request to the function in another service by two clicks", async () => {
+      const path = `service=web&name=${encodeURIComponent("POST /checkout")}`;
+      const answer = await get(`slow?${path}`);
+      for (const side of ["typical", "slow"])
+        assert.equal(
+          answer.parts.reduce((all, part) => all + part[`${side}_ns`], 0),
+          answer[side].mean_duration_ns,
+        );
+      const page = await open(`#/spans?${path}`);
+      await page.getByRole("link", { name: /Why are slow ones slow/ }).click();
+      await page.locator(".answer a").first().waitFor();
+      assert.match(
+        await page.locator(".answer").textContent(),
+        /^\+[\d.]+ m?s: [\d.]+ m?s in checkout order\.place \(\d+(\.\d+)?%\)/,
+      );
+      await page.locator(".answer a").first().click();
+      await page.has("of_name", "POST /checkout");
+      await page.waitForFunction(
+        (names) => names.includes(document.querySelector(".slow-why em + code")?.textContent),
+        ["parse", "_code", "compile", "deepcopy"],
+      );
+      await page.finish();
+    });
+
     it("shows the causes of slow spans", async () => {
       const page = await open("#/compare/slow?service=checkout&name=order.calculate_totals");
       await page.locator(".slow-why em").waitFor();
-      const first = await page.locator(".deltas tbody th").first().textContent();
+      const first = await page.locator(".slow-why tbody th").first().textContent();
       assert.ok(["parse", "_code", "compile", "deepcopy"].includes(first), first);
       await page.finish();
     });

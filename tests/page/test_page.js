@@ -606,11 +606,88 @@ describe("page: compare", { concurrency: false }, () => {
     const page = await open("#/compare/slow?service=checkout&name=order.calculate_totals");
     await page.locator(".slow-why em").waitFor();
     assert.match(await page.locator(".slow-why h2").textContent(), /A slow one spends .* more in /);
-    const first = await page.locator(".deltas tbody th").first().textContent();
+    const first = await page.locator(".slow-why tbody th").first().textContent();
     assert.ok(["parse", "_code", "compile", "deepcopy"].includes(first), first);
     await page.locator(".flame canvas").waitFor();
     await page.locator(".examples a").first().click();
     await page.waitForFunction(() => location.hash.startsWith("#/trace/"));
+    await page.finish();
+  });
+
+  const causes = ["parse", "_code", "compile", "deepcopy"];
+  const why = `#/compare/slow?service=web&name=${encodeURIComponent("POST /checkout")}`;
+  const shownFunction = (page) =>
+    page.waitForFunction(
+      (names) => names.includes(document.querySelector(".slow-why em + code")?.textContent),
+      causes,
+    );
+
+  it("leads from a request to the function in another service by two clicks", async () => {
+    const page = await open(`#/spans?service=web&name=${encodeURIComponent("POST /checkout")}`);
+    await page.getByRole("link", { name: /Why are slow ones slow/ }).click();
+    await page.locator(".answer a").first().waitFor();
+    const words = await page.locator(".answer").textContent();
+    assert.match(words, /^\+[\d.]+ m?s: [\d.]+ m?s in checkout order\.place \(\d+(\.\d+)?%\)/);
+    await page.locator(".answer a").first().click();
+    await page.has("name", "order.place");
+    await page.has("of_name", "POST /checkout");
+    await shownFunction(page);
+    await page.locator(".below a").click();
+    await page.has("of_name", "");
+    await page.has("service", "web");
+    await page.finish();
+  });
+
+  it("divides both durations into parts, as bars and as a table", async () => {
+    const page = await open(why);
+    const asked = `${server.url}api/braid/slow?service=web&name=${encodeURIComponent("POST /checkout")}`;
+    const answer = await (await fetch(asked)).json();
+    await page.locator(".parts tbody tr").first().waitFor();
+    // The bars have the lengths of the parts.
+    const whole = Math.max(answer.slow.mean_duration_ns, answer.typical.mean_duration_ns);
+    const widths = (row) =>
+      page
+        .locator(".stack-bar")
+        .nth(row)
+        .evaluate((bar) =>
+          [...bar.children].reduce((all, part) => all + parseFloat(part.style.width), 0),
+        );
+    for (const [row, side] of [
+      [0, "typical"],
+      [1, "slow"],
+    ])
+      assert.ok(
+        Math.abs((await widths(row)) - (answer[side].mean_duration_ns / whole) * 100) < 0.01,
+        side,
+      );
+    // Differences that may be chance are said to be noise.
+    const parts = answer.parts.filter((part) => part.slow_ns > 0 || part.typical_ns > 0);
+    assert.deepEqual(
+      await page
+        .locator(".parts tbody tr")
+        .evaluateAll((rows) => rows.map((row) => row.textContent.includes("noise"))),
+      parts.map((part) => part.delta_ns !== 0 && Math.abs(part.delta_ns) <= part.noise_ns),
+    );
+    await page.locator(".stack-bar").nth(1).locator("a").first().click();
+    await page.has("name", "order.place");
+    await shownFunction(page);
+    await page.finish();
+  });
+
+  it("compares a part by keyboard", async () => {
+    const page = await open(why);
+    await page.locator(".parts a").first().focus();
+    await page.keyboard.press("Enter");
+    await page.has("of_name", "POST /checkout");
+    await shownFunction(page);
+    await page.finish();
+  });
+
+  it("compares durations of spans without samples", async () => {
+    const page = await open("#/compare/slow?service=cart&name=cart.Load");
+    await page.locator(".answer").waitFor();
+    await page.getByText("No samples").first().waitFor();
+    assert.match(await page.locator(".parts").textContent(), /unexplained/);
     await page.finish();
   });
 

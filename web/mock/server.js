@@ -15,6 +15,7 @@ import {
   flamebearer,
   flamebearerOfDifference,
   functionsOf,
+  partsOf,
   splitName,
   randomOf,
 } from "./data.js";
@@ -203,6 +204,12 @@ export async function startMock({
     for (const s of span.trace.spans) if (inside.has(s.parent)) inside.add(s);
     return [...inside];
   };
+  const localOf = (span) => {
+    const inside = new Set([span]);
+    for (const s of span.trace.spans)
+      if (inside.has(s.parent) && s.service === span.service) inside.add(s);
+    return [...inside];
+  };
   const selectionOf = (q) => {
     if (q.trace) {
       const trace = store.byTrace.get(q.trace);
@@ -386,48 +393,113 @@ export async function startMock({
       };
     },
     slow: (q) => {
-      const { spans } = select({ ...q, q: "" });
+      const { spans } = select({
+        ...q,
+        service: q.of_service || q.service,
+        name: q.of_name || q.name,
+        q: "",
+      });
       const sorted = [...spans].sort((a, b) => a.durationMs - b.durationMs);
       const type = types[q.type] ? q.type : cpuType;
       const cut = (a, b) =>
         sorted.slice(Math.floor(sorted.length * a), Math.max(Math.floor(sorted.length * b), 0));
-      const typical = cut(0.4, 0.6),
-        slow = cut(0.95, 1);
+      const key = `${plain(q.service ?? "")}/${plain(q.name ?? "")}`;
+      const below = (list) =>
+        q.of_name ? list.flatMap((s) => within(s).filter((one) => one.key === key)) : list;
+      const typical = below(cut(0.4, 0.6)),
+        slow = below(cut(0.95, 1));
       const trie = (list) =>
-        trieOf(stacksOf(list, type), types[type].scale / Math.max(1, list.length));
+        trieOf(stacksOf(list.flatMap(localOf), type), types[type].scale / Math.max(1, list.length));
       const [l, r] = [trie(typical), trie(slow)];
+      const ms = (value) => Math.round(value * 1e6);
+      const mean = (list, of) => list.reduce((all, s) => all + of(s), 0) / Math.max(1, list.length);
       const describe = (list) => ({
         spans: list.length,
-        min_duration_ns: Math.round((list[0]?.durationMs ?? 0) * 1e6),
-        median_duration_ns: Math.round((list[list.length >> 1]?.durationMs ?? 0) * 1e6),
-        cpu_ns_per_span: Math.round(
-          list.reduce((all, s) => all + s.samples * 10e6, 0) / Math.max(1, list.length),
+        min_duration_ns: ms(list[0]?.durationMs ?? 0),
+        median_duration_ns: ms(list[list.length >> 1]?.durationMs ?? 0),
+        compared: list.length,
+        mean_duration_ns: ms(mean(list, (s) => s.durationMs)),
+        cpu_ns_per_span: ms(
+          mean(list, (s) => localOf(s).reduce((all, one) => all + one.samples * 10, 0)),
         ),
-        examples: list
-          .slice(-5)
-          .reverse()
+        examples: [...list]
+          .sort((x, y) => y.durationMs - x.durationMs)
+          .slice(0, 5)
           .map((s) => ({
             trace_id: s.trace.id,
             span_id: s.id,
-            duration_ns: Math.round(s.durationMs * 1e6),
+            duration_ns: ms(s.durationMs),
           })),
       });
+      const divided = [typical, slow].map((list) => list.map(partsOf));
+      const fewest = Math.max(1, Math.min(typical.length, slow.length));
+      const part = (kind, [service, name], of, callsOf = () => 0, least = 0) => {
+        const values = divided.map((list) => list.map(of));
+        const [before, after] = values.map((list) => ms(mean(list, (v) => v)));
+        const error = values.reduce((all, list) => {
+          const middle = mean(list, (v) => v);
+          const squares = list.reduce((sum, v) => sum + (v - middle) ** 2, 0);
+          return all + squares / Math.max(1, list.length - 1) / Math.max(1, list.length);
+        }, 0);
+        return {
+          kind,
+          service: service && render(service),
+          name: name && render(name),
+          typical_ns: before,
+          slow_ns: after,
+          delta_ns: after - before,
+          noise_ns: Math.max(ms(2 * Math.sqrt(error)), ms(least)),
+          typical_calls: mean(divided[0], callsOf),
+          slow_calls: mean(divided[1], callsOf),
+        };
+      };
+      const keys = [...new Set(divided.flat().flatMap(({ parts }) => [...parts.keys()]))];
+      const cpuOf = (d) => Math.min(d.samples * 10, d.restMs);
+      const few = (3 * 10) / fewest;
+      const parts = keys
+        .map((k) =>
+          part(
+            "operation",
+            [k.slice(0, k.indexOf("/")), k.slice(k.indexOf("/") + 1)],
+            (d) => d.parts.get(k)?.[0] ?? 0,
+            (d) => d.parts.get(k)?.[1] ?? 0,
+          ),
+        )
+        .sort((x, y) => Math.abs(y.delta_ns) - Math.abs(x.delta_ns));
+      parts.push(
+        part("cpu", ["", ""], cpuOf, undefined, few),
+        part("unexplained", ["", ""], (d) => d.restMs - cpuOf(d), undefined, few),
+      );
+      const sample = (list) => types[type].scale / Math.max(1, list.length);
+      const noise = (a, b) =>
+        Math.ceil(
+          Math.max(
+            3 * Math.max(sample(typical), sample(slow)),
+            2 * Math.sqrt(a * sample(typical) + b * sample(slow)),
+          ),
+        );
       const [a, b] = [functionsOf(l), functionsOf(r)];
       const functions = [...new Set([...a.keys(), ...b.keys()])]
         .map((full) => ({
           name: splitName(full)[1],
-          typical_per_span: a.get(full)?.self ?? 0,
-          slow_per_span: b.get(full)?.self ?? 0,
+          typical_per_span: Math.round(a.get(full)?.self ?? 0),
+          slow_per_span: Math.round(b.get(full)?.self ?? 0),
         }))
-        .map((f) => ({ ...f, delta: f.slow_per_span - f.typical_per_span }))
+        .map((f) => ({
+          ...f,
+          delta: f.slow_per_span - f.typical_per_span,
+          noise: noise(f.typical_per_span, f.slow_per_span),
+        }))
         .sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta))
         .slice(0, 50);
       const flame = flamebearerOfDifference(l, r);
       return {
         slow: describe(slow),
         typical: describe(typical),
+        parts,
         type,
         unit: types[type].unit,
+        sample: { typical: sample(typical), slow: sample(slow) },
         flamebearer: flame,
         functions,
         why_empty: flame.numTicks

@@ -525,7 +525,9 @@ static const struct {
     {"/api/braid/profile?query=" TYPE "{}&" FROM, NULL},
     {"/api/braid/top?query=" TYPE "{}&" FROM, NULL},
     {"/api/braid/diff?left=query%3D" TYPE "{}&right=query%3D" TYPE "{}", NULL},
-    {"/api/braid/slow?service=service-0&name=GET%20/", NULL},
+    {"/api/braid/slow?service=service-0&name=GET%20/&" RANGE, NULL},
+    {"/api/braid/slow?service=service-0&name=GET%20/&of_service=service-0&of_name=GET%20/&" RANGE,
+     NULL},
     {"/api/braid/timeline?step=10&" FROM, NULL},
     {"/api/braid/join", NULL},
 };

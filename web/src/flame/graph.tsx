@@ -4,7 +4,16 @@ import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "pr
 import { changeColor, flameColors, packageColor, valueColor } from "../color";
 import { amount, difference, packageOf, percent } from "../format";
 import { useSize } from "../parts/basics";
-import { barAt, changeOf, fileOf, nameOf, pathTo, type Flame, type Matches } from "./model";
+import {
+  barAt,
+  changeOf,
+  fileOf,
+  isNoise,
+  nameOf,
+  pathTo,
+  type Flame,
+  type Matches,
+} from "./model";
 import { barHeight, draw, levelAt } from "./draw";
 
 export type Coloring = "package" | "value";
@@ -51,7 +60,7 @@ export function describe(
           sides.rightTotal,
           unit,
           relative,
-        ),
+        ) + (isNoise(flame, sides.left[bar], sides.right[bar], relative) ? ", may be chance" : ""),
       ],
     ];
   }
@@ -71,9 +80,10 @@ function useColors(
 ): (bar: number) => string {
   return useMemo(() => {
     const palette = flameColors(dark);
-    if (flame.sides)
+    const { sides } = flame;
+    if (sides)
       return (bar) =>
-        flame.level[bar] === 0
+        flame.level[bar] === 0 || isNoise(flame, sides.left[bar], sides.right[bar], relative)
           ? palette.root
           : changeColor(changeOf(flame, bar, relative), blind, dark);
     if (coloring === "value") {

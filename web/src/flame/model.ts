@@ -32,6 +32,13 @@ export interface Sides {
   rightSelf: Float64Array;
   leftTotal: number;
   rightTotal: number;
+  /** Values of one sample on each side; null if unknown. */
+  sample: Sample | null;
+}
+
+export interface Sample {
+  left: number;
+  right: number;
 }
 
 function empty(n: number, depth: number, names: string[], files: string[]): Flame {
@@ -85,7 +92,7 @@ function link(flame: Flame): Flame {
  * Decodes data from the server. In a comparison, `relative` draws each side as a share of its own
  * total, so that selections of different sizes can be compared. Otherwise the values are drawn.
  */
-export function decode(bearer: Flamebearer, relative = true): Flame {
+export function decode(bearer: Flamebearer, relative = true, sample: Sample | null = null): Flame {
   const two = bearer.leftTicks !== undefined;
   const step = two ? 7 : 4;
   const levels = bearer.levels;
@@ -100,6 +107,7 @@ export function decode(bearer: Flamebearer, relative = true): Flame {
         rightSelf: new Float64Array(n),
         leftTotal: bearer.leftTicks ?? 0,
         rightTotal: bearer.rightTicks ?? 0,
+        sample,
       }
     : null;
   flame.sides = sides;
@@ -166,6 +174,23 @@ export function changeOf(flame: Flame, i: number, relative: boolean): number {
   const right = sides.right[i] / Math.max(sides.rightTotal, 1e-9);
   const most = Math.max(left, right);
   return most > 0 ? (right - left) / most : 0;
+}
+
+/**
+ * Returns true if the difference between two values may be chance: it is smaller than three
+ * samples, or than twice the standard error of two counts of samples (Poisson distribution).
+ * Relative: the difference between the shares of both values.
+ */
+export function isNoise(flame: Flame, left: number, right: number, relative: boolean): boolean {
+  const { sides } = flame;
+  if (!sides?.sample) return false;
+  const scaleLeft = relative ? 1 / Math.max(sides.leftTotal, 1e-9) : 1;
+  const scaleRight = relative ? 1 / Math.max(sides.rightTotal, 1e-9) : 1;
+  const oneLeft = sides.sample.left * scaleLeft;
+  const oneRight = sides.sample.right * scaleRight;
+  const delta = Math.abs(right * scaleRight - left * scaleLeft);
+  const error = Math.sqrt(left * scaleLeft * oneLeft + right * scaleRight * oneRight);
+  return delta < Math.max(3 * oneLeft, 3 * oneRight, 2 * error);
 }
 
 export interface Matches {

@@ -7,7 +7,16 @@ import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
 import { remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
-import { calleesOf, callersOf, decode, nameOf, pathTo, search, type Flame } from "./model";
+import {
+  calleesOf,
+  callersOf,
+  decode,
+  nameOf,
+  pathTo,
+  search,
+  type Flame,
+  type Sample,
+} from "./model";
 import type { Flamebearer } from "../openapi";
 import { CallTree, FunctionTable } from "./tables";
 
@@ -34,6 +43,8 @@ export interface PanelProps {
   onCompare?: () => void;
   /** Default scale of a comparison, if the query does not contain one. */
   scale?: "relative" | "absolute";
+  /** Values of one sample on each side of a comparison, so that differences of a few samples are grey. */
+  sample?: Sample | null;
   /** Show only the flame graph, without the table. */
   small?: boolean;
 }
@@ -50,11 +61,12 @@ export function FlamePanel({
   onCompare,
   small,
   scale = "relative",
+  sample = null,
 }: PanelProps) {
   const dark = useDark();
   const blind = useRemembered("palette") === "blue";
   const relative = (query.scale || scale) !== "absolute";
-  const flame = useMemo(() => decode(bearer, relative), [bearer, relative]);
+  const flame = useMemo(() => decode(bearer, relative, sample), [bearer, relative]);
   const two = flame.sides !== null;
   const hashes = useMemo(
     () => (query.zoom ? pathHashes(flame) : null),

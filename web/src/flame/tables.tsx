@@ -8,6 +8,7 @@ import {
   changeOf,
   fileOf,
   functionsOf,
+  isNoise,
   nameOf,
   type Flame,
   type FunctionRow,
@@ -43,8 +44,9 @@ export function FunctionTable({
   const all = flame.width || 1;
   const leftAll = (relative && sides?.leftTotal) || 1;
   const rightAll = (relative && sides?.rightTotal) || 1;
-  // Computed after the flame graph next to the table is drawn.
-  const [rows, setRows] = useState<FunctionRow[]>([]);
+  // Computed after the flame graph next to the table is drawn. Rows of another flame graph do not fit its names.
+  const [computed, setComputed] = useState<{ of: Flame; rows: FunctionRow[] } | null>(null);
+  const rows = computed?.of === flame ? computed.rows : [];
   useEffect(() => {
     // All functions are listed if one is chosen. Otherwise a search limits the list to matches.
     const found = chosen && flame.names.includes(chosen) ? null : matches;
@@ -60,7 +62,7 @@ export function FunctionTable({
       change: (a, b) => change(b.left, b.right) - change(a.left, a.right),
     } satisfies Record<SortKey, (a: (typeof list)[0], b: (typeof list)[0]) => number>;
     list.sort(order[sort]);
-    setRows(up ? list.reverse() : list);
+    setComputed({ of: flame, rows: up ? list.reverse() : list });
   }, [flame, matches, sort, up, relative]);
   const view = useWindow(rows.length, rowHeight);
   const head = (key: SortKey, text: string, number = true) => (
@@ -123,7 +125,9 @@ export function FunctionTable({
           <div style={{ transform: `translateY(${view.from * rowHeight}px)` }} role="presentation">
             {rows.slice(view.from, view.to).map((row, i) => {
               const name = flame.names[row.name];
-              const delta = row.right / rightAll - row.left / leftAll;
+              const delta = isNoise(flame, row.left, row.right, relative)
+                ? 0
+                : row.right / rightAll - row.left / leftAll;
               return (
                 <div
                   class={`row${name === chosen ? " row-on" : ""}`}
@@ -156,7 +160,7 @@ export function FunctionTable({
                       </div>
                       <div
                         role="cell"
-                        class={`number ${delta > 0 ? "more" : delta < 0 ? "less" : ""}`}
+                        class={`number ${delta > 0 ? "more" : delta < 0 ? "less" : "quiet"}`}
                       >
                         {difference(row.left, row.right, leftAll, rightAll, unit, relative)}
                       </div>
@@ -285,7 +289,8 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
               const name = nameOf(flame, i);
               const leaf = flame.last[i] === flame.first[i];
               const sides = flame.sides;
-              const change = changeOf(flame, i, relative);
+              const noise = sides && isNoise(flame, sides.left[i], sides.right[i], relative);
+              const change = noise ? 0 : changeOf(flame, i, relative);
               return (
                 <div
                   class={`row${i === focus ? " row-focus" : ""}${name === chosen ? " row-on" : ""}`}
@@ -318,7 +323,7 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
                   </div>
                   <div
                     role="gridcell"
-                    class={`number ${sides ? (change > 0 ? "more" : change < 0 ? "less" : "") : "quiet"}`}
+                    class={`number ${change > 0 ? "more" : change < 0 ? "less" : "quiet"}`}
                   >
                     {sides
                       ? difference(

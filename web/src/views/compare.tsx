@@ -2,9 +2,9 @@
 // Compares two selections (spans, time ranges or labels), or the slow spans of an operation with its typical ones.
 import { useEffect } from "preact/hooks";
 import { url, useResponse } from "../api";
-import type { Diff, Services, Slow } from "../openapi";
+import type { Diff, Services } from "../openapi";
 import { FlamePanel } from "../flame/panel";
-import { amount, count, duration, percent, shortName, typeName } from "../format";
+import { amount, count } from "../format";
 import {
   Cut,
   Empty,
@@ -29,6 +29,7 @@ import {
   type Query,
 } from "../state";
 import { busiest, SelectorFields } from "./profile";
+import { SlowView, TypeSelect } from "./slow";
 
 /** Keeps the first selection as A. The next call, with another selection, opens the comparison. */
 export function pin(selection: Query, label: string): void {
@@ -62,26 +63,6 @@ export function CompareView({ kind, query }: { kind: string; query: Query }) {
       </div>
       {kind === "slow" ? <SlowView query={query} /> : <TwoView query={query} />}
     </main>
-  );
-}
-
-const commonTypes = [
-  "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-  "memory:alloc_space:bytes:space:bytes",
-  "mutex:delay:nanoseconds:contentions:count",
-  "block:delay:nanoseconds:contentions:count",
-  "wall:wall:nanoseconds:wall:nanoseconds",
-];
-
-function TypeSelect({ value, types }: { value: string; types?: string[] }) {
-  const list = types?.length ? types : commonTypes;
-  return (
-    <Select
-      label="Profile type"
-      value={value || list[0]}
-      onChange={(type) => set({ type }, true)}
-      options={list.map((id) => ({ value: id, text: typeName(id) }))}
-    />
   );
 }
 
@@ -154,6 +135,7 @@ function TwoView({ query }: { query: Query }) {
           unit={data.unit}
           query={query}
           since={at}
+          sample={data.average ? null : { left: sampleOf(data.left), right: sampleOf(data.right) }}
           label="Difference of A and B"
         />
       )}
@@ -169,6 +151,9 @@ export function Legend({ query, less, more }: { query: Query; less: string; more
     </p>
   );
 }
+
+/** Returns the value of one sample. */
+const sampleOf = ({ total, samples }: Diff["left"]): number => (samples > 0 ? total / samples : 0);
 
 const sideFigures = (side: Diff["left"], { unit, average }: Diff): string =>
   `${amount(side.total, unit)} ${average ? "on average" : `in ${count(side.samples)} samples`}`;
@@ -253,185 +238,5 @@ function Side({
         </>
       )}
     </fieldset>
-  );
-}
-
-function SlowView({ query }: { query: Query }) {
-  const times = range(query);
-  const services = useResponse<Services>(url("services", times));
-  const list = services.data?.services ?? [];
-  const service = list.find((entry) => entry.name === query.service);
-  useEffect(() => {
-    const first = busiest(list) ?? list[0];
-    if (first && !query.service)
-      set({ service: first.name, name: first.operations[0]?.name ?? "" }, true);
-    else if (service && !query.name) set({ name: service.operations[0]?.name ?? "" }, true);
-  }, [services.data, query.service, query.name]);
-  const { data, error, loading, at } = useResponse<Slow>(
-    query.service && query.name
-      ? url("slow", { service: query.service, name: query.name, type: query.type ?? "", ...times })
-      : "",
-  );
-  return (
-    <>
-      <Loading on={loading} />
-      <div class="filters">
-        <Select
-          hide
-          label="Service"
-          value={query.service ?? ""}
-          onChange={(name) => set({ service: name, name: "", zoom: "" })}
-          options={list.map((entry) => ({ value: entry.name, text: entry.name }))}
-        />
-        <Select
-          hide
-          label="Operation"
-          value={query.name ?? ""}
-          onChange={(name) => set({ name, zoom: "" })}
-          options={(service?.operations ?? []).map((operation) => ({
-            value: operation.name,
-            text: operation.name,
-            note: count(operation.spans),
-          }))}
-        />
-        <TypeSelect value={data?.type ?? query.type ?? ""} types={service?.profile_types} />
-      </div>
-      <Cut text={data?.cut} />
-      {error || services.error ? (
-        <Failed error={error || services.error} />
-      ) : !data ? (
-        services.data && list.length === 0 ? (
-          <Empty title="No spans in this time range">Select a longer time range.</Empty>
-        ) : (
-          <Skeleton rows={14} />
-        )
-      ) : (
-        <>
-          <SlowFigures data={data} query={query} />
-          {data.why_empty || data.flamebearer.numTicks === 0 ? (
-            <Empty title="Nothing to compare">
-              {data.why_empty ?? "Neither the slow nor the typical spans have samples."}
-            </Empty>
-          ) : (
-            <FlamePanel
-              bearer={data.flamebearer}
-              unit={data.unit}
-              query={query}
-              scale="absolute"
-              since={at}
-              label="Slow against typical"
-            />
-          )}
-        </>
-      )}
-    </>
-  );
-}
-
-function SlowFigures({ data, query }: { data: Slow; query: Query }) {
-  const { slow, typical, functions, unit } = data;
-  const most = Math.max(1e-9, ...functions.slice(0, 6).map((row) => Math.abs(row.delta)));
-  const guilty = functions[0];
-  const cpu = slow.cpu_ns_per_span - typical.cpu_ns_per_span;
-  const wall = slow.median_duration_ns - typical.median_duration_ns;
-  const side = (title: string, which: typeof slow, letter: string) => (
-    <div class="slow-side">
-      <h2>
-        <b class={`letter letter-${letter}`}>{letter}</b> {title}
-      </h2>
-      <dl>
-        <div>
-          <dt>Spans</dt>
-          <dd>{count(which.spans)}</dd>
-        </div>
-        <div>
-          <dt>Median</dt>
-          <dd>{duration(which.median_duration_ns)}</dd>
-        </div>
-        <div>
-          <dt>CPU per span</dt>
-          <dd>{duration(which.cpu_ns_per_span)}</dd>
-        </div>
-      </dl>
-      {which.examples && which.examples.length > 0 && (
-        <p class="examples">
-          {which.examples.slice(0, 4).map((example) => (
-            <a
-              key={example.span_id}
-              href={href(`trace/${example.trace_id}`, { span: example.span_id, ...carried(query) })}
-            >
-              {duration(example.duration_ns)}
-            </a>
-          ))}
-        </p>
-      )}
-    </div>
-  );
-  return (
-    <div class="slow">
-      {side("Typical", typical, "A")}
-      {side("Slow", slow, "B")}
-      <div class="slow-why">
-        <h2>
-          {data.why_empty || !guilty || guilty.delta <= 0 ? (
-            "Functions by difference"
-          ) : (
-            <>
-              A slow one spends <em>{amount(guilty.delta, unit)}</em> more in{" "}
-              <code>{shortName(guilty.name)}</code>
-            </>
-          )}
-        </h2>
-        {wall > 0 && (
-          <p class="quiet">
-            It lasts {duration(wall)} longer;{" "}
-            {cpu > 0
-              ? `${percent(Math.min(1, cpu / wall))} of that is CPU time`
-              : "none of that is CPU time"}
-            .
-          </p>
-        )}
-        <table class="deltas">
-          <caption class="hidden">Functions by difference per span</caption>
-          <thead class="hidden">
-            <tr>
-              <th scope="col">Function</th>
-              <th scope="col">Bar</th>
-              <th scope="col">Typical</th>
-              <th scope="col">Slow</th>
-              <th scope="col">Difference</th>
-            </tr>
-          </thead>
-          <tbody>
-            {functions.slice(0, 6).map((row) => (
-              <tr key={row.name}>
-                <th scope="row">
-                  <button
-                    type="button"
-                    class="plain"
-                    title={row.name}
-                    onClick={() => set({ find: query.find === row.name ? "" : row.name }, true)}
-                  >
-                    {shortName(row.name)}
-                  </button>
-                </th>
-                <td class="delta-bar">
-                  <b
-                    class={row.delta > 0 ? "delta-more" : "delta-less"}
-                    style={{ width: `${(Math.abs(row.delta) / most) * 100}%` }}
-                  />
-                </td>
-                <td class="number quiet">{amount(row.typical_per_span, unit)}</td>
-                <td class="number quiet">{amount(row.slow_per_span, unit)}</td>
-                <td class={`number ${row.delta > 0 ? "more" : "less"}`}>
-                  {row.delta > 0 ? "+" : "−"}
-                  {amount(Math.abs(row.delta), unit)}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </div>
   );
 }
