@@ -32,6 +32,7 @@ struct bench {
     struct br_host host;
     struct br_store *store;
     uint64_t random, n_spans, n_samples;
+    bool names; /* the samples have the label span.name, which the join processor adds */
 };
 
 static uint64_t bench_random(struct bench *bench)
@@ -180,6 +181,7 @@ static void bench_put_dictionary(struct bench *bench, struct wire *w, unsigned s
         wire_close(w, line);
         wire_close(w, at);
     }
+    wire_str(w, 5, "span.name"); /* string 3 + FUNCTIONS */
     /* the random sequence is restarted, so that the stacks of a service are always the same */
     bench->random = 88172645463325252 + service;
     for (unsigned s = 0; s < STACKS; s++) {
@@ -192,6 +194,15 @@ static void bench_put_dictionary(struct bench *bench, struct wire *w, unsigned s
         wire_close(w, at);
     }
     bench->random = before;
+    for (unsigned i = 0; bench->names && i < OPERATIONS; i++) {
+        (void)snprintf(name, sizeof name, "GET /api/v1/resource-%u/{id}", i);
+        size_t at = wire_open(w, 6);
+        wire_varint(w, 1, 3 + FUNCTIONS);
+        size_t value = wire_open(w, 2);
+        wire_str(w, 1, name);
+        wire_close(w, value);
+        wire_close(w, at);
+    }
     for (uint64_t i = 0; i < PROFILE_SAMPLES / 10; i++) {
         uint64_t number = span_first + i, id = bench_id(number);
         size_t at = wire_open(w, 4);
@@ -224,6 +235,11 @@ static struct br_item *bench_profile(struct bench *bench, struct wire *w, uint64
     for (unsigned i = 0; i < PROFILE_SAMPLES; i++) {
         at = wire_open(w, 2);
         wire_varint(w, 1, 1 + bench_random(bench) % (1 + bench_random(bench) % STACKS));
+        if (bench->names) {
+            size_t attributes = wire_open(w, 2);
+            wire_number(w, 1 + i / 10 % OPERATIONS);
+            wire_close(w, attributes);
+        }
         wire_varint(w, 3, 1 + i / 10);
         size_t values = wire_open(w, 4);
         wire_number(w, 10000000);
@@ -306,6 +322,12 @@ static bool bench_on_span(const struct br_stored_span *span, void *arg)
     return true;
 }
 
+static bool bench_on_facts(const struct br_span_facts *facts, void *arg)
+{
+    *(uint64_t *)arg += facts->duration_ns > 0;
+    return true;
+}
+
 static bool bench_on_name(const char *name, uint64_t count, void *arg)
 {
     (void)name;
@@ -325,6 +347,7 @@ enum question {
     SLOWEST,
     NEWEST,
     SERVICES_OF_HOUR,
+    SPAN_FACTS,
     SPAN_FLAME,
     SERVICE_FLAME,
     TIMELINE,
@@ -372,6 +395,9 @@ static uint64_t bench_ask(struct bench *bench, enum question question, struct br
     case SERVICES_OF_HOUR:
         (void)br_store_services(query, 0, 0, bench_on_name, &count, NULL);
         break;
+    case SPAN_FACTS:
+        (void)br_store_span_facts(query, 0, UINT64_MAX, bench_on_facts, &count, NULL);
+        break;
     case SPAN_FLAME:
         samples.span_ids = &span;
         samples.n_span_ids = 1;
@@ -408,6 +434,7 @@ static void bench_queries(struct bench *bench)
         [SLOWEST] = {"50 slowest of a service in 15 min", 20, 300},
         [NEWEST] = {"50 newest of a service in 15 min", 20, 300},
         [SERVICES_OF_HOUR] = {"services", 0, 20},
+        [SPAN_FACTS] = {"operation, start and duration of all spans", 0, 20},
         [SPAN_FLAME] = {"flame graph of a span", 20, 500},
         [SERVICE_FLAME] = {"flame graph of the largest service, an hour", 300, 20},
         [TIMELINE] = {"its samples by 15 s", 0, 20}};
@@ -443,6 +470,7 @@ int main(int argc, char **argv)
         bench_fail("say a folder: bench/store FOLDER [SPANS [SAMPLES]]");
     bench.n_spans = argc > 2 ? strtoull(argv[2], NULL, 10) : 1000000;
     bench.n_samples = argc > 3 ? strtoull(argv[3], NULL, 10) : 10000000;
+    bench.names = getenv("SPAN_NAMES") != NULL;
     struct br_store_config config = {
         .directory = argv[1], .partition_rows = 500000, .sync_full = getenv("SYNC_FULL") != NULL};
     if (br_host_init(&bench.host, &ops, br_pool_new(64 << 20)))

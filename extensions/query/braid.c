@@ -287,6 +287,7 @@ static void braid_openapi(struct query_job *job)
 const struct query_route query_braid_routes[] = {
     GET("status", braid_status),
     GET("services", braid_list_services),
+    GET("operations", query_braid_operations),
     GET("spans", query_braid_spans),
     GET("traces/*", query_braid_trace),
     GET("traces/*/otlp", query_trace_otlp),

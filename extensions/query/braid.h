@@ -3,6 +3,7 @@
  * Declarations shared by the files of Braid's own query API, /api/braid/:
  *
  * - braid.c: routes, status of the store, services
+ * - braid_operations.c: figures of services and operations
  * - braid_spans.c: spans, live tail
  * - braid_trace.c: one trace
  * - braid_profile.c: profiles, functions, differences
@@ -165,6 +166,7 @@ const char *query_braid_status(uint8_t status);
 
 /* --- Handlers -------------------------------------------------------------------------------- */
 
+void query_braid_operations(struct query_job *job);
 void query_braid_spans(struct query_job *job);
 void query_braid_tail(struct query_job *job);
 void query_braid_trace(struct query_job *job);

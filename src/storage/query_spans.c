@@ -117,11 +117,8 @@ static bool spans_grow_operations(struct br_store_query *query, struct br_store_
     return true;
 }
 
-/* Sets the service and name of a span's operation, and reads them from the partition at their
- * first use. If reading fails, returns false, and either ends the query early or marks the
- * partition as failed. */
-static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
-                            uint32_t operation, const char **ret_service, const char **ret_name)
+bool br_store_view_operation(struct br_store_query *query, struct br_store_view *view,
+                             uint32_t operation, const char **ret_service, const char **ret_name)
 {
     struct br_err err = {.code = 0};
     int rc;
@@ -163,7 +160,8 @@ static bool spans_make(struct br_store_query *query, struct br_store_view *view,
                                    .block = block,
                                    .index = index};
     memcpy(ret->trace_id, columns->traces[columns->trace[index]], 16);
-    return spans_operation(query, view, columns->operation[index], &ret->service, &ret->name);
+    return br_store_view_operation(query, view, columns->operation[index], &ret->service,
+                                   &ret->name);
 }
 
 /* --- Finding blocks -------------------------------------------------------------------------- */

@@ -205,6 +205,36 @@ typedef bool br_span_fn(const struct br_stored_span *span, void *arg);
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,
                    br_span_fn *fn, void *arg, struct br_err *err);
 
+/* The fields of a span that figures about many spans need. */
+struct br_span_facts {
+    /* `partition` and `operation` together identify the span's service and name within a query.
+     * Several pairs of numbers can have the same service and name. */
+    uint32_t partition, operation;
+    const char *service, *name; /* as in struct br_stored_span */
+    uint64_t span_id, parent_id;
+    uint64_t start_ns, duration_ns;
+    uint8_t status; /* value of Status.StatusCode */
+};
+
+/* Receives the facts of a span, which are valid during the call. Returns false to stop the
+ * iteration. */
+typedef bool br_span_facts_fn(const struct br_span_facts *facts, void *arg);
+
+/* Calls `fn` for each span that starts in [from, until), in Unix nanoseconds. The newest partition
+ * comes first; within a partition, spans are in the order of their arrival. Much faster than
+ * br_store_spans for many spans, because spans are neither sorted nor kept. Returns 0, BR_EIO or
+ * BR_ENOMEM. If the query was cut (query->cut), the result is incomplete and the function returns
+ * 0. */
+int br_store_span_facts(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
+                        br_span_facts_fn *fn, void *arg, struct br_err *err);
+
+/* Stores in `*ret` an upper bound of the number of spans that start in [from, until). The bound
+ * exceeds the number by the other spans of those blocks that also contain spans of the range.
+ * Returns 0, BR_EIO or BR_ENOMEM. If the query was cut (query->cut), some blocks are missing and
+ * the function returns 0. */
+int br_store_count_spans(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
+                         uint64_t *ret, struct br_err *err);
+
 /* Calls `fn` for each span of a trace, ordered by start. Returns 0, BR_EIO or BR_ENOMEM. If the
  * query was cut (query->cut), the result is incomplete and the function returns 0. */
 int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_span_fn *fn,

@@ -113,6 +113,12 @@ bool br_store_view_block(struct br_store_query *query, struct br_store_view *vie
 int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
                           bool *ret, struct br_err *err);
 
+/* Sets the service and name of an operation, and reads them from the partition at their first use.
+ * If reading fails, returns false, and either ends the query early or marks the partition as
+ * failed. */
+bool br_store_view_operation(struct br_store_query *query, struct br_store_view *view,
+                             uint32_t operation, const char **ret_service, const char **ret_name);
+
 /* --- Series of a query (matching.c) ----------------------------------------------------------- */
 
 /* The series that a filter of samples selects. */

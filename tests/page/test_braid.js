@@ -76,6 +76,27 @@ describe(
     });
     const open = (hash, options) => openPage(browser, server, hash, { clock: false, ...options });
 
+    it("lists the operations with the sums of their spans", async () => {
+      const page = await open(`#/?start=${now - 3600e3}&end=${now}`);
+      await page.locator(".operations .row").first().waitFor();
+      const named = page.locator(".operations .row", { has: page.locator("a:not(.aside)") });
+      const keys = new Set(data.spans.map((span) => `${span.service}\n${span.name}`));
+      assert.equal(await named.count(), keys.size);
+      const answer = await get(`operations?start=${now - 3600e3}&end=${now}`);
+      assert.equal(answer.total.spans, data.spans.length);
+      const samples = data.spans.reduce((sum, span) => sum + span.samples, 0);
+      assert.equal(answer.total.samples, samples);
+      const first = answer.operations[0];
+      const shown = page.locator(".operations .row").first();
+      assert.equal(await shown.locator(".of-operation").textContent(), first.name);
+      const share = first.subtree_cpu_ns / answer.total.cpu_ns;
+      assert.equal(
+        Number.parseFloat(await shown.locator(".of-cpu .number").textContent()),
+        Number((share * 100).toFixed(share < 0.1 ? 2 : 1)),
+      );
+      await page.finish();
+    });
+
     it("is served with its policy, compressed, and with caching headers", async () => {
       const index = await fetch(server.url);
       const policy = index.headers.get("content-security-policy");

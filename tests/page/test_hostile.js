@@ -38,6 +38,7 @@ describe("page hostile", { concurrency: false }, () => {
   const span = () =>
     server.store.spans.find((one) => one.key === "payment/payment.Charge" && one.error);
   for (const [name, hash] of [
+    ["names of services and operations", () => "#/"],
     ["names in the list", () => "#/spans"],
     ["names in a trace", () => `#/trace/${span().trace.id}?span=${span().id}`],
     [

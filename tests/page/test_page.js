@@ -780,7 +780,7 @@ describe("page: other views", { concurrency: false }, () => {
   it("shows data that may be private, data that redaction removed, and the config for the rest", async () => {
     const page = await open("#/spans");
     await page.locator(".spans .row").first().waitFor();
-    await page.keyboard.press("5");
+    await page.keyboard.press("6");
     await page.waitForFunction(() => location.hash.startsWith("#/privacy"));
     const row = page.getByRole("row", { name: /client\.address/ });
     await row.getByText("person, by its key").waitFor();
@@ -908,11 +908,12 @@ describe("page: other views", { concurrency: false }, () => {
     const page = await open("#/spans?start=now-6h");
     await page.locator(".spans .row").first().waitFor();
     for (const [key, view] of [
-      ["2", "profile"],
-      ["3", "compare/slow"],
-      ["4", "health"],
-      ["5", "privacy"],
-      ["1", "spans"],
+      ["3", "profile"],
+      ["4", "compare/slow"],
+      ["5", "health"],
+      ["6", "privacy"],
+      ["1", "services"],
+      ["2", "spans"],
     ]) {
       await page.keyboard.press(key);
       await page.waitForFunction((to) => location.hash.startsWith(`#/${to}`), view);

@@ -313,6 +313,94 @@ export async function startMock({
         cut: null,
       };
     },
+    operations: (q) => {
+      const { start, end } = select({ start: q.start, end: q.end });
+      const before = start - (end - start);
+      const points = 30;
+      const rows = new Map();
+      const row = (kind, service, name) => {
+        const key = `${kind}\n${service}\n${name}`;
+        if (!rows.has(key))
+          rows.set(key, { kind, service, name, now: [], before: [], cpu: [0, 0], subtree: [0, 0] });
+        return rows.get(key);
+      };
+      for (const s of store.spans)
+        if (s.startMs >= before && s.startMs <= end) {
+          const late = s.startMs >= start;
+          const entry = row("operation", s.service, s.name);
+          entry[late ? "now" : "before"].push(s);
+          entry.cpu[late ? 0 : 1] += s.samples;
+          const seen = new Set();
+          for (let up = s; up?.service === s.service; up = up.parent) {
+            const above = row("operation", up.service, up.name);
+            if (!seen.has(above)) above.subtree[late ? 0 : 1] += s.samples;
+            seen.add(above);
+          }
+        }
+      // Two services also have samples outside of spans.
+      for (const [service, samples] of empty
+        ? []
+        : [
+            ["web", 40],
+            ["stock", 7],
+          ])
+        for (const sums of ["cpu", "subtree"]) row("outside", service, "")[sums][0] = samples;
+      const sums = (spans, samples) => ({
+        spans: spans.length,
+        errors: spans.filter((s) => s.error).length,
+        samples,
+        cpu_ns: samples * 10e6,
+      });
+      const period = (spans, samples, subtree) => {
+        const d = spans.map((s) => Math.round(s.durationMs * 1e6)).sort((a, b) => a - b);
+        const at = (p) => d[Math.max(0, Math.ceil(p * d.length) - 1)] ?? 0;
+        const percentiles = { p50_ns: at(0.5), p95_ns: at(0.95), p99_ns: at(0.99), max_ns: at(1) };
+        return { ...sums(spans, samples), subtree_cpu_ns: subtree * 10e6, ...percentiles };
+      };
+      const all = [...rows.values()];
+      const total = (side, i) =>
+        sums(
+          all.flatMap((r) => r[side]),
+          all.reduce((sum, r) => sum + r.cpu[i], 0),
+        );
+      const step = (end - start) / points;
+      const words = plain(q.filter ?? "")
+        .toLowerCase()
+        .split(" ");
+      const list = all
+        .filter((r) => words.every((w) => `${r.service}\n${r.name}`.toLowerCase().includes(w)))
+
+        .sort(
+          (a, b) =>
+            b.subtree[0] - a.subtree[0] || a.cpu[0] - b.cpu[0] || b.now.length - a.now.length,
+        );
+      const limit = Number(q.limit || 1000);
+      return {
+        start_unix_ns: ns(start),
+        end_unix_ns: ns(end),
+        step_ns: Math.round(step * 1e6),
+        before_unix_ns: ns(before),
+        before_complete: before >= now - 3600e3,
+        percentile_error: 0.015625,
+        total: total("now", 0),
+        total_before: total("before", 1),
+        operations: list.slice(0, limit).map((r) => {
+          const steps = new Array(points).fill(0);
+          for (const s of r.now)
+            steps[Math.min(points - 1, Math.floor((s.startMs - start) / step))]++;
+          return {
+            kind: r.kind,
+            service: render(r.service),
+            name: r.kind === "operation" ? render(r.name) : "",
+            ...period(r.now, r.cpu[0], r.subtree[0]),
+            steps: r.now.length ? steps : [],
+            before: period(r.before, r.cpu[1], r.subtree[1]),
+          };
+        }),
+        left_out: Math.max(0, list.length - limit),
+        cut: null,
+      };
+    },
     spans: (q) => {
       const key = JSON.stringify({ ...q, max_duration: "", limit: "" });
       if (sorted.key !== key) {

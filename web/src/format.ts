@@ -55,6 +55,22 @@ export function percent(share: number): string {
   return `${value.toFixed(digits)}%`;
 }
 
+/** Formats a number of events per second. A low rate is per minute or per hour. */
+export function rate(perSecond: number): string {
+  if (!(perSecond > 0)) return "0 /s";
+  if (perSecond >= 1) return `${compact(perSecond)} /s`;
+  return perSecond * 60 >= 1
+    ? `${digits(perSecond * 60)} /min`
+    : `${digits(Math.max(0.01, perSecond * 3600))} /h`;
+}
+
+/** Formats a relative change with its sign: 0.25 is +25%. */
+export function change(by: number): string {
+  const text = Math.abs(by) >= 10 ? `${digits(1 + by)}×` : `${Math.round(Math.abs(by) * 100)}%`;
+  if (Math.abs(by) >= 10) return text;
+  return text === "0%" ? text : `${by > 0 ? "+" : "−"}${text}`;
+}
+
 /** Formats a value of a profile in its unit. */
 export function amount(value: number, unit: string): string {
   if (unit === "nanoseconds") return duration(value);

@@ -42,9 +42,16 @@ export const help: { title: string; keys: [string, string][] }[] = [
     keys: [
       ["?", "this help"],
       ["/", "search"],
-      ["1 … 5", "spans, profiles, compare, join health, privacy"],
+      ["1 … 6", "services, spans, profiles, compare, join health, privacy"],
       ["r", "refresh"],
       ["Esc", "back: clear the search, zoom out, close"],
+    ],
+  },
+  {
+    title: "Services",
+    keys: [
+      ["↑ ↓", "choose an operation"],
+      ["Enter", "list its spans"],
     ],
   },
   {

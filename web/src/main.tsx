@@ -25,10 +25,12 @@ import { CompareView } from "./views/compare";
 import { HealthView } from "./views/health";
 import { PrivacyView } from "./views/privacy";
 import { ProfileView } from "./views/profile";
+import { ServicesView } from "./views/services";
 import { Spans } from "./views/spans";
 import { TraceView } from "./views/trace";
 
 const views: [string, string][] = [
+  ["services", "Services"],
   ["spans", "Spans"],
   ["profile", "Profiles"],
   ["compare", "Compare"],
@@ -55,11 +57,12 @@ function Page() {
   useKeys({
     "?": () => helping.current?.showModal(),
     r: refresh,
-    "1": () => to("spans"),
-    "2": () => to("profile"),
-    "3": () => to("compare/slow"),
-    "4": () => to("health"),
-    "5": () => to("privacy"),
+    "1": () => to("services"),
+    "2": () => to("spans"),
+    "3": () => to("profile"),
+    "4": () => to("compare/slow"),
+    "5": () => to("health"),
+    "6": () => to("privacy"),
   });
   const copyLink = (): void => {
     flush();
@@ -83,7 +86,7 @@ function Page() {
         To the content
       </a>
       <header class="top">
-        <a class="brand" href={href("spans", carried(query))} aria-label="Braid: spans">
+        <a class="brand" href={href("services", carried(query))} aria-label="Braid: services">
           <svg viewBox="0 0 32 32" width="22" height="22" aria-hidden="true">
             <g fill="none" stroke-width="4" stroke-linecap="round">
               <path class="strand-a" d="M9 4c0 8 14 8 14 15 0 4-2 6-5 9" />
@@ -155,8 +158,10 @@ function Page() {
         <HealthView query={query} />
       ) : view === "privacy" ? (
         <PrivacyView query={query} />
-      ) : (
+      ) : view === "spans" ? (
         <Spans query={query} />
+      ) : (
+        <ServicesView query={query} />
       )}
       <dialog
         class="help"

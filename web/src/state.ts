@@ -24,7 +24,7 @@ export function parse(hash: string): Route {
       return part;
     }
   });
-  return { view: view || "spans", ids, query };
+  return { view: view || "services", ids, query };
 }
 
 /** Returns a query string of the non-empty values. Its order depends only on the keys. */

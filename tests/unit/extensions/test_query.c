@@ -517,6 +517,7 @@ static const struct {
     {"/api/v1/profile?app=service-0&format=folded&" FROM, NULL},
     {"/api/braid/status", NULL},
     {"/api/braid/services", NULL},
+    {"/api/braid/operations?filter=get&" RANGE, NULL},
     {"/api/braid/spans?figures=subtree&order=cpu&limit=3", NULL},
     {"/api/braid/spans?q=%7Bname=%22GET%20/%22%7D&limit=3", NULL},
     {"/api/braid/traces/" TRACE, NULL},

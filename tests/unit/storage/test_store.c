@@ -129,6 +129,48 @@ static void test_spans(void **state)
     free(found);
 }
 
+struct facts {
+    uint8_t seen[1000];
+    size_t count, stop_at;
+};
+
+static bool on_facts(const struct br_span_facts *span, void *arg)
+{
+    struct facts *facts = arg;
+    uint64_t n = __builtin_bswap64(span->span_id);
+    assert_true(n < BR_COUNT(facts->seen));
+    facts->seen[n]++;
+    assert_int_equal(span->start_ns, BEGAN + n);
+    assert_int_equal(span->duration_ns, 1000);
+    assert_string_equal(span->name, n % 3 ? "GET /" : "POST /checkout");
+    assert_string_equal(span->service, n % 100 < 50 ? "service-0" : "service-1");
+    return ++facts->count != facts->stop_at;
+}
+
+/* Each span of the range is passed once. The range begins and ends within blocks. */
+static void test_span_facts(void **state)
+{
+    struct store_rig *rig = *state;
+    struct facts facts = {.count = 0};
+    write_thousand(rig);
+    struct br_store_query *query = store_rig_ask(rig);
+    assert_int_equal(
+        br_store_span_facts(query, BEGAN + 95, BEGAN + 505, on_facts, &facts, &rig->err), 0);
+    assert_int_equal(facts.count, 410);
+    for (size_t i = 0; i < BR_COUNT(facts.seen); i++)
+        assert_int_equal(facts.seen[i], i >= 95 && i < 505);
+    assert_null(query->cut);
+    uint64_t count;
+    assert_int_equal(br_store_count_spans(query, BEGAN + 95, BEGAN + 505, &count, &rig->err), 0);
+    assert_true(count >= 410 && count <= 600); /* a block has at most the 100 spans of a write */
+    assert_int_equal(br_store_count_spans(query, 0, UINT64_MAX, &count, &rig->err), 0);
+    assert_int_equal(count, 1000);
+    facts = (struct facts){.stop_at = 7};
+    assert_int_equal(br_store_span_facts(query, 0, UINT64_MAX, on_facts, &facts, &rig->err), 0);
+    assert_int_equal(facts.count, 7);
+    store_rig_answered(rig);
+}
+
 static void test_bytes(void **state)
 {
     struct store_rig *rig = *state;
@@ -299,6 +341,7 @@ SUITE(store)
 {
     const struct CMUnitTest tests[] = {TEST(test_trace),
                                        TEST(test_spans),
+                                       TEST(test_span_facts),
                                        TEST(test_bytes),
                                        TEST(test_names),
                                        TEST(test_boundaries_of_partitions),

@@ -2,7 +2,7 @@
 // Lists slow spans, with filters and a chart over time. Each row links to the span's flame graph.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, url, useResponse } from "../api";
-import type { Services, Span, Status, Timeline, Spans as SpanList } from "../openapi";
+import type { Services, Span, Timeline, Spans as SpanList } from "../openapi";
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
@@ -18,6 +18,7 @@ import {
   TextField,
   useWindow,
 } from "../parts/basics";
+import { NoData } from "../parts/nodata";
 import { Strip } from "../parts/strip";
 import { carried, go, href, range, set, useDark, useRefreshed, type Query } from "../state";
 
@@ -188,7 +189,13 @@ export function Spans({ query }: { query: Query }) {
             They appear here as they come{filtered ? " and fit the filters" : ""}.
           </Empty>
         ) : (
-          <NoSpans filtered={filtered} />
+          <NoData
+            onClear={
+              filtered
+                ? () => set({ service: "", name: "", q: "", min: "", status: "", roots: "" })
+                : undefined
+            }
+          />
         )
       ) : (
         <SpanList
@@ -250,60 +257,6 @@ function useMore(first: Span[], params: Query): { spans: Span[]; more: boolean; 
         .finally(() => (under.current = false));
     },
   };
-}
-
-function NoSpans({ filtered }: { filtered: boolean }) {
-  const status = useResponse<Status>(url("status"));
-  const store = status.data?.store;
-  const stored = store?.spans ?? 0;
-  if (stored === 0 && status.data)
-    return (
-      <Empty title="No data received yet">
-        <p>
-          Braid listens for OTLP at localhost:4317 (gRPC) and localhost:4318 (HTTP), and for
-          profiles of Pyroscope SDKs at localhost:4040. Point an application there:
-        </p>
-        <pre>OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318</pre>
-      </Empty>
-    );
-  return (
-    <Empty title="No spans here" icon="search">
-      <p>
-        {filtered
-          ? "No span in this time range matches the filters."
-          : "No span started in this time range."}
-        {stored > 0 && ` The store has ${count(stored)} spans in all.`}
-      </p>
-      <p class="empty-actions">
-        {filtered && (
-          <button
-            type="button"
-            class="button"
-            onClick={() => set({ service: "", name: "", q: "", min: "", status: "", roots: "" })}
-          >
-            Remove the filters
-          </button>
-        )}
-        <button type="button" class="button" onClick={() => set({ start: "now-24h", end: "" })}>
-          Look at 24 hours
-        </button>
-        {store?.oldest_unix_ns && store.newest_unix_ns && (
-          <button
-            type="button"
-            class="button"
-            onClick={() =>
-              set({
-                start: String(Math.floor(milliseconds(store.oldest_unix_ns))),
-                end: String(Math.ceil(milliseconds(store.newest_unix_ns))),
-              })
-            }
-          >
-            Look at all that is stored
-          </button>
-        )}
-      </p>
-    </Empty>
-  );
 }
 
 function useTail(on: boolean, filter: Query): { spans: Span[]; error: string; refused: string } {
