@@ -39,9 +39,10 @@ static const struct br_option local_root_options[] = {
     BR_ENUM(struct join_local_root, link, "root", root_links,
             "root: a sample keeps the link to its local root; span: a sample with timestamps gets "
             "the link and the name of the deepest span that was open"),
-    BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
-           "limit on the number of spans of a trace and service that are examined to find the deepest "
-           "one; the newest are examined first"),
+    BR_INT(
+        struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
+        "limit on the number of spans of a trace and service that are examined to find the deepest "
+        "one; the newest are examined first"),
     BR_OPT_END,
 };
 

@@ -8,8 +8,8 @@
 /* Memory limit of a conversion, as a multiple of the largest body. Profiles grow when converted
  * to OTLP, because each sample type has its own samples. */
 #define GROWTH 4
-/* smallest memory limit of a conversion, in bytes, because small profiles can consist mainly of
- * tables and names */
+/* Smallest memory limit of a conversion, in bytes. Small profiles can consist mainly of tables and
+ * names, so the result may be larger than GROWTH times the body. */
 #define GROWN_MIN (1u << 20)
 /* largest number of samples of an item after which the builder is kept for the next profile */
 #define KEPT_ITEMS 16384

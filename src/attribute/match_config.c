@@ -48,7 +48,7 @@ static const struct br_option library_options[] = {
      .help = "strict: texts must be equal; regexp: an expression must match a part of the text"},  \
     {                                                                                              \
         .name = "regexp", .kind = BR_OPT_STRUCT, .sub = regexp_options,                            \
-        .help = "no effect: results of patterns are not cached"                                     \
+        .help = "no effect: results of patterns are not cached"                                    \
     }
 #define SERVICES                                                                                   \
     BR_STRINGS(struct br_match_config, services,                                                   \

@@ -31,8 +31,9 @@ struct br_sample_pairs {
     uint32_t n_others; /* number of samples whose type has no row in `items` */
 };
 
-/* Adds the `n_samples` samples of a Profile that br_walk has accepted. The Profile's sample_type, a
- * ValueType, is between `value_type` (NULL: none) and `end`. */
+/* Adds `n_samples`, the number of samples of a Profile, to the row of the Profile's sample type.
+ * br_walk must have accepted the Profile. The encoded ValueType of the sample type is between
+ * `value_type` (NULL: the Profile has no sample type) and `end`. */
 void br_sample_pairs_add(struct br_sample_pairs *pairs, const uint8_t *value_type,
                          const uint8_t *end, uint32_t n_samples);
 

@@ -27,7 +27,8 @@ enum br_fold_attribute {
     BR_FOLD_NAMES_THREAD = 2, /* a thread, removed together with the timestamps */
 };
 
-/* Folds the item's samples (see enum br_fold). `folds` has one element for each sample: a value of
+/* Removes the links of the samples that are marked as BR_FOLD_FOLDED, and merges samples that are
+ * then equal, so that the totals do not change. `folds` has one element for each sample: a value of
  * enum br_fold, possibly with the flag BR_FOLD_TIMELESS. The contents of `folds` are undefined
  * afterwards. `attributes` describes the first `n_attributes` entries of the attribute table with
  * bits of enum br_fold_attribute. Sets `*ret_merged` to the number of samples that were merged into

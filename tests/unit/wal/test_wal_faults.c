@@ -125,8 +125,8 @@ static bool crash_run(enum br_wal_sync_mode sync, unsigned first, bool torn)
     unsigned more = back & ~expected;
     if ((back & expected) != expected)
         fail_msg("call %u: %x came back, not %x", first, back, expected);
-    /* in addition, at most two records may be read: the record that was being written at the crash,
-     * and the record whose mark was being written */
+    /* after the crash, the log may return at most two records more than these: one whose write was
+     * interrupted, and one whose mark as delivered was not completely written */
     if (__builtin_popcount(more & ~result.stored) > 1 || __builtin_popcount(more & result.done) > 1)
         fail_msg("call %u: %x came back in addition", first, more);
     assert_int_equal(br_wal_stats(bed.wal).n_corrupt, 0);
