@@ -607,8 +607,8 @@ static void shape_label_keys(struct body *b, size_t size)
     put_context(&b->labels, 1, n, 2, 1, 1);
 }
 
-/* Labels that share one long text of blanks. Their keys are different strings with the same text,
- * "span_id". */
+/* Labels that share one long text of blanks. Each key is an entry of its own in the string table,
+ * although all keys have the same text, "span_id". */
 static void shape_label_ids(struct body *b, size_t size)
 {
     unsigned n = (unsigned)(size / 60);
