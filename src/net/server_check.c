@@ -85,6 +85,7 @@ static int server_check_address(const char *endpoint, struct br_server_place *re
     struct addrinfo *found = NULL;
     int order[2], why = EAFNOSUPPORT;
     int rc = br_listener_resolve(endpoint, &found, order, err);
+    ret->unknown = rc == BR_EIO;
     if (rc)
         return rc;
     for (int i = 0; i < 2 && why; i++)
@@ -128,8 +129,7 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     if (!rc)
         rc = local ? server_check_unix(config->endpoint, &place, err)
                    : server_check_address(config->endpoint, &place, err);
-    if (!rc)
-        *ret = place;
+    *ret = place;
     return rc;
 }
 
@@ -139,8 +139,7 @@ int br_udp_check(const struct br_udp_config *config, struct br_server_place *ret
     struct br_server_place place = {.udp = true};
     (void)snprintf(place.name, sizeof place.name, "%s", config->name);
     int rc = server_check_address(config->endpoint, &place, err);
-    if (!rc)
-        *ret = place;
+    *ret = place;
     return rc;
 }
 
