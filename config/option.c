@@ -236,7 +236,7 @@ static int option_read_enum(struct reader *reader, const struct br_option *optio
     char wanted[CHOICES_SIZE];
     option_print_choices(option, wanted);
     if (node->type == BR_YAML_SCALAR && br_foreign_value(path, option->name, node->text))
-        return br_errs_lack(reader->errs, node, path, "Braid does not support \"%s\"; %s",
+        return br_errs_lack(reader->errs, node, path, "Braid does not support \"%s\"; must be %s",
                             node->text, wanted);
     return option_refuse(reader, node, path, wanted);
 }
