@@ -306,7 +306,7 @@ static const char *const extensions[] = {
 };
 
 /* Returns true if `name` without "_" is equal to `plain`. */
-static bool contrib_is(const char *name, const char *plain)
+static bool distribution_is(const char *name, const char *plain)
 {
     for (; *name; name++) {
         if (*name == '_')
@@ -331,7 +331,7 @@ bool br_foreign_is_collectors(enum br_kind kind, const char *name)
         [BR_EXTENSION] = {extensions, BR_COUNT(extensions)},
     };
     for (size_t i = 0; i < lists[kind].count; i++)
-        if (contrib_is(name, lists[kind].names[i]))
+        if (distribution_is(name, lists[kind].names[i]))
             return true;
     return false;
 }
