@@ -37,15 +37,13 @@ struct current {
 
 struct state {
     struct current current[BR_SIGNALS];
-    struct br_list deliveries; /* requests that are being offered */
+    struct br_list deliveries; /* list of struct delivery */
     struct br_log_limit limit;
 };
 
 /* A request that is being offered to a level. */
 struct delivery {
-    struct br_list link;
-    struct br_node *node; /* NULL: the node has been destroyed */
-    struct br_item *item;
+    struct br_delivery base;
     size_t level;
     bool probe;
 };
@@ -177,39 +175,25 @@ static void failover_go_up(struct br_node *node, enum br_signal signal, size_t l
 
 static void failover_offer(struct delivery *delivery);
 
-/* Ends a delivery. */
-static void failover_end(struct delivery *delivery, const struct br_outcome *outcome)
-{
-    struct br_node *node = delivery->node;
-    br_item_finish(delivery->item, outcome);
-    br_list_remove(&delivery->link);
-    br_free(delivery);
-    if (!node || !node->draining)
-        return;
-    struct state *state = node->state;
-    if (br_list_empty(&state->deliveries))
-        br_node_drained(node);
-}
-
 /* Returns the level to which a delivery is offered next, or NO_LEVEL. */
 static size_t failover_next_level(const struct delivery *delivery)
 {
-    const struct state *state = delivery->node->state;
-    enum br_signal signal = delivery->item->signal;
+    const struct state *state = delivery->base.node->state;
+    enum br_signal signal = delivery->base.item->signal;
     size_t next = delivery->level + 1, current = state->current[signal].level;
     if (!delivery->probe && next < current)
         next = current;
-    return failover_level_from(delivery->node, signal, next);
+    return failover_level_from(delivery->base.node, signal, next);
 }
 
 static void failover_on_attempt(struct br_item *attempt, void *arg)
 {
     struct delivery *delivery = arg;
-    struct br_node *node = delivery->node;
+    struct br_node *node = delivery->base.node;
     const struct br_outcome *outcome = &attempt->outcome;
     enum br_signal signal = attempt->signal;
     if (!node || node->ending) {
-        failover_end(delivery, outcome);
+        br_delivery_end(&delivery->base, outcome);
         return;
     }
     const struct state *state = node->state;
@@ -220,7 +204,7 @@ static void failover_on_attempt(struct br_item *attempt, void *arg)
         failover_go_down(node, signal, outcome);
     size_t next = outcome->verdict == BR_DONE ? NO_LEVEL : failover_next_level(delivery);
     if (next == NO_LEVEL) {
-        failover_end(delivery, outcome);
+        br_delivery_end(&delivery->base, outcome);
         return;
     }
     delivery->level = next;
@@ -229,13 +213,13 @@ static void failover_on_attempt(struct br_item *attempt, void *arg)
 
 static void failover_offer(struct delivery *delivery)
 {
-    struct br_item *attempt = br_item_attempt(delivery->item, failover_on_attempt, delivery);
+    struct br_item *attempt = br_item_attempt(delivery->base.item, failover_on_attempt, delivery);
     if (attempt) {
-        br_node_forward_to(delivery->node, delivery->level, attempt);
+        br_node_forward_to(delivery->base.node, delivery->level, attempt);
         return;
     }
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-    failover_end(delivery, &outcome);
+    br_delivery_end(&delivery->base, &outcome);
 }
 
 /* Returns true if the next request has to be a probe, and plans the next probe. */
@@ -263,11 +247,9 @@ static void failover_consume(struct br_node *node, struct br_item *item)
     }
     if (current->level < first)
         current->level = first;
-    delivery->node = node;
-    delivery->item = item;
+    br_delivery_begin(&delivery->base, &state->deliveries, node, item);
     delivery->probe = failover_is_probe(node, current, first);
     delivery->level = delivery->probe ? first : current->level;
-    br_list_append(&state->deliveries, &delivery->link);
     failover_offer(delivery);
 }
 
@@ -295,11 +277,7 @@ static void failover_drain(struct br_node *node)
 static void failover_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    struct br_list *link;
-    while (state->deliveries.next && (link = br_list_shift(&state->deliveries))) {
-        br_list_init(link);
-        br_container_of(link, struct delivery, link)->node = NULL;
-    }
+    br_deliveries_release(&state->deliveries);
 }
 
 extern const struct br_component br_failover_connector;

@@ -93,10 +93,8 @@ static int select_end(struct br_node *node, const struct br_item *item, size_t n
         n_gave_up += conditions->n_gave_up;
         conditions->n_gave_up = 0;
     }
-    *state->gave_up += n_gave_up;
-    if (n_gave_up)
-        br_node_warn(node, &state->limit,
-                     "matching a pattern took too long; it counts as not matching");
+    br_node_count_gave_up(node, state->gave_up, n_gave_up, &state->limit,
+                          "matching a pattern took too long; it counts as not matching");
     return rc;
 }
 

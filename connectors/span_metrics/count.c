@@ -14,7 +14,7 @@ struct text {
 
 /* The fields of a span that the labels and the metrics use. */
 struct span {
-    struct text name, trace_state;
+    struct text name, trace_state, trace_id, span_id;
     uint64_t kind, status, start_ns, end_ns;
 };
 
@@ -29,6 +29,7 @@ struct counting {
     uint32_t part;
     struct text service; /* service.name of the resource; `data` is NULL if it is absent */
     uint32_t n_uncounted;
+    uint64_t now_ns; /* Unix time of the exemplars */
     /* trace state of the previous span, and the number of spans that it stands for */
     struct text last_state;
     double last_weight;
@@ -61,6 +62,12 @@ static void count_read(const uint8_t *p, size_t len, struct span *ret)
         switch (br_scan_tag(&field)) {
         case BR_SCAN_LEN(BR_SPAN_NAME):
             ret->name = (struct text){field.data, field.value};
+            break;
+        case BR_SCAN_LEN(BR_SPAN_TRACE_ID):
+            ret->trace_id = (struct text){field.data, field.value};
+            break;
+        case BR_SCAN_LEN(BR_SPAN_SPAN_ID):
+            ret->span_id = (struct text){field.data, field.value};
             break;
         case BR_SCAN_LEN(BR_SPAN_TRACE_STATE):
             ret->trace_state = (struct text){field.data, field.value};
@@ -205,6 +212,24 @@ static bool count_enter_part(struct counting *counting, uint32_t part)
     return true;
 }
 
+static struct span_metrics_observation count_observe(struct counting *counting,
+                                                     const struct span *span)
+{
+    struct span_metrics_observation ret = {
+        .weight = count_weight(counting, span->trace_state),
+        .exemplar.time_ns = counting->now_ns,
+        .traced = span->trace_id.len == sizeof ret.exemplar.trace_id &&
+                  br_trace_id_valid(span->trace_id.data),
+    };
+    if (span->end_ns > span->start_ns)
+        ret.exemplar.value = (double)(span->end_ns - span->start_ns) / counting->config->unit_ns;
+    if (ret.traced)
+        memcpy(ret.exemplar.trace_id, span->trace_id.data, span->trace_id.len);
+    if (span->span_id.len == sizeof ret.exemplar.span_id)
+        memcpy(ret.exemplar.span_id, span->span_id.data, span->span_id.len);
+    return ret;
+}
+
 static bool count_has_attributes(const struct span_metrics_config *config)
 {
     return config->dimensions.count || config->calls_dimensions.count ||
@@ -225,15 +250,12 @@ static int count_on_span(void *arg, struct br_visit *visit)
         return BR_KEEP;
     }
     count_read(visit->body, visit->len, &span);
-    double weight = count_weight(counting, span.trace_state);
-    double duration =
-        span.end_ns > span.start_ns ? (double)(span.end_ns - span.start_ns) / config->unit_ns : 0;
+    struct span_metrics_observation observation = count_observe(counting, &span);
     for (int family = 0; family < SPAN_METRICS_FAMILIES; family++) {
         if (family == SPAN_METRICS_DURATION && config->histogram.disable)
             continue;
         size_t len = count_make_key(counting, &span, family);
-        span_metrics_table_add(counting->table, family, counting->reader->key, len, weight,
-                               duration);
+        span_metrics_table_add(counting->table, family, counting->reader->key, len, &observation);
     }
     return BR_KEEP;
 }
@@ -244,6 +266,8 @@ uint32_t span_metrics_count(struct span_metrics_reader *reader,
 {
     struct counting counting = {
         .reader = reader, .config = config, .table = table, .item = item, .part = UINT32_MAX};
+    if (config->exemplars.enabled)
+        counting.now_ns = br_host_unix_ns(table->node->host);
     br_arena_init(&reader->arena, 0);
     reader->own.arena = reader->resource.arena = &reader->arena;
     int rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, count_on_span, &counting);

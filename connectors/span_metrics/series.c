@@ -100,6 +100,9 @@ static bool series_make(const struct span_metrics_table *table, int family, cons
     else if (made)
         ret->durations = br_histogram(metrics, config->names[family], labels.data, config->bounds,
                                       config->n_bounds);
+    if (made && config->exemplars.enabled)
+        ret->exemplars = br_metric_exemplars(metrics, config->names[family], labels.data,
+                                             (size_t)config->exemplars.max_per_data_point);
     br_str_release(&labels);
     return made && (ret->calls || (ret->durations && ret->durations->counts));
 }
@@ -120,25 +123,17 @@ static struct span_metrics_series *series_get(struct span_metrics_table *table, 
     return &table->overflow[family];
 }
 
-static void series_observe(struct br_histogram *histogram, double weight, double value)
-{
-    size_t at = 0;
-    if (!histogram->counts)
-        return;
-    while (at < histogram->n_bounds && value > histogram->bounds[at])
-        at++;
-    histogram->counts[at] += weight;
-    histogram->sum += weight * value;
-}
-
 void span_metrics_table_add(struct span_metrics_table *table, int family, const uint8_t *key,
-                            size_t len, double weight, double duration)
+                            size_t len, const struct span_metrics_observation *observation)
 {
     struct span_metrics_series *series = series_get(table, family, key, len);
+    struct br_exemplar exemplar = observation->exemplar;
     if (series->calls)
-        *series->calls += weight;
+        *series->calls += observation->weight;
     else if (series->durations)
-        series_observe(series->durations, weight, duration);
+        exemplar.bucket = br_histogram_add(series->durations, exemplar.value, observation->weight);
+    if (series->exemplars && observation->traced)
+        br_exemplars_add(series->exemplars, &exemplar);
 }
 
 /* --- Life cycle ------------------------------------------------------------------------------- */

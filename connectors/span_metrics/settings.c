@@ -43,6 +43,15 @@ static const struct br_option histogram_options[] = {
     BR_OPT_END,
 };
 
+static const struct br_option exemplars_options[] = {
+    BR_BOOL(struct span_metrics_exemplars, enabled, false,
+            "add the trace id and span id of counted spans to the metrics, in OpenMetrics"),
+    BR_INT(struct span_metrics_exemplars, max_per_data_point, 5, 0, INT32_MAX,
+           "largest number of exemplars of a series of durations, at most one per bucket; a newer "
+           "exemplar replaces the oldest one"),
+    BR_OPT_END,
+};
+
 const struct br_option span_metrics_options[] = {
     BR_LIST(struct span_metrics_config, dimensions, struct span_metrics_dimension,
             dimension_options, "further labels of all metrics, from attributes"),
@@ -58,9 +67,10 @@ const struct br_option span_metrics_options[] = {
               "prefix of the names of the metrics"),
     BR_STRUCT(struct span_metrics_config, histogram, histogram_options,
               "histogram of the durations"),
+    BR_STRUCT(struct span_metrics_config, exemplars, exemplars_options,
+              "references from the metrics to spans that were counted"),
     BR_VALUE(struct span_metrics_config, events,
              "metric of span events; `enabled: true` is not supported"),
-    BR_IGNORED("exemplars", "the metrics have no exemplars"),
     BR_IGNORED("include_instrumentation_scope", "the metrics have no labels of scopes"),
     BR_IGNORED("add_resource_attributes",
                "name attributes of the resource in `dimensions` instead"),

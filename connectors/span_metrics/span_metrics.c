@@ -10,16 +10,10 @@
 struct state {
     struct span_metrics_table table;
     struct span_metrics_reader reader;
-    /* requests that were sent to the exporters and whose results are not known yet */
+    /* list of struct br_delivery: requests that were sent to the exporters */
     struct br_list deliveries;
     double *n_uncounted;
     struct br_log_limit limit;
-};
-
-struct delivery {
-    struct br_list link;
-    struct br_node *node; /* NULL: the node was destroyed before the request ended */
-    struct br_item *item;
 };
 
 /* --- Traffic ---------------------------------------------------------------------------------- */
@@ -36,31 +30,18 @@ static void span_metrics_count_item(struct br_node *node, struct br_item *item)
                      n);
 }
 
-static void span_metrics_end(struct delivery *delivery, const struct br_outcome *outcome)
-{
-    struct br_node *node = delivery->node;
-    br_item_finish(delivery->item, outcome);
-    br_list_remove(&delivery->link);
-    br_free(delivery);
-    if (!node || !node->draining)
-        return;
-    struct state *state = node->state;
-    if (br_list_empty(&state->deliveries))
-        br_node_drained(node);
-}
-
 static void span_metrics_on_attempt(struct br_item *attempt, void *arg)
 {
-    struct delivery *delivery = arg;
+    struct br_delivery *delivery = arg;
     if (attempt->outcome.verdict == BR_DONE && delivery->node)
         span_metrics_count_item(delivery->node, delivery->item);
-    span_metrics_end(delivery, &attempt->outcome);
+    br_delivery_end(delivery, &attempt->outcome);
 }
 
 static void span_metrics_send(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
-    struct delivery *delivery = br_calloc(1, sizeof *delivery);
+    struct br_delivery *delivery = br_calloc(1, sizeof *delivery);
     struct br_item *attempt =
         delivery ? br_item_attempt(item, span_metrics_on_attempt, delivery) : NULL;
     if (!attempt) {
@@ -68,9 +49,7 @@ static void span_metrics_send(struct br_node *node, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
-    delivery->node = node;
-    delivery->item = item;
-    br_list_append(&state->deliveries, &delivery->link);
+    br_delivery_begin(delivery, &state->deliveries, node, item);
     br_consume(node->next[item->signal], attempt);
 }
 
@@ -109,9 +88,7 @@ static void span_metrics_drain(struct br_node *node)
 static void span_metrics_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    struct br_list *link;
-    while (state->deliveries.next && (link = br_list_shift(&state->deliveries)))
-        br_container_of(link, struct delivery, link)->node = NULL;
+    br_deliveries_release(&state->deliveries);
     span_metrics_table_release(&state->table);
     span_metrics_reader_release(&state->reader);
 }

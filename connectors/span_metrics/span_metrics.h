@@ -63,12 +63,18 @@ struct span_metrics_histogram {
     struct br_structs dimensions; /* list of struct span_metrics_dimension */
 };
 
+struct span_metrics_exemplars {
+    bool enabled;
+    int64_t max_per_data_point;
+};
+
 struct span_metrics_config {
     struct br_structs dimensions, calls_dimensions; /* lists of struct span_metrics_dimension */
     struct br_strings exclude_dimensions;
     int64_t aggregation_cardinality_limit;
     const char *namespace;
     struct span_metrics_histogram histogram;
+    struct span_metrics_exemplars exemplars;
     const struct br_yaml *events;
     /* The fields below are set when the settings are checked. */
     const char *names[SPAN_METRICS_FAMILIES]; /* names of the metrics, without suffix _total */
@@ -90,6 +96,7 @@ int span_metrics_check(void *config, const struct br_yaml *node, const char *pat
 struct span_metrics_series {
     double *calls;                  /* NULL: a series of durations */
     struct br_histogram *durations; /* NULL: a series of calls */
+    struct br_exemplars *exemplars; /* NULL: exemplars are disabled, or memory was short */
 };
 
 struct span_metrics_registry;
@@ -108,10 +115,16 @@ struct span_metrics_table {
 int span_metrics_table_init(struct span_metrics_table *table, struct br_node *node);
 void span_metrics_table_release(struct span_metrics_table *table);
 
-/* Adds `weight` spans of a duration to the series with a key. `duration` is in the unit of the
- * config; calls do not use it. */
+/* A span that is counted. */
+struct span_metrics_observation {
+    double weight;               /* number of spans that the span stands for */
+    struct br_exemplar exemplar; /* its value is the duration in the unit of the config */
+    bool traced;                 /* the exemplar has a trace id, so it can be stored */
+};
+
+/* Adds a span to the series with a key. */
 void span_metrics_table_add(struct span_metrics_table *table, int family, const uint8_t *key,
-                            size_t len, double weight, double duration);
+                            size_t len, const struct span_metrics_observation *observation);
 
 /* --- Spans (count.c) -------------------------------------------------------------------------- */
 

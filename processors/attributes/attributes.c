@@ -38,32 +38,14 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static int attributes_processor_check_match(const struct br_match_config *match_config,
-                                            const struct br_yaml *node, const char *path,
-                                            const char *name, struct br_arena *arena,
-                                            struct br_errs *errs)
-{
-    const struct br_yaml *at = match_config ? br_yaml_get(node, name) : NULL;
-    char *where = br_arena_printf(arena, "%s::%s", path, name);
-    if (!where)
-        return BR_ENOMEM;
-    return br_match_check(match_config, at ? at : node, where, arena, errs);
-}
-
 static int attributes_processor_check(void *config, const struct br_yaml *node, const char *path,
                                       struct br_arena *arena, struct br_errs *errs)
 {
     struct attributes_config *attributes_config = config;
-    const int found[] = {
-        br_rules_check(&attributes_config->actions, "actions", node, path, arena, errs),
-        attributes_processor_check_match(attributes_config->include, node, path, "include", arena,
-                                         errs),
-        attributes_processor_check_match(attributes_config->exclude, node, path, "exclude", arena,
-                                         errs),
-    };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
-        rc = found[i] == BR_ENOMEM || !rc ? found[i] : rc;
+    int rc = br_rules_check(&attributes_config->actions, "actions", node, path, arena, errs);
+    int match = br_match_check(attributes_config->include, attributes_config->exclude, node, path,
+                               arena, errs);
+    rc = match == BR_ENOMEM || !rc ? match : rc;
     return rc ? rc
               : br_rules_headers(&attributes_config->actions, arena, &attributes_config->headers);
 }
@@ -105,16 +87,6 @@ static int attributes_processor_create(struct br_node *node, struct br_err *err)
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
-bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_t size)
-{
-    if (!state->body)
-        state->body = br_buf_new(pool, size);
-    if (!state->body)
-        return false;
-    state->body->len = 0;
-    return br_buf_reserve(&state->body, size) == 0;
-}
-
 int attributes_problem(const struct br_attributes *list)
 {
     return list->too_many ? BR_EFULL : BR_ENOMEM;
@@ -125,8 +97,9 @@ struct run {
     const char *metadata;
 };
 
-static int attributes_processor_rewrite_span(const struct run *run, struct br_visit *visit)
+static int attributes_processor_rewrite_span(void *arg, struct br_visit *visit)
 {
+    const struct run *run = arg;
     struct attributes_state *state = run->node->state;
     struct br_attributes *list = &state->list;
     if (!br_attributes_read(list, SPAN_ATTRIBUTES, visit->body, visit->len) ||
@@ -135,39 +108,14 @@ static int attributes_processor_rewrite_span(const struct run *run, struct br_vi
     if (!br_attributes_changed(list))
         return BR_KEEP;
     size_t size = br_attributes_size(list);
-    if (!attributes_body(state, run->node->host->pool, size))
+    if (br_buf_prepare(&state->body, run->node->host->pool, size))
         return BR_ENOMEM;
     (void)br_attributes_write(list, state->body->data);
     visit->out = (struct br_addition){state->body->data, size};
     return BR_REPLACE;
 }
 
-static int attributes_processor_on_span(void *arg, struct br_visit *visit)
-{
-    const struct run *run = arg;
-    struct attributes_state *state = run->node->state;
-    int passes = br_matcher_passes(&state->matcher, visit);
-    if (passes <= 0)
-        /* a result of 0 means BR_KEEP: the span does not match and stays unchanged */
-        return passes;
-    int verdict = attributes_processor_rewrite_span(run, visit);
-    if (verdict == BR_ENOMEM)
-        verdict = br_arena_why(&state->scratch);
-    br_arena_release(&state->scratch);
-    return verdict;
-}
-
 /* --- Traffic --------------------------------------------------------------------------------- */
-
-static void attributes_processor_report_gave_up(struct br_node *node)
-{
-    struct attributes_state *state = node->state;
-    unsigned n = state->matcher.n_gave_up + state->list.n_gave_up;
-    state->matcher.n_gave_up = state->list.n_gave_up = 0;
-    *state->gave_up += n;
-    if (n)
-        br_node_warn(node, &state->limit, "matching a pattern took too long");
-}
 
 static void attributes_processor_consume(struct br_node *node, struct br_item *item)
 {
@@ -180,14 +128,14 @@ static void attributes_processor_consume(struct br_node *node, struct br_item *i
     int rc = br_matcher_begin(&state->matcher, item);
     if (!rc)
         rc = item->signal == BR_TRACES
-                 ? br_item_rewrite(item, 1u << BR_LEVEL_RECORD, attributes_processor_on_span, &run)
+                 ? br_matcher_rewrite(&state->matcher, 1u << BR_LEVEL_RECORD, &state->scratch,
+                                      attributes_processor_rewrite_span, &run)
                  : attributes_profiles(node, item);
-    if (rc == BR_ENOMEM && (state->scratch.full || state->matcher.arena.full))
-        rc = BR_EFULL;
     br_matcher_end(&state->matcher);
-    br_arena_release(&state->scratch);
     rc = br_item_edit_end(&scope, rc);
-    attributes_processor_report_gave_up(node);
+    br_node_count_gave_up(node, state->gave_up, state->matcher.n_gave_up + state->list.n_gave_up,
+                          &state->limit, "matching a pattern took too long");
+    state->matcher.n_gave_up = state->list.n_gave_up = 0;
     if (rc)
         br_item_edit_fail(item, rc, "attributes",
                           "a list of attributes is too long, or the result is too large");

@@ -31,10 +31,6 @@ struct attributes_state {
     double *gave_up;
 };
 
-/* Empties state->body and reserves `size` bytes in it. Returns false if there is not enough
- * memory. */
-bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_t size);
-
 /* Returns the error code for an attribute list that could not be read or changed. */
 int attributes_problem(const struct br_attributes *list);
 

@@ -145,7 +145,7 @@ static int attributes_profiles_write_message(struct run *run, struct br_visit *v
     size_t packed = 0;
     for (uint32_t i = 0; i < outcome->count; i++)
         packed += br_varint_size(outcome->indices[i]);
-    if (!attributes_body(state, run->pool, visit->len + br_len_size(field, packed)))
+    if (br_buf_prepare(&state->body, run->pool, visit->len + br_len_size(field, packed)))
         return BR_ENOMEM;
     const uint8_t *p = visit->body, *end = p + visit->len;
     uint8_t *out = state->body->data;
@@ -172,9 +172,7 @@ static int attributes_profiles_on_message(void *arg, struct br_visit *visit)
 {
     struct run *run = arg;
     uint32_t field = visit->level == BR_LEVEL_RECORD ? BR_SAMPLE_ATTRIBUTES : BR_PROFILE_ATTRIBUTES;
-    int rc = br_matcher_passes(&run->state->matcher, visit);
-    if (rc <= 0)
-        return rc; /* a result of 0 means BR_KEEP: the message is unchanged */
+    int rc = 0;
     const struct outcome *outcome = attributes_profiles_outcome_of(run, field, visit, &rc);
     if (rc)
         return rc;
@@ -199,8 +197,8 @@ int attributes_profiles(struct br_node *node, struct br_item *item)
     br_additions_init(&run.additions, &state->matcher.view);
     run.memo.arena = &run.arena;
     state->list.memo = &run.memo;
-    int rc =
-        br_item_rewrite(item, levels[run.config->apply_to], attributes_profiles_on_message, &run);
+    int rc = br_matcher_rewrite(&state->matcher, levels[run.config->apply_to], &state->scratch,
+                                attributes_profiles_on_message, &run);
     if (!rc && run.additions.fields.len)
         rc = br_item_rewrite_dictionary(item, &state->matcher.view, nothing, &run.additions.fields);
     br_additions_release(&run.additions);

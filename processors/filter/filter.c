@@ -117,18 +117,11 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
                                 const char *path, const char *name, struct br_arena *arena,
                                 struct br_errs *errs)
 {
-    const struct br_yaml *at = node ? br_yaml_get(node, name) : NULL;
-    char *include = br_arena_printf(arena, "%s::%s::include", path, name);
-    char *exclude = br_arena_printf(arena, "%s::%s::exclude", path, name);
-    if (!include || !exclude)
+    const struct br_yaml *at = br_yaml_get(node, name);
+    const char *where = br_arena_printf(arena, "%s::%s", path, name);
+    if (!where)
         return BR_ENOMEM;
-    int rc =
-        br_match_check(side->include, at ? br_yaml_get(at, "include") : node, include, arena, errs);
-    if (rc == BR_ENOMEM)
-        return rc;
-    int exclude_rc =
-        br_match_check(side->exclude, at ? br_yaml_get(at, "exclude") : node, exclude, arena, errs);
-    return rc ? rc : exclude_rc;
+    return br_match_check(side->include, side->exclude, at ? at : node, where, arena, errs);
 }
 
 /* One list of conditions in the config. `section` is NULL for a list at the top level. */
@@ -403,15 +396,6 @@ static void filter_finish(const struct br_conditions *conditions, struct br_item
                           "a list of attributes is too long, or a record is too large");
 }
 
-static void filter_report_gave_up(struct br_node *node, unsigned n_gave_up)
-{
-    struct state *state = node->state;
-    *state->gave_up += n_gave_up;
-    if (n_gave_up)
-        br_node_warn(node, &state->limit,
-                     "matching a pattern took too long; it counts as not matching");
-}
-
 /* Counts evaluations of conditions that have failed and, unless the mode is `silent`, logs the last
  * error. */
 static void filter_report_failed(struct br_node *node, struct br_conditions *conditions)
@@ -455,7 +439,9 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     br_matcher_end(matcher);
     if (filtering.conditions)
         br_conditions_end(conditions);
-    filter_report_gave_up(node, matcher->n_gave_up + conditions->n_gave_up);
+    br_node_count_gave_up(node, state->gave_up, matcher->n_gave_up + conditions->n_gave_up,
+                          &state->limit,
+                          "matching a pattern took too long; it counts as not matching");
     matcher->n_gave_up = conditions->n_gave_up = 0;
     filter_report_failed(node, conditions);
     if (rc) {

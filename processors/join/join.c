@@ -40,8 +40,8 @@ static const struct br_option local_root_options[] = {
             "root: a sample keeps the link to its local root; span: a sample with timestamps gets "
             "the link and the name of the deepest span that was open"),
     BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
-           "largest number of spans of a trace and service that are searched for the deepest one, "
-           "newest first"),
+           "limit on the number of spans of a trace and service that are examined to find the deepest "
+           "one; the newest are examined first"),
     BR_OPT_END,
 };
 
@@ -242,11 +242,7 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
         (void)join_samples(join, item, JOIN_PASS_LAST, held->memo, held->came_ms);
     br_free(held->memo);
     br_free(held);
-    if (item->sender == BR_SENDER_WAITS)
-        /* a sender waits for the outcome of the item and will retry */
-        br_node_forward(join->node, item);
-    else
-        br_hold_send(&join->sent[signal], item);
+    br_delay_forward(&join->delay, item);
 }
 
 /* Releases the items whose hold time ends at `ms` or earlier. Profiles are released first, so that
@@ -294,29 +290,12 @@ static void join_on_release(struct br_timer *timer)
  * gets the outcome of the delivery. */
 static bool join_may_hold(struct join *join, const struct br_item *item)
 {
-    size_t ours = join->held_bytes,
+    size_t ours = join->held_bytes + br_delay_bytes(&join->delay),
            most = br_host_share(join->node->host, (size_t)join->config->hold_max_bytes);
-    for (int s = 0; s < BR_SIGNALS; s++)
-        ours += join->sent[s].bytes;
     if (!join->node->draining && ours + item->size <= most)
         return true;
     *join->hold_full += item->n_records;
     return false;
-}
-
-/* Moves the data of `item` to a new item. Returns the new item, or NULL if there is not enough
- * memory. */
-static struct br_item *join_move_data(struct br_item *item)
-{
-    struct br_item *own = br_item_new(item->host, item->signal);
-    if (!own || !br_item_keep_metadata(own, item)) {
-        br_item_free(own);
-        return NULL;
-    }
-    own->received_ms = item->received_ms;
-    own->received_records = item->received_records;
-    (void)br_item_absorb(own, item); /* cannot fail, because the item `own` is empty */
-    return own;
 }
 
 /* Holds the item's data, and `memo`, for `delay_ms`. If a sender waits for the delivery, holds
@@ -325,18 +304,15 @@ static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms
 {
     enum br_signal signal = item->signal;
     struct held *held = br_calloc(1, sizeof *held);
-    struct br_item *own = held && item->sender != BR_SENDER_WAITS ? join_move_data(item) : item;
-    if (!held || !own) {
+    struct br_item *own = held ? br_delay_take(item) : NULL;
+    if (!own) {
         br_free(held);
         return false;
     }
-    if (own != item)
-        br_item_done(item);
     held->item = own;
     held->memo = memo;
     held->came_ms = br_host_mono_ms(join->node->host);
     held->until_ms = held->came_ms + delay_ms;
-    br_item_hold(own, BR_HOLDER_HOLDS);
     join->held_bytes += own->size;
     bool first = br_list_empty(&join->held[signal]);
     br_list_append(&join->held[signal], &held->link);
@@ -391,18 +367,12 @@ static void join_consume(struct br_node *node, struct br_item *item)
         join_consume_profiles(join, item);
 }
 
-static void join_output(struct br_consumer *self, struct br_item *item)
-{
-    struct join *join = br_container_of(self - item->signal, struct join, output[0]);
-    br_node_forward(join->node, item);
-}
-
 static void join_on_hold_idle(void *arg)
 {
     struct join *join = arg;
-    bool idle = join->node->draining;
+    bool idle = join->node->draining && br_delay_is_idle(&join->delay);
     for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && br_list_empty(&join->held[s]) && join->sent[s].n_held == 0;
+        idle = idle && br_list_empty(&join->held[s]);
     if (idle)
         br_node_drained(join->node);
 }
@@ -481,12 +451,9 @@ static bool join_make_parts(struct join *join)
     (void)snprintf(name, sizeof name, "join table of %.500s (%u)", node->id,
                    node->host->generation);
     join->table = br_shared_get(node->host, name, join_make_table, join);
-    for (int s = 0; s < BR_SIGNALS; s++) {
+    for (int s = 0; s < BR_SIGNALS; s++)
         br_list_init(&join->held[s]);
-        join->output[s].consume = join_output;
-        br_hold_init_for_node(&join->sent[s], node, &join->output[s], false, join_on_hold_idle,
-                              join);
-    }
+    br_delay_init(&join->delay, node, join_on_hold_idle, join);
     return join->table && join_policy_init(&join->policy, join->config->keep) == 0 &&
            join_span_metrics_init(&join->span_metrics, &join->config->span_metrics, node,
                                   join->table) == 0;
@@ -552,14 +519,12 @@ static void join_destroy(struct br_node *node)
         struct br_list *list;
         while (join->held[s].next && (list = br_list_shift(&join->held[s]))) {
             struct held *held = br_container_of(list, struct held, link);
-            if (held->item->sender != BR_SENDER_WAITS)
-                br_node_drop_unsent(node, held->item);
-            br_item_retry(held->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
+            br_delay_abandon(&join->delay, held->item);
             br_free(held->memo);
             br_free(held);
         }
-        br_hold_release(&join->sent[s]);
     }
+    br_delay_release(&join->delay);
     join_span_metrics_release(&join->span_metrics);
     join_policy_release(&join->policy);
     if (join->table)

@@ -6,7 +6,7 @@
 #include "config/option.h"
 #include "otlp/dictionary/dictionary.h"
 #include "pipeline/component.h"
-#include "pipeline/hold.h"
+#include "pipeline/delay.h"
 #include "pipeline/override.h"
 #include "processors/join/annotations.h"
 #include "processors/join/sample_view.h"
@@ -216,10 +216,7 @@ struct join {
     struct join_table *table;
     struct join_policy policy;
     struct join_span_metrics span_metrics;
-    /* for each signal: forwards held items to the next component */
-    struct br_consumer output[BR_SIGNALS];
-    /* released items that the next component has not accepted yet */
-    struct br_hold sent[BR_SIGNALS];
+    struct br_delay delay;           /* forwards held items to the next component */
     struct br_list held[BR_SIGNALS]; /* list of struct held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;

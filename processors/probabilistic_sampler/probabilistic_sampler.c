@@ -218,10 +218,7 @@ static int probabilistic_sampler_write_span(struct state *state, struct br_visit
     char text[BR_TRACESTATE_ROOM];
     size_t len = br_tracestate_write(&state->verdict.state, text);
     size_t most = visit->len + br_len_size(BR_SPAN_TRACE_STATE, len);
-    if (!state->body && !(state->body = br_buf_new(pool, most)))
-        return BR_ENOMEM;
-    state->body->len = 0;
-    if (br_buf_reserve(&state->body, most))
+    if (br_buf_prepare(&state->body, pool, most))
         return BR_ENOMEM;
     const uint8_t *p = visit->body, *end = p + visit->len;
     uint8_t *out = state->body->data;

@@ -287,16 +287,6 @@ static int resource_rewrite(struct job *job, struct br_part *part)
     return 0;
 }
 
-static void resource_report_gave_up(struct br_node *node)
-{
-    struct state *state = node->state;
-    unsigned n = state->message.n_gave_up;
-    state->message.n_gave_up = 0;
-    *state->gave_up += n;
-    if (n)
-        br_node_warn(node, &state->limit, "matching a pattern took too long");
-}
-
 static void resource_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
@@ -314,7 +304,9 @@ static void resource_consume(struct br_node *node, struct br_item *item)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = resource_rewrite(&j, &item->parts[i]);
     rc = br_item_edit_end(&scope, rc);
-    resource_report_gave_up(node);
+    br_node_count_gave_up(node, state->gave_up, state->message.n_gave_up, &state->limit,
+                          "matching a pattern took too long");
+    state->message.n_gave_up = 0;
     if (rc == BR_EFULL)
         br_item_reject(
             item, BR_STATUS_INVALID_ARGUMENT,

@@ -13,7 +13,7 @@ enum use {
     AS_IS,
     LAST,     /* uses the text after the last slash */
     ZONE,     /* uses the zone, which is the text after the last slash, and its region */
-    LOCATION, /* uses the value as a zone or as a region */
+    LOCATION, /* sets the zone and its region, or the region alone if the value is a region */
     NAME,     /* host.name and gcp.gce.instance.name */
     GROUP,    /* uses the managed instance group that created the instance */
 };

@@ -135,17 +135,6 @@ static size_t span_n_rules(const struct config *config)
     return config->name.to_attributes ? config->name.to_attributes->rules.count : 0;
 }
 
-static int span_check_match(const struct br_match_config *match_config, const struct br_yaml *node,
-                            const char *path, const char *name, struct br_arena *arena,
-                            struct br_errs *errs)
-{
-    const struct br_yaml *at = match_config ? br_yaml_get(node, name) : NULL;
-    char *where = br_arena_printf(arena, "%s::%s", path, name);
-    if (!where)
-        return BR_ENOMEM;
-    return br_match_check(match_config, at ? at : node, where, arena, errs);
-}
-
 static int span_check_rules(const struct br_strings *rules, const struct br_yaml *node,
                             const char *path, struct br_errs *errs)
 {
@@ -172,9 +161,7 @@ static int span_check(void *settings, const struct br_yaml *node, const char *pa
 {
     const struct config *config = settings;
     const struct br_yaml *name = br_yaml_get(node, "name");
-    int rc = span_check_match(config->include, node, path, "include", arena, errs);
-    int more = span_check_match(config->exclude, node, path, "exclude", arena, errs);
-    rc = more ? more : rc;
+    int rc = br_match_check(config->include, config->exclude, node, path, arena, errs), more = 0;
     if (span_n_rules(config))
         more = span_check_rules(&config->name.to_attributes->rules, name ? name : node, path, errs);
     rc = more ? more : rc;
@@ -452,12 +439,7 @@ static int span_write(struct br_node *node, struct br_visit *visit, const struct
     size_t len = br_attributes_size(&state->list);
     size_t size = len + br_len_size(BR_SPAN_STATUS, state->status_len) +
                   (name ? br_len_size(BR_SPAN_NAME, name->len) : 0);
-    if (!state->body)
-        state->body = br_buf_new(node->host->pool, size);
-    if (!state->body)
-        return BR_ENOMEM;
-    state->body->len = 0;
-    if (br_buf_reserve(&state->body, size))
+    if (br_buf_prepare(&state->body, node->host->pool, size))
         return BR_ENOMEM;
     uint8_t *begin = state->body->data;
     (void)br_attributes_write(&state->list, begin);
@@ -474,8 +456,9 @@ static int span_write(struct br_node *node, struct br_visit *visit, const struct
     return BR_REPLACE;
 }
 
-static int span_rewrite(struct br_node *node, struct br_visit *visit)
+static int span_rewrite(void *arg, struct br_visit *visit)
 {
+    struct br_node *node = arg;
     struct state *state = node->state;
     const struct config *config = node->config;
     struct br_attributes *list = &state->list;
@@ -495,32 +478,7 @@ static int span_rewrite(struct br_node *node, struct br_visit *visit)
     return span_write(node, visit, renamed ? &name : NULL);
 }
 
-static int span_on_record(void *arg, struct br_visit *visit)
-{
-    struct br_node *node = arg;
-    struct state *state = node->state;
-    int passes = br_matcher_passes(&state->matcher, visit);
-    if (passes <= 0)
-        /* a result of 0 means BR_KEEP: the span does not match and stays unchanged */
-        return passes;
-    int verdict = span_rewrite(node, visit);
-    if (verdict == BR_ENOMEM)
-        verdict = br_arena_why(&state->scratch);
-    br_arena_release(&state->scratch);
-    return verdict;
-}
-
 /* --- Traffic ---------------------------------------------------------------------------------- */
-
-static void span_report_gave_up(struct br_node *node)
-{
-    struct state *state = node->state;
-    unsigned n = state->n_gave_up + state->matcher.n_gave_up;
-    state->n_gave_up = state->matcher.n_gave_up = 0;
-    *state->gave_up += n;
-    if (n)
-        br_node_warn(node, &state->limit, "matching a pattern took too long");
-}
 
 static void span_consume(struct br_node *node, struct br_item *item)
 {
@@ -531,13 +489,13 @@ static void span_consume(struct br_node *node, struct br_item *item)
     br_item_edit_begin(&scope, item);
     int rc = br_matcher_begin(&state->matcher, item);
     if (!rc)
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_RECORD, span_on_record, node);
-    if (rc == BR_ENOMEM && (state->scratch.full || state->matcher.arena.full))
-        rc = BR_EFULL;
+        rc = br_matcher_rewrite(&state->matcher, 1u << BR_LEVEL_RECORD, &state->scratch,
+                                span_rewrite, node);
     br_matcher_end(&state->matcher);
-    br_arena_release(&state->scratch);
     rc = br_item_edit_end(&scope, rc);
-    span_report_gave_up(node);
+    br_node_count_gave_up(node, state->gave_up, state->n_gave_up + state->matcher.n_gave_up,
+                          &state->limit, "matching a pattern took too long");
+    state->n_gave_up = state->matcher.n_gave_up = 0;
     if (rc)
         br_item_edit_fail(item, rc, "span",
                           "a span has too many attributes, or the result is too large");

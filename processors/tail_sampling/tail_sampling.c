@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "core/shared.h"
-#include "pipeline/hold.h"
+#include "pipeline/delay.h"
 
 #define HOUSEKEEPING_MS 1000
 /* Held items are checked SHARE_OF_WAIT times per decision_wait, but at intervals of at most
@@ -43,11 +43,8 @@ struct tail {
     struct tail_table *table;
     struct tail_tally tally;
     struct br_arena scratch; /* memory for the current item */
-    /* for each signal: forwards released items to the next component */
-    struct br_consumer output[BR_SIGNALS];
-    /* released items that the next component has not accepted yet, for each signal */
-    struct br_hold sent[BR_SIGNALS];
-    struct br_list held; /* list of struct held, oldest first */
+    struct br_delay delay;   /* forwards released items to the next component */
+    struct br_list held;     /* list of struct held, oldest first */
     size_t held_bytes;
     struct br_timer check, housekeeping;
     uint64_t check_ms; /* time of the next check; 0: the timer is not armed */
@@ -147,15 +144,6 @@ static void tail_make_metrics(struct tail *tail)
         br_node_metric(node, BR_COUNTER, "braid_tail_sampling_samples_folded", NULL, NULL);
 }
 
-static void tail_report_gave_up(struct tail *tail)
-{
-    *tail->gave_up += tail->policies.n_gave_up;
-    if (tail->policies.n_gave_up)
-        br_node_warn(tail->node, &tail->gave_up_limit,
-                     "matching a pattern took too long; it counts as not matching");
-    tail->policies.n_gave_up = 0;
-}
-
 static void tail_on_housekeeping(struct br_timer *timer)
 {
     struct tail *tail = br_container_of(timer, struct tail, housekeeping);
@@ -220,13 +208,14 @@ static void tail_refuse(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "tail_sampling: out of memory");
 }
 
-/* Forwards an item from which spans or links were removed. */
-static void tail_send(struct tail *tail, struct br_item *item, bool answered)
+/* Forwards an item from which spans or links were removed. `kept` is false if the item has just
+ * arrived. */
+static void tail_send(struct tail *tail, struct br_item *item, bool kept)
 {
     if (item->signal == BR_TRACES && item->n_records == 0 && item->n_parts == 0)
         br_item_done(item);
-    else if (answered)
-        br_hold_send(&tail->sent[item->signal], item);
+    else if (kept)
+        br_delay_forward(&tail->delay, item);
     else
         br_node_forward(tail->node, item);
 }
@@ -274,7 +263,7 @@ static bool tail_release(struct tail *tail, struct held *held, const char *reaso
             rc == BR_ENOMEM ? "out of memory" : "it is too large or malformed");
     tail->held_bytes = tail->held_bytes - size + item->size;
     tail_remove(tail, held);
-    tail_send(tail, item, item->sender != BR_SENDER_WAITS);
+    tail_send(tail, item, true);
     return true;
 }
 
@@ -440,25 +429,7 @@ static bool tail_make_room(struct tail *tail, size_t size)
 /* Returns true if too many released items wait for the next component. */
 static bool tail_is_blocked(const struct tail *tail)
 {
-    size_t bytes = 0;
-    for (int s = 0; s < BR_SIGNALS; s++)
-        bytes += tail->sent[s].bytes;
-    return bytes > tail_most_bytes(tail) && !tail->node->draining;
-}
-
-/* Moves the data of `item` to a new item. Returns the new item, or NULL if there is not enough
- * memory. */
-static struct br_item *tail_move_data(struct br_item *item)
-{
-    struct br_item *own = br_item_new(item->host, item->signal);
-    if (!own || !br_item_keep_metadata(own, item)) {
-        br_item_free(own);
-        return NULL;
-    }
-    own->received_ms = item->received_ms;
-    own->received_records = item->received_records;
-    (void)br_item_absorb(own, item); /* cannot fail, because the item `own` is empty */
-    return own;
+    return br_delay_bytes(&tail->delay) > tail_most_bytes(tail) && !tail->node->draining;
 }
 
 /* Holds the item's data until `due_ms`. If a sender waits for the delivery, holds the item itself
@@ -468,17 +439,14 @@ static bool tail_hold(struct tail *tail, struct br_item *item, struct tail_ref *
                       uint32_t n_refs, uint64_t due_ms)
 {
     struct held *held = br_calloc(1, sizeof *held);
-    struct br_item *own = held && item->sender != BR_SENDER_WAITS ? tail_move_data(item) : item;
-    if (!held || !own) {
+    struct br_item *own = held ? br_delay_take(item) : NULL;
+    if (!own) {
         br_free(held);
         return false;
     }
-    if (own != item)
-        br_item_done(item);
     *held = (struct held){.item = own, .refs = refs, .n_refs = n_refs};
     held->came_ms = br_host_mono_ms(tail->node->host);
     held->due_ms = due_ms ? due_ms : held->came_ms + tail->config->decision_wait / 1000000;
-    br_item_hold(own, BR_HOLDER_HOLDS);
     tail->held_bytes += own->size;
     br_list_append(&tail->held, &held->link);
     uint64_t soon_ms = held->came_ms + tail_interval(tail);
@@ -511,7 +479,9 @@ static int tail_enter(struct tail *tail, struct br_item *item, struct entered *r
                  ? tail_spans_read(&tail->policies, tail->config, item, &tail->scratch, &spans)
                  : tail_samples_read(tail->config, item, &tail->scratch, &samples, &n_samples);
     rc = br_item_edit_end(&scope, rc);
-    tail_report_gave_up(tail);
+    br_node_count_gave_up(tail->node, tail->gave_up, tail->policies.n_gave_up, &tail->gave_up_limit,
+                          "matching a pattern took too long; it counts as not matching");
+    tail->policies.n_gave_up = 0;
     if (!rc && item->signal == BR_TRACES) {
         rc = tail_table_add_spans(&caller, spans, item->n_records, &ret->refs, &ret->n_refs,
                                   &ret->due_ms);
@@ -569,19 +539,10 @@ static void tail_consume(struct br_node *node, struct br_item *item)
     tail_count(tail);
 }
 
-static void tail_output(struct br_consumer *self, struct br_item *item)
-{
-    struct tail *tail = br_container_of(self - item->signal, struct tail, output[0]);
-    br_node_forward(tail->node, item);
-}
-
 static void tail_on_hold_idle(void *arg)
 {
     struct tail *tail = arg;
-    bool idle = tail->node->draining && br_list_empty(&tail->held);
-    for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && tail->sent[s].n_held == 0;
-    if (idle)
+    if (tail->node->draining && br_list_empty(&tail->held) && br_delay_is_idle(&tail->delay))
         br_node_drained(tail->node);
 }
 
@@ -629,11 +590,7 @@ static int tail_create(struct br_node *node, struct br_err *err)
     tail->config = node->config;
     br_list_init(&tail->held);
     br_arena_init(&tail->scratch, TAIL_SCRATCH_MAX);
-    for (int s = 0; s < BR_SIGNALS; s++) {
-        tail->output[s].consume = tail_output;
-        br_hold_init_for_node(&tail->sent[s], node, &tail->output[s], false, tail_on_hold_idle,
-                              tail);
-    }
+    br_delay_init(&tail->delay, node, tail_on_hold_idle, tail);
     int rc = tail_policies_init(&tail->policies, tail->config, err);
     if (rc == BR_EINVAL)
         return rc;
@@ -695,12 +652,9 @@ static void tail_destroy(struct br_node *node)
         struct held *held = br_container_of(tail->held.next, struct held, link);
         struct br_item *item = held->item;
         tail_remove(tail, held);
-        if (item->sender != BR_SENDER_WAITS)
-            br_node_drop_unsent(node, item);
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
+        br_delay_abandon(&tail->delay, item);
     }
-    for (int s = 0; s < BR_SIGNALS; s++)
-        br_hold_release(&tail->sent[s]);
+    br_delay_release(&tail->delay);
     tail_policies_release(&tail->policies);
     br_free(tail->tally.policies);
     br_free(tail->policy_decisions);

@@ -86,18 +86,20 @@ static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metr
                "") = (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
 }
 
-/* Returns the format of the response. OpenMetrics requires suffixes in the names of metrics, so it
- * is chosen only if suffixes are enabled. The client, for example Prometheus, must also accept
- * OpenMetrics with at least the same quality value as plain text. */
+/* Returns the format of the response. OpenMetrics is chosen if the client, for example Prometheus,
+ * accepts OpenMetrics with at least the same quality value as plain text. OpenMetrics requires
+ * suffixes in the names of counters, so without suffixes it is chosen only if it is needed for
+ * exemplars. */
 static enum br_metrics_format telemetry_choose_format(const struct br_telemetry *telemetry,
-                                                      const struct br_request *request)
+                                                      const struct br_request *request,
+                                                      bool exemplars)
 {
-    if (!telemetry->suffixes)
-        return BR_METRICS_PLAIN;
     const char *accept = br_request_header(request, "accept");
     double best = br_accept_quality(accept, "application/openmetrics-text");
     bool wanted = best > 0 && best >= br_accept_quality(accept, "text/plain");
-    return wanted ? BR_METRICS_OPENMETRICS : BR_METRICS_TEXT;
+    if (telemetry->suffixes)
+        return wanted ? BR_METRICS_OPENMETRICS : BR_METRICS_TEXT;
+    return wanted && exemplars ? BR_METRICS_OPENMETRICS_PLAIN : BR_METRICS_PLAIN;
 }
 
 static void telemetry_print(struct br_telemetry *telemetry, struct br_metrics *sum,
@@ -108,7 +110,7 @@ static void telemetry_print(struct br_telemetry *telemetry, struct br_metrics *s
     br_metrics_print(sum, format, br_metric_help,
                      telemetry->detailed ? NULL : br_metric_is_detailed, text);
     br_metrics_print_target(telemetry->target.data, format, text);
-    if (format == BR_METRICS_OPENMETRICS)
+    if (br_metrics_is_openmetrics(format))
         br_str_puts(text, "# EOF\n");
 }
 
@@ -135,7 +137,7 @@ static void telemetry_reply(struct br_telemetry *telemetry, struct br_request *r
                                                {"content-encoding", "gzip"}};
     struct br_response response = {.status = 200,
                                    .content_type =
-                                       format == BR_METRICS_OPENMETRICS
+                                       br_metrics_is_openmetrics(format)
                                            ? "application/openmetrics-text; version=1.0.0; "
                                              "charset=utf-8"
                                            : "text/plain; version=0.0.4; charset=utf-8",
@@ -158,7 +160,8 @@ static void telemetry_on_snapshot(struct br_metrics *sum, void *arg)
     struct br_str text = {0};
     br_list_remove(&scrape->link);
     if (scrape->request && telemetry) {
-        enum br_metrics_format format = telemetry_choose_format(telemetry, scrape->request);
+        enum br_metrics_format format = telemetry_choose_format(
+            telemetry, scrape->request, sum && br_metrics_have_exemplars(sum));
         if (sum)
             telemetry_print(telemetry, sum, format, &text);
         if (text.failed || !text.data)

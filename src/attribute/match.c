@@ -419,6 +419,37 @@ int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit)
     return matcher->rc ? matcher->rc : passes;
 }
 
+/* The argument of match_on_message. */
+struct match_rewriting {
+    struct br_matcher *matcher;
+    struct br_arena *scratch;
+    br_visit_fn *edit;
+    void *arg;
+};
+
+static int match_on_message(void *arg, struct br_visit *visit)
+{
+    const struct match_rewriting *rewriting = arg;
+    int verdict = br_matcher_passes(rewriting->matcher, visit);
+    if (verdict == BR_ENOMEM)
+        return br_arena_why(&rewriting->matcher->arena);
+    if (verdict <= 0)
+        /* a result of 0 means BR_KEEP: the message does not match and stays unchanged */
+        return verdict;
+    verdict = rewriting->edit(rewriting->arg, visit);
+    if (verdict == BR_ENOMEM)
+        verdict = br_arena_why(rewriting->scratch);
+    br_arena_release(rewriting->scratch);
+    return verdict;
+}
+
+int br_matcher_rewrite(struct br_matcher *matcher, unsigned levels, struct br_arena *scratch,
+                       br_visit_fn *edit, void *arg)
+{
+    struct match_rewriting rewriting = {matcher, scratch, edit, arg};
+    return br_item_rewrite(matcher->item, levels, match_on_message, &rewriting);
+}
+
 /* --- Preparation for an item, and its groups ------------------------------------------------- */
 
 static bool match_make_memo(struct br_matcher *matcher, uint8_t **memo, size_t count)
@@ -466,7 +497,9 @@ int br_matcher_begin(struct br_matcher *matcher, struct br_item *item)
     if (!rc && item->signal == BR_PROFILES)
         rc = br_dictionary_index(item, &matcher->arena, &matcher->view);
     br_groups_init(&matcher->groups, item);
-    return rc || item->signal == BR_TRACES ? rc : match_make_memos(matcher);
+    if (!rc && item->signal == BR_PROFILES)
+        rc = match_make_memos(matcher);
+    return rc == BR_ENOMEM ? br_arena_why(&matcher->arena) : rc;
 }
 
 void br_matcher_end(struct br_matcher *matcher)

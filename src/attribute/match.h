@@ -44,10 +44,11 @@ extern const struct br_option br_match_options[];
 extern const struct br_option br_match_span_options[];    /* options for spans only */
 extern const struct br_option br_match_profile_options[]; /* options for profiles only */
 
-/* Checks `include` or `exclude`. `node` is the map of the option, or NULL if the option is
- * absent. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
-int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,
-                   const char *path, struct br_arena *arena, struct br_errs *errs);
+/* Checks the options `include` and `exclude` of the map `node`, whose path is `path`. Either of
+ * them may be NULL. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+int br_match_check(const struct br_match_config *include, const struct br_match_config *exclude,
+                   const struct br_yaml *node, const char *path, struct br_arena *arena,
+                   struct br_errs *errs);
 
 struct br_match; /* a compiled include or exclude */
 
@@ -105,7 +106,7 @@ static inline bool br_matcher_active(const struct br_matcher *matcher)
 
 /* Begins the evaluation for an item. In profiles, references to strings in attributes are first
  * replaced by the strings (br_item_inline_references). Returns 0, BR_EINVAL (the item was not
- * validated by br_walk) or BR_ENOMEM. */
+ * validated by br_walk), BR_EFULL (the item needs too much memory) or BR_ENOMEM. */
 int br_matcher_begin(struct br_matcher *matcher, struct br_item *item);
 void br_matcher_end(struct br_matcher *matcher);
 
@@ -113,6 +114,13 @@ void br_matcher_end(struct br_matcher *matcher);
  * Must be called in the order of the visits. Returns 1 if the record passes, otherwise 0. On
  * failure returns BR_EFULL (too many attributes) or BR_ENOMEM. */
 int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);
+
+/* Rewrites the item as br_item_rewrite does, but `edit` visits only messages that pass include and
+ * exclude. Must be called between br_matcher_begin and br_matcher_end. `scratch` is released after
+ * each visit. Returns the results of br_item_rewrite. Returns BR_EFULL instead of BR_ENOMEM if
+ * `scratch` or the memory of the matcher has reached its maximum. */
+int br_matcher_rewrite(struct br_matcher *matcher, unsigned levels, struct br_arena *scratch,
+                       br_visit_fn *edit, void *arg);
 
 /* --- For match*.c only ------------------------------------------------------------------------ */
 

@@ -317,16 +317,30 @@ static int match_config_report(const struct compiler *compiler, const struct br_
     return br_errs_add(errs, value ? value : at, where, "%s", compiler->text);
 }
 
-int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,
-                   const char *path, struct br_arena *arena, struct br_errs *errs)
+static int match_config_check(const struct br_match_config *match_config,
+                              const struct br_yaml *node, const char *path, const char *name,
+                              struct br_arena *arena, struct br_errs *errs)
 {
     struct br_matcher matcher = {0};
     struct compiler compiler = {.matcher = &matcher, .arena = arena};
-    int rc = match_config_make(&compiler, match_config, &matcher.matches[0]);
+    const struct br_yaml *at = br_yaml_get(node, name);
+    const char *where = br_arena_printf(arena, "%s::%s", path, name);
+    int rc = where ? match_config_make(&compiler, match_config, &matcher.matches[0]) : BR_ENOMEM;
     br_matcher_release(&matcher);
     if (rc != BR_EINVAL)
         return rc;
-    return match_config_report(&compiler, node, path, errs);
+    return match_config_report(&compiler, at ? at : node, where, errs);
+}
+
+int br_match_check(const struct br_match_config *include, const struct br_match_config *exclude,
+                   const struct br_yaml *node, const char *path, struct br_arena *arena,
+                   struct br_errs *errs)
+{
+    int rc = match_config_check(include, node, path, "include", arena, errs);
+    if (rc == BR_ENOMEM)
+        return rc;
+    int more = match_config_check(exclude, node, path, "exclude", arena, errs);
+    return more ? more : rc;
 }
 
 /* --- Releasing ------------------------------------------------------------------------------- */

@@ -542,6 +542,16 @@ int br_buf_reserve(struct br_buf **buf, size_t cap)
     return 0;
 }
 
+int br_buf_prepare(struct br_buf **buf, struct br_pool *pool, size_t cap)
+{
+    if (!*buf)
+        *buf = br_buf_new(pool, cap);
+    if (!*buf)
+        return BR_ENOMEM;
+    (*buf)->len = 0;
+    return br_buf_reserve(buf, cap);
+}
+
 void br_buf_shrink(struct br_buf **buf)
 {
     struct br_buf *old = *buf;

@@ -126,6 +126,10 @@ struct br_buf *br_buf_discard(struct br_buf *buf);
  * 0 or BR_ENOMEM; on failure `*buf` is unchanged. */
 int br_buf_reserve(struct br_buf **buf, size_t cap);
 
+/* Empties `*buf`, and grows it to a capacity of at least `cap` bytes. Creates the buffer if `*buf`
+ * is NULL. The buffer must have a single reference. Returns 0 or BR_ENOMEM. */
+int br_buf_prepare(struct br_buf **buf, struct br_pool *pool, size_t cap);
+
 /* Reduces the capacity of `buf` to the length of its content if this at least halves the
  * capacity. `buf` must have a single reference. */
 void br_buf_shrink(struct br_buf **buf);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/metrics.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 
 struct metric {
     double value;
-    struct br_histogram histogram; /* the histogram, if the type is BR_HISTOGRAM */
+    struct br_histogram histogram;  /* the histogram, if the type is BR_HISTOGRAM */
+    struct br_exemplars *exemplars; /* NULL: the metric has no exemplars */
     enum br_metric_type type;
     const char *name;
     const char *labels;
@@ -27,6 +29,7 @@ struct br_metrics {
     double lost;
     /* histogram that is shared by all histograms above the maximum BR_METRICS_MAX */
     struct br_histogram lost_figures;
+    bool has_exemplars; /* a metric has a set of exemplars */
 };
 
 struct br_metrics *br_metrics_new(void)
@@ -42,11 +45,18 @@ struct br_metrics *br_metrics_new(void)
     return metrics;
 }
 
+static void metrics_free_metric(void *value)
+{
+    struct metric *metric = value;
+    br_free(metric->exemplars);
+    br_free(metric);
+}
+
 void br_metrics_free(struct br_metrics *metrics)
 {
     if (!metrics)
         return;
-    br_map_free(metrics->map, br_free);
+    br_map_free(metrics->map, metrics_free_metric);
     br_free(metrics);
 }
 
@@ -105,16 +115,65 @@ struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, 
     return metric ? &metric->histogram : &metrics->lost_figures;
 }
 
-void br_histogram_observe(struct br_histogram *histogram, double value)
+static size_t metrics_bucket(const struct br_histogram *histogram, double value)
 {
     size_t at = 0;
-    if (!histogram->counts)
-        return;
     while (at < histogram->n_bounds && value > histogram->bounds[at])
         at++;
-    histogram->counts[at] += 1;
-    histogram->sum += value;
+    return at;
 }
+
+size_t br_histogram_add(struct br_histogram *histogram, double value, double weight)
+{
+    size_t at = metrics_bucket(histogram, value);
+    if (!histogram->counts)
+        return at;
+    histogram->counts[at] += weight;
+    histogram->sum += weight * value;
+    return at;
+}
+
+void br_histogram_observe(struct br_histogram *histogram, double value)
+{
+    (void)br_histogram_add(histogram, value, 1);
+}
+
+/* --- Exemplars -------------------------------------------------------------------------------- */
+
+static struct metric *metrics_find(const struct br_metrics *metrics, const char *name,
+                                   const char *labels)
+{
+    struct br_str key = {0};
+    br_str_add(&key, name, strlen(name) + 1);
+    br_str_add(&key, labels, strlen(labels) + 1);
+    struct metric *metric = key.failed ? NULL : br_map_get(metrics->map, key.data, key.len);
+    br_str_release(&key);
+    return metric;
+}
+
+static struct br_exemplars *metrics_make_exemplars(struct br_metrics *metrics,
+                                                   struct metric *metric, size_t max)
+{
+    size_t n_buckets = metric->histogram.n_bounds + 1;
+    if (!metric->exemplars)
+        metric->exemplars = br_exemplars_new(max < n_buckets ? max : n_buckets);
+    metrics->has_exemplars = metrics->has_exemplars || metric->exemplars;
+    return metric->exemplars;
+}
+
+struct br_exemplars *br_metric_exemplars(struct br_metrics *metrics, const char *name,
+                                         const char *labels, size_t max)
+{
+    struct metric *metric = max ? metrics_find(metrics, name, labels) : NULL;
+    return metric ? metrics_make_exemplars(metrics, metric, max) : NULL;
+}
+
+bool br_metrics_have_exemplars(const struct br_metrics *metrics)
+{
+    return metrics->has_exemplars;
+}
+
+/* --- Snapshots -------------------------------------------------------------------------------- */
 
 void br_label(struct br_str *out, const char *name, const char *value)
 {
@@ -130,6 +189,15 @@ void br_label(struct br_str *out, const char *name, const char *value)
     br_str_putc(out, '"');
 }
 
+static int metrics_add_value(struct br_metrics *into, const struct metric *from)
+{
+    double *sum = br_metric_try(into, from->type, from->name, from->labels);
+    if (!sum)
+        return BR_ENOMEM;
+    *sum += from->value;
+    return 0;
+}
+
 static int metrics_add_histogram(struct br_metrics *into, const struct metric *from)
 {
     const struct br_histogram *source = &from->histogram;
@@ -143,22 +211,35 @@ static int metrics_add_histogram(struct br_metrics *into, const struct metric *f
     return 0;
 }
 
+static int metrics_add_exemplars(struct br_metrics *into, const struct metric *from)
+{
+    const struct br_exemplars *source = from->exemplars;
+    if (!source)
+        return 0;
+    struct metric *metric = metrics_find(into, from->name, from->labels);
+    struct br_exemplars *sum = metric ? metrics_make_exemplars(into, metric, source->max) : NULL;
+    for (size_t i = 0; sum && i < source->count; i++) {
+        struct br_exemplar exemplar = source->items[i];
+        /* the workers' histograms can have different bounds after a reload */
+        exemplar.bucket = metrics_bucket(&metric->histogram, exemplar.value);
+        br_exemplars_add(sum, &exemplar);
+    }
+    return sum ? 0 : BR_ENOMEM;
+}
+
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from)
 {
     const struct metric *metric;
     for (size_t i = 0; (metric = br_map_at(from->map, i, NULL, NULL)); i++) {
-        if (metric->type == BR_HISTOGRAM) {
-            if (metrics_add_histogram(into, metric))
-                return BR_ENOMEM;
-            continue;
-        }
-        double *value = br_metric(into, metric->type, metric->name, metric->labels);
-        if (value == &into->lost)
+        int rc = metric->type == BR_HISTOGRAM ? metrics_add_histogram(into, metric)
+                                              : metrics_add_value(into, metric);
+        if (rc || metrics_add_exemplars(into, metric))
             return BR_ENOMEM;
-        *value += metric->value;
     }
     return 0;
 }
+
+/* --- Output ----------------------------------------------------------------------------------- */
 
 static int metrics_by_name(const void *left, const void *right)
 {
@@ -177,25 +258,30 @@ static void metrics_print_fraction(double value, struct br_str *out)
         if (strtod(text, NULL) == value)
             break;
     }
-    br_str_printf(out, " %s\n", text);
+    br_str_printf(out, " %s", text);
 }
 
 static void metrics_print_value(double value, struct br_str *out)
 {
     if (isnan(value))
-        br_str_puts(out, " NaN\n");
+        br_str_puts(out, " NaN");
     else if (isinf(value))
-        br_str_puts(out, value > 0 ? " +Inf\n" : " -Inf\n");
+        br_str_puts(out, value > 0 ? " +Inf" : " -Inf");
     else if (value == floor(value) && fabs(value) < 9007199254740992.0)
-        br_str_printf(out, " %.0f\n", value);
+        br_str_printf(out, " %.0f", value);
     else
         metrics_print_fraction(value, out);
 }
 
+bool br_metrics_is_openmetrics(enum br_metrics_format format)
+{
+    return format == BR_METRICS_OPENMETRICS || format == BR_METRICS_OPENMETRICS_PLAIN;
+}
+
 static const char *metrics_suffix(const struct metric *metric, enum br_metrics_format format)
 {
-    bool total =
-        metric->type == BR_TOTAL || (metric->type == BR_COUNTER && format != BR_METRICS_PLAIN);
+    bool suffixes = format == BR_METRICS_TEXT || format == BR_METRICS_OPENMETRICS;
+    bool total = metric->type == BR_TOTAL || (metric->type == BR_COUNTER && suffixes);
     return total ? "_total" : "";
 }
 
@@ -205,36 +291,70 @@ static void metrics_print_family(const struct metric *metric, enum br_metrics_fo
                                  const char *help, struct br_str *out)
 {
     static const char *const types[] = {"counter", "gauge", "histogram", "counter"};
-    const char *suffix = format != BR_METRICS_OPENMETRICS ? metrics_suffix(metric, format) : "";
+    const char *suffix = br_metrics_is_openmetrics(format) ? "" : metrics_suffix(metric, format);
+    bool unknown = metric->type == BR_COUNTER && format == BR_METRICS_OPENMETRICS_PLAIN;
     if (help)
         br_str_printf(out, "# HELP %s%s %s\n", metric->name, suffix, help);
-    br_str_printf(out, "# TYPE %s%s %s\n", metric->name, suffix, types[metric->type]);
+    br_str_printf(out, "# TYPE %s%s %s\n", metric->name, suffix,
+                  unknown ? "unknown" : types[metric->type]);
 }
 
+/* Prints the exemplar of a sample (OpenMetrics 1.0.0, section "Exemplars"). The names and values of
+ * its labels have 63 characters, of which the specification allows 128. */
+static void metrics_print_exemplar(const struct br_exemplar *exemplar, struct br_str *out)
+{
+    static const uint8_t unknown[sizeof exemplar->span_id];
+    br_str_puts(out, " # {trace_id=\"");
+    br_str_hex(out, exemplar->trace_id, sizeof exemplar->trace_id);
+    if (memcmp(exemplar->span_id, unknown, sizeof unknown) != 0) {
+        br_str_puts(out, "\",span_id=\"");
+        br_str_hex(out, exemplar->span_id, sizeof exemplar->span_id);
+    }
+    br_str_puts(out, "\"}");
+    metrics_print_value(exemplar->value, out);
+    uint64_t time_ms = exemplar->time_ns / 1000000;
+    br_str_printf(out, " %" PRIu64 ".%03" PRIu64, time_ms / 1000, time_ms % 1000);
+}
+
+/* Prints a sample. `exemplar` is NULL if the sample has no exemplar. */
 static void metrics_print_sample(const struct metric *metric, const char *suffix, const char *label,
-                                 double value, struct br_str *out)
+                                 double value, const struct br_exemplar *exemplar,
+                                 struct br_str *out)
 {
     bool both = metric->labels[0] && label[0], any = metric->labels[0] || label[0];
     br_str_printf(out, "%s%s", metric->name, suffix);
     if (any)
         br_str_printf(out, "{%s%s%s}", metric->labels, both ? "," : "", label);
     metrics_print_value(value, out);
+    if (exemplar)
+        metrics_print_exemplar(exemplar, out);
+    br_str_putc(out, '\n');
+}
+
+/* Returns the exemplar that a sample has in a format. Only OpenMetrics has exemplars. */
+static const struct br_exemplar *metrics_exemplar(const struct metric *metric,
+                                                  enum br_metrics_format format, size_t bucket)
+{
+    return br_metrics_is_openmetrics(format) ? br_exemplars_find(metric->exemplars, bucket) : NULL;
 }
 
 /* Prints the sample of one bucket. Formats the bucket's bound as the metrics format requires:
  * OpenMetrics needs a decimal point. */
 static void metrics_print_bucket(const struct metric *metric, enum br_metrics_format format,
-                                 double bound, double count, struct br_str *out)
+                                 size_t bucket, double count, struct br_str *out)
 {
+    const struct br_histogram *histogram = &metric->histogram;
+    double bound = bucket < histogram->n_bounds ? histogram->bounds[bucket] : (double)INFINITY;
     char label[48];
-    bool whole = bound == floor(bound) && format == BR_METRICS_OPENMETRICS;
+    bool whole = bound == floor(bound) && br_metrics_is_openmetrics(format);
     if (isinf(bound))
         (void)snprintf(label, sizeof label, "le=\"+Inf\"");
     else if (whole)
         (void)snprintf(label, sizeof label, "le=\"%.1f\"", bound);
     else
         (void)snprintf(label, sizeof label, "le=\"%.15g\"", bound);
-    metrics_print_sample(metric, "_bucket", label, count, out);
+    metrics_print_sample(metric, "_bucket", label, count, metrics_exemplar(metric, format, bucket),
+                         out);
 }
 
 static void metrics_print_histogram(const struct metric *metric, enum br_metrics_format format,
@@ -244,12 +364,10 @@ static void metrics_print_histogram(const struct metric *metric, enum br_metrics
     double count = 0;
     for (size_t i = 0; i <= histogram->n_bounds; i++) {
         count += histogram->counts[i];
-        metrics_print_bucket(metric, format,
-                             i < histogram->n_bounds ? histogram->bounds[i] : (double)INFINITY,
-                             count, out);
+        metrics_print_bucket(metric, format, i, count, out);
     }
-    metrics_print_sample(metric, "_sum", "", histogram->sum, out);
-    metrics_print_sample(metric, "_count", "", count, out);
+    metrics_print_sample(metric, "_sum", "", histogram->sum, NULL, out);
+    metrics_print_sample(metric, "_count", "", count, NULL, out);
 }
 
 void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format format,
@@ -273,18 +391,21 @@ void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format f
         if (metric->type == BR_HISTOGRAM)
             metrics_print_histogram(metric, format, out);
         else
-            metrics_print_sample(metric, metrics_suffix(metric, format), "", metric->value, out);
+            metrics_print_sample(metric, metrics_suffix(metric, format), "", metric->value,
+                                 metrics_exemplar(metric, format, 0), out);
     }
     br_free(sorted);
 }
 
 void br_metrics_print_target(const char *labels, enum br_metrics_format format, struct br_str *out)
 {
-    bool text = format != BR_METRICS_OPENMETRICS;
+    bool text = !br_metrics_is_openmetrics(format);
     const char *family = text ? "target_info" : "target";
     br_str_printf(out, "# HELP %s Target metadata\n# TYPE %s %s\ntarget_info{%s} 1\n", family,
                   family, text ? "gauge" : "info", labels);
 }
+
+/* --- The ledger ------------------------------------------------------------------------------- */
 
 /* Returns the value of a ledger's metric. If memory for the labels is short, returns a value that
  * is not part of any scrape. */

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/str.h"
+#include "core/exemplars.h"
 #include "core/item.h"
 
 struct br_metrics;
@@ -29,8 +30,14 @@ enum br_metric_type {
 enum br_metrics_format {
     BR_METRICS_PLAIN,       /* Prometheus text; the names of counters have no suffix */
     BR_METRICS_TEXT,        /* Prometheus text; the names of counters end in _total */
-    BR_METRICS_OPENMETRICS, /* OpenMetrics, which requires the suffix _total */
+    BR_METRICS_OPENMETRICS, /* OpenMetrics; the names of counters end in _total */
+    /* OpenMetrics; the names of counters have no suffix, and their type is `unknown`, because
+     * OpenMetrics requires the suffix for the type `counter` */
+    BR_METRICS_OPENMETRICS_PLAIN,
 };
+
+/* Returns true if the format is one of those of OpenMetrics. */
+bool br_metrics_is_openmetrics(enum br_metrics_format format);
 
 /* A histogram: the sum of all values, and the number of values in each bucket. */
 struct br_histogram {
@@ -73,14 +80,29 @@ size_t br_metrics_room(const struct br_metrics *metrics);
  * that exists keeps its bounds. */
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds);
+
+/* Counts a value. */
 void br_histogram_observe(struct br_histogram *histogram, double value);
+
+/* Counts a value `weight` times. Returns the index of its bucket. */
+size_t br_histogram_add(struct br_histogram *histogram, double value, double weight);
+
+/* Returns the exemplars of the metric with this name and these labels. Creates an empty set if the
+ * metric has none. A histogram has at most `max` exemplars, a counter at most one. A set that
+ * exists keeps its maximum. Returns NULL if `max` is 0, the metric does not exist or memory is
+ * short. The set is valid as long as `metrics`. */
+struct br_exemplars *br_metric_exemplars(struct br_metrics *metrics, const char *name,
+                                         const char *labels, size_t max);
+
+/* Returns true if br_metric_exemplars has created a set. */
+bool br_metrics_have_exemplars(const struct br_metrics *metrics);
 
 /* Appends `name="value"` to `out`, with the value escaped. Puts a comma before it unless `out`
  * is empty. */
 void br_label(struct br_str *out, const char *name, const char *value);
 
 /* Adds every number and histogram of `from` to the number or histogram of `into` that has the
- * same name and labels. Returns 0 or BR_ENOMEM. */
+ * same name and labels. Adds the exemplars as br_exemplars_add does. Returns 0 or BR_ENOMEM. */
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
 /* Appends all metrics to `out`, sorted by name and labels, in the given format. A metric for

@@ -399,28 +399,26 @@ static void listener_set_tcp_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static int listener_listen_on(struct br_listener *listener, const struct addrinfo *ai)
+static int listener_listen_on(void *arg, const struct addrinfo *ai)
 {
-    int one = 1, zero = 0;
+    struct br_listener *listener = arg;
     listener->fd = listener_reuse(listener, ai->ai_addr, ai->ai_addrlen);
     if (listener->fd >= 0) {
         listener_set_tcp_options(listener->fd);
-        return fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK);
+        int flags = fcntl(listener->fd, F_GETFL) | O_NONBLOCK;
+        return fcntl(listener->fd, F_SETFL, flags) ? errno : 0;
     }
-    listener->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    listener->fd =
+        br_net_bind(SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, ai->ai_addr, ai->ai_addrlen);
     if (listener->fd < 0)
-        return -1;
-    setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        return errno;
     listener_set_tcp_options(listener->fd);
-    if (ai->ai_family == AF_INET6)
-        setsockopt(listener->fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    if (bind(listener->fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(listener->fd, BACKLOG) == 0)
+    if (listen(listener->fd, BACKLOG) == 0)
         return 0;
-    int saved = errno;
+    int why = errno;
     close(listener->fd);
     listener->fd = -1;
-    errno = saved;
-    return -1;
+    return why;
 }
 
 static void listener_note_port(struct br_listener *listener, char *shown, size_t size)
@@ -435,8 +433,10 @@ static void listener_note_port(struct br_listener *listener, char *shown, size_t
     br_net_peer_name(&addr, shown, size);
 }
 
-int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],
-                        struct br_err *err)
+/* Resolves "host:port". `ret_order` receives the address families in the order in which to try
+ * them. */
+static int listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],
+                            struct br_err *err)
 {
     char host[256], port_text[8];
     unsigned port;
@@ -455,31 +455,52 @@ int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_ord
     return 0;
 }
 
-static int listener_listen_tcp(struct br_listener *listener, const char *endpoint,
-                               struct br_err *err)
+int br_net_try_addresses(const char *endpoint, const char *verb, br_address_fn *attempt, void *arg,
+                         struct br_err *err)
 {
     struct addrinfo *found = NULL;
-    int order[2];
-    listener->fd = listener_reuse_named(listener, endpoint);
-    if (listener->fd >= 0)
-        return 0;
-    int rc = br_listener_resolve(endpoint, &found, order, err);
+    int order[2], why = EAFNOSUPPORT;
+    int rc = listener_resolve(endpoint, &found, order, err);
     if (rc)
         return rc;
-    rc = -1;
-    errno = EAFNOSUPPORT;
-    for (int i = 0; i < 2 && rc; i++)
-        for (struct addrinfo *ai = found; ai && rc; ai = ai->ai_next)
+    for (int i = 0; i < 2 && why; i++)
+        for (struct addrinfo *ai = found; ai && why; ai = ai->ai_next)
             if (ai->ai_family == order[i])
-                rc = listener_listen_on(listener, ai);
-    int saved = errno;
+                why = attempt(arg, ai);
     freeaddrinfo(found);
-    if (rc)
-        return br_err_set(err, BR_EIO, "cannot listen on %s: %s%s", endpoint, strerror(saved),
-                          saved == EADDRINUSE
+    if (why)
+        return br_err_set(err, BR_EIO, "cannot %s %s: %s%s", verb, endpoint, strerror(why),
+                          why == EADDRINUSE
                               ? " (by another process, or twice in the config); set another port"
                               : "");
     return 0;
+}
+
+static int listener_listen_tcp(struct br_listener *listener, const char *endpoint,
+                               struct br_err *err)
+{
+    listener->fd = listener_reuse_named(listener, endpoint);
+    if (listener->fd >= 0)
+        return 0;
+    return br_net_try_addresses(endpoint, "listen on", listener_listen_on, listener, err);
+}
+
+int br_net_bind(int type, const struct sockaddr *addr, socklen_t len)
+{
+    int one = 1, zero = 0;
+    int fd = socket(addr->sa_family, type, 0);
+    if (fd < 0)
+        return -1;
+    if (type & SOCK_STREAM)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (addr->sa_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+    if (bind(fd, addr, len) == 0)
+        return fd;
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
 }
 
 static void listener_free(struct br_listener *listener)

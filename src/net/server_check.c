@@ -49,55 +49,40 @@ static void server_check_place_forget_port(struct sockaddr_storage *addr)
 
 /* Checks whether an address can be bound: binds a socket and closes it. Returns 0 or an errno
  * value. */
-static int server_check_bind(const struct sockaddr_storage *addr, const struct addrinfo *ai,
-                             bool udp)
+static int server_check_bind(const struct sockaddr_storage *addr, socklen_t len, bool udp)
 {
-    int one = 1, zero = 0;
-    int fd = socket(ai->ai_family, (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC, 0);
+    int type = (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC;
+    int fd = br_net_bind(type, (const struct sockaddr *)addr, len);
     if (fd < 0)
         return errno;
-    if (!udp)
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (ai->ai_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    int why = bind(fd, (const struct sockaddr *)addr, ai->ai_addrlen) ? errno : 0;
     close(fd);
-    return why;
+    return 0;
 }
 
 /* Checks whether a server could listen at one resolved address. Returns 0 or an errno value. If
  * the port is in use, sets `taken`, which is not an error. */
-static int server_check_place_try(struct br_server_place *place, const struct addrinfo *ai)
+static int server_check_place_try(void *arg, const struct addrinfo *ai)
 {
+    struct br_server_place *place = arg;
     struct sockaddr_storage addr = {0};
     memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
-    int why = server_check_bind(&addr, ai, place->udp);
+    place->unknown = false;
+    server_check_place_set(place, ai);
+    int why = server_check_bind(&addr, ai->ai_addrlen, place->udp);
     place->taken = why == EADDRINUSE;
     if (place->port < FREE_PORTS)
         return place->taken ? 0 : why;
     server_check_place_forget_port(&addr);
-    return server_check_bind(&addr, ai, place->udp);
+    return server_check_bind(&addr, ai->ai_addrlen, place->udp);
 }
 
-static int server_check_address(const char *endpoint, struct br_server_place *ret,
+static int server_check_address(const char *endpoint, struct br_server_place *place,
                                 struct br_err *err)
 {
-    struct addrinfo *found = NULL;
-    int order[2], why = EAFNOSUPPORT;
-    int rc = br_listener_resolve(endpoint, &found, order, err);
-    ret->unknown = rc == BR_EIO;
-    if (rc)
-        return rc;
-    for (int i = 0; i < 2 && why; i++)
-        for (struct addrinfo *ai = found; ai && why; ai = ai->ai_next)
-            if (ai->ai_family == order[i]) {
-                server_check_place_set(ret, ai);
-                why = server_check_place_try(ret, ai);
-            }
-    freeaddrinfo(found);
-    if (why)
-        return br_err_set(err, BR_EIO, "cannot listen on %s: %s", endpoint, strerror(why));
-    return 0;
+    place->unknown = true; /* until the name is resolved and the first address is tried */
+    int rc = br_net_try_addresses(endpoint, "listen on", server_check_place_try, place, err);
+    place->unknown = place->unknown && rc == BR_EIO;
+    return rc;
 }
 
 static int server_check_unix(const char *path, struct br_server_place *ret, struct br_err *err)

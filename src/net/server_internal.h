@@ -70,12 +70,20 @@ struct br_listener {
 int br_listener_open(struct br_loop *loop, const struct br_server_config *config,
                      struct br_listener **ret, struct br_err *err);
 
-/* Resolves "host:port". The caller frees `*ret` with freeaddrinfo. `ret_order` receives the
- * address families in the order in which to try them. Returns 0, or BR_EINVAL or BR_EIO with a
- * message in `err`. */
 struct addrinfo;
-int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],
-                        struct br_err *err);
+
+/* Opens or checks a socket at an address. Returns 0 or an errno value. */
+typedef int br_address_fn(void *arg, const struct addrinfo *ai);
+
+/* Resolves "host:port", and calls `attempt` for one address after the other until it returns 0.
+ * `verb` is the purpose for messages, such as "listen on". Returns 0, or BR_EINVAL or BR_EIO with a
+ * message in `err`. */
+int br_net_try_addresses(const char *endpoint, const char *verb, br_address_fn *attempt, void *arg,
+                         struct br_err *err);
+
+/* Creates a socket of a type of socket(2) and binds it to an address. An IPv6 socket for all
+ * interfaces accepts IPv4 as well. Returns the descriptor, or -1 with an error in errno. */
+int br_net_bind(int type, const struct sockaddr *addr, socklen_t len);
 
 /* Returns the listener of the servers called `name`, or NULL. */
 struct br_listener *br_listener_find(struct br_net *net, const char *name);

@@ -129,51 +129,15 @@ static int udp_reuse(struct net_udp *udp, const struct sockaddr *addr, socklen_t
     return -1;
 }
 
-static int udp_bind(struct net_udp *udp, const struct addrinfo *ai)
+static int udp_bind(void *arg, const struct addrinfo *ai)
 {
-    int zero = 0;
+    struct net_udp *udp = arg;
     udp->fd = udp_reuse(udp, ai->ai_addr, ai->ai_addrlen);
     if (udp->fd >= 0)
         return 0;
-    udp->fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (udp->fd < 0)
-        return -1;
-    udp->knows_lost = true;
-    if (ai->ai_family == AF_INET6)
-        setsockopt(udp->fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    if (bind(udp->fd, ai->ai_addr, ai->ai_addrlen) == 0)
-        return 0;
-    int saved = errno;
-    close(udp->fd);
-    udp->fd = -1;
-    errno = saved;
-    return -1;
-}
-
-static int udp_open_socket(struct net_udp *udp, struct br_err *err)
-{
-    struct addrinfo *found = NULL;
-    int order[2];
-    udp->fd = udp_reuse(udp, NULL, 0);
-    if (udp->fd >= 0)
-        return 0;
-    int rc = br_listener_resolve(udp->endpoint, &found, order, err);
-    if (rc)
-        return rc;
-    rc = -1;
-    errno = EAFNOSUPPORT;
-    for (int i = 0; i < 2 && rc; i++)
-        for (struct addrinfo *ai = found; ai && rc; ai = ai->ai_next)
-            if (ai->ai_family == order[i])
-                rc = udp_bind(udp, ai);
-    int saved = errno;
-    freeaddrinfo(found);
-    if (rc)
-        return br_err_set(
-            err, BR_EIO, "cannot receive packets at %s: %s%s", udp->endpoint, strerror(saved),
-            saved == EADDRINUSE ? " (by another process, or twice in the config); set another port"
-                                : "");
-    return 0;
+    udp->fd = br_net_bind(SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, ai->ai_addr, ai->ai_addrlen);
+    udp->knows_lost = udp->fd >= 0;
+    return udp->fd >= 0 ? 0 : errno;
 }
 
 static void udp_set_options(const struct net_udp *udp, size_t buffer_size)
@@ -251,7 +215,10 @@ int br_net_receive(struct br_host *host, const struct br_udp_config *config, br_
                             .log = config->log};
     (void)snprintf(udp->name, sizeof udp->name, "%s", config->name);
     (void)snprintf(udp->endpoint, sizeof udp->endpoint, "%s", config->endpoint);
-    int rc = udp_open_socket(udp, err);
+    int rc = 0;
+    udp->fd = udp_reuse(udp, NULL, 0);
+    if (udp->fd < 0)
+        rc = br_net_try_addresses(config->endpoint, "receive packets at", udp_bind, udp, err);
     if (!rc && br_watchers_poll(loop, &udp->poll, udp->fd, UV_READABLE, udp_on_readable)) {
         close(udp->fd);
         rc = br_err_set(err, BR_EIO, "cannot watch the socket of %s", config->endpoint);

@@ -94,6 +94,14 @@ void br_node_log_partial(struct br_node *node, const struct br_item *item,
                      item->n_records, br_signal_records(item->signal), outcome->text);
 }
 
+void br_node_count_gave_up(struct br_node *node, double *counter, unsigned n_gave_up,
+                           struct br_log_limit *limit, const char *text)
+{
+    *counter += n_gave_up;
+    if (n_gave_up)
+        br_node_warn(node, limit, "%s", text);
+}
+
 void br_node_drained(struct br_node *node)
 {
     if (node->drained)
@@ -101,4 +109,34 @@ void br_node_drained(struct br_node *node)
     node->drained = true;
     if (node->on_drained)
         node->on_drained(node, node->on_drained_arg);
+}
+
+/* --- Deliveries ------------------------------------------------------------------------------- */
+
+void br_delivery_begin(struct br_delivery *delivery, struct br_list *deliveries,
+                       struct br_node *node, struct br_item *item)
+{
+    delivery->node = node;
+    delivery->item = item;
+    br_list_append(deliveries, &delivery->link);
+}
+
+void br_delivery_end(struct br_delivery *delivery, const struct br_outcome *outcome)
+{
+    struct br_node *node = delivery->node;
+    struct br_list *head = delivery->link.next;
+    br_item_finish(delivery->item, outcome);
+    br_list_remove(&delivery->link);
+    br_free(delivery);
+    /* if this was the last delivery, `head` is the list; a list with other deliveries is not
+     * empty at any of its links */
+    if (node && node->draining && br_list_empty(head))
+        br_node_drained(node);
+}
+
+void br_deliveries_release(struct br_list *deliveries)
+{
+    struct br_list *link;
+    while (deliveries->next && (link = br_list_shift(deliveries)))
+        br_container_of(link, struct br_delivery, link)->node = NULL;
 }

@@ -220,6 +220,11 @@ static inline bool br_node_has_route(const struct br_node *node, enum br_signal 
  * pipeline of the item's signal. */
 void br_node_forward_to(struct br_node *node, size_t index, struct br_item *item);
 
+/* Adds the number of regular expressions that took too long to `counter`. Logs `text` unless the
+ * number is 0, at most once a minute for each `limit`. */
+void br_node_count_gave_up(struct br_node *node, double *counter, unsigned n_gave_up,
+                           struct br_log_limit *limit, const char *text);
+
 /* Logs a warning with printf-style arguments, at most once a minute for each `limit`; see
  * br_log_limited. */
 #define br_node_warn(node, limit, ...)                                                             \
@@ -252,6 +257,26 @@ void br_node_log_partial(struct br_node *node, const struct br_item *item,
 
 /* Reports, after `drain` was called, that the node holds no more items. */
 void br_node_drained(struct br_node *node);
+
+/* An item that a node has offered to other nodes (br_item_attempt), and that ends with the outcome
+ * of its last offer. If the node is destroyed earlier, the delivery ends with the current offer. */
+struct br_delivery {
+    struct br_list link;  /* link in a list in the state of the node */
+    struct br_node *node; /* NULL: the node was destroyed */
+    struct br_item *item;
+};
+
+/* Adds a delivery, which was allocated with br_malloc or br_calloc, to a list. Takes the item. */
+void br_delivery_begin(struct br_delivery *delivery, struct br_list *deliveries,
+                       struct br_node *node, struct br_item *item);
+
+/* Finishes the item with an outcome, and frees the delivery, which may be the first member of a
+ * larger struct. Calls br_node_drained after the last delivery of a node that is being drained. */
+void br_delivery_end(struct br_delivery *delivery, const struct br_outcome *outcome);
+
+/* Separates the deliveries in a list from their node, which is being destroyed. Accepts a zeroed
+ * list. */
+void br_deliveries_release(struct br_list *deliveries);
 
 /* Returns the component of the given kind with the given name or alias, or NULL. */
 const struct br_component *br_component_find(const struct br_component *const *registry,

@@ -6,10 +6,12 @@ import json
 import re
 import signal
 import subprocess
+import time
 import urllib.request
 
 import prometheus_client.parser
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 
 import clients
 import otlp
@@ -219,7 +221,7 @@ def test_failover(braid, sink, new_sink):
     assert first == SPANS  # the level was tried once
 
 
-def timed(service, name, durations_ms, *, kind=2, status=0, attributes=(), state=""):
+def timed(service, name, durations_ms, *, kind=2, status=0, attributes=(), state="", trace=1):
     """Returns a trace request with one span of each duration."""
     made = otlp.traces.ExportTraceServiceRequest()
     resource = made.resource_spans.add()
@@ -228,7 +230,7 @@ def timed(service, name, durations_ms, *, kind=2, status=0, attributes=(), state
     resource.resource.attributes.append(otlp.attribute("host.name", "h1"))
     spans = resource.scope_spans.add().spans
     for index, duration in enumerate(durations_ms):
-        span = spans.add(trace_id=bytes(15) + b"\x01", span_id=bytes(6) + bytes([1, index]), name=name, kind=kind,
+        span = spans.add(trace_id=bytes(15) + bytes([trace]), span_id=bytes(6) + bytes([1, index]), name=name, kind=kind,
                          trace_state=state, start_time_unix_nano=10**18, end_time_unix_nano=10**18 + int(duration * 1e6))
         span.status.code = status
         for key, value in attributes:
@@ -304,6 +306,43 @@ def test_span_metrics_only_and_limited(braid):
     account = settled(server, "traces")
     assert account["received"] == account["dropped"] == 30
     assert server.metrics()["braid_ledger_dropped"]['signal="traces",reason="aggregated"'] == 30
+
+
+def ask_metrics(server, accept):
+    answer = clients.http(server.address("metrics", node=None), "/metrics", None, None, {"accept": accept}, "GET").expect_ok()
+    return answer.headers["content-type"], answer.body.decode()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("suffixes", [False, True])
+def test_exemplars(braid, workers, suffixes):
+    """A bucket has its newest span as exemplar, and the calls have the newest span, with its duration as in the Collector. At the
+    limit, the oldest exemplar is replaced. The parser checks that the value of an exemplar is within its bucket."""
+    settings = {"exemplars": {"enabled": True, "max_per_data_point": 2}, "histogram": {"explicit": {"buckets": ["10ms", "100ms"]}}}
+    config = connected({"nop": None}, {"span_metrics": settings}, {
+        "traces": (["otlp"], ["span_metrics"]), "profiles": (["otlp"], ["nop"])}, workers=workers)
+    [reader] = config["service"]["telemetry"]["metrics"]["readers"]
+    reader["pull"]["exporter"]["prometheus"]["without_type_suffix"] = not suffixes
+    server = braid(config)
+    before = time.time()
+    for trace, durations in [(1, [5, 50]), (2, [7]), (3, [500]), (0, [8])]:  # a span without a trace id is not an exemplar
+        clients.grpc(server.grpc, TRACES, timed("shop", "GET /", durations, trace=trace)).expect_ok()
+    kind, text = ask_metrics(server, "application/openmetrics-text; version=1.0.0")
+    after = time.time()
+    assert kind == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    families = {family.name: family for family in openmetrics.text_string_to_metric_families(text)}
+    assert families["braid_ledger_received"].type == ("counter" if suffixes else "unknown")
+    assert families["traces_span_metrics_calls"].type == "counter"
+    found = {}
+    for sample in families["traces_span_metrics_calls"].samples + families[MS].samples:
+        if sample.exemplar:
+            found[sample.labels.get("le", "calls")] = (sample.exemplar.labels, sample.exemplar.value)
+            assert before - 0.001 <= float(sample.exemplar.timestamp) <= after
+    assert found == {name: ({"trace_id": f"{trace:032x}", "span_id": "0000000000000100"}, value)
+                     for name, trace, value in [("10.0", 2, 7), ("+Inf", 3, 500), ("calls", 3, 500)]}
+    assert series(server, "traces_span_metrics_calls")[labels(**GET)] == 5
+    kind, text = ask_metrics(server, "text/plain")
+    assert kind.startswith("text/plain") and "trace_id" not in text
 
 
 def test_span_metrics_count_what_is_accepted(braid, sink):

@@ -84,7 +84,8 @@ static void requests_in_progress_end_at_shutdown(void **state)
 static void count_without_memory(void *arg)
 {
     struct pipelines_bed *bed =
-        counted("dimensions: [{name: http.route}, {name: service.name.missing, default: a}]");
+        counted("dimensions: [{name: http.route}, {name: service.name.missing, default: a}], "
+                "exemplars: {enabled: true}");
     (void)arg;
     fault_start();
     for (int i = 0; i < 3; i++)
