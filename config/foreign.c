@@ -257,3 +257,18 @@ const char *br_foreign_key(const char *path, const char *key)
     }
     return NULL;
 }
+
+bool br_foreign_value(const char *path, const char *key, const char *value)
+{
+    static const struct {
+        const char *section, *key, *value;
+    } values[] = {
+        {"processors", "auth_type", "kubeConfig"},
+        {"processors", "auth_type", "tls"},
+    };
+    for (size_t i = 0; i < BR_COUNT(values); i++)
+        if (br_text_starts(path, values[i].section) && strcmp(values[i].key, key) == 0 &&
+            strcmp(values[i].value, value) == 0)
+            return true;
+    return false;
+}

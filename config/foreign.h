@@ -33,6 +33,10 @@ struct br_foreign {
  * section at `path` and Braid does not support. Returns NULL for any other key. */
 const char *br_foreign_key(const char *path, const char *key);
 
+/* Returns true if the Collector, but not Braid, supports the value `value` for the key `key` in the
+ * section at `path`. */
+bool br_foreign_value(const char *path, const char *key, const char *value);
+
 /* Returns true for a processor that only adds attributes, batches requests or produces metrics.
  * Such a processor does not drop, hide or change received data. The processor, or one of its
  * settings, can therefore be left out without a loss. Returns false for unknown processors. */
@@ -40,6 +44,10 @@ bool br_foreign_is_harmless(const char *type);
 
 /* Returns the row for the component of this kind whose name or alias is `name`, or NULL. */
 const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name);
+
+/* Returns true if the Collector's contrib distribution, or Jaeger, has a component of this kind and
+ * name. Also returns true for components that Braid has, and for older spellings of names. */
+bool br_foreign_is_collectors(enum br_kind kind, const char *name);
 
 /* Returns the most likely correct spelling of `name`: the most similar text among `known` (may be
  * NULL) and the names and aliases of this kind. Returns NULL if no text is similar enough. */

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,12 @@ static int option_read_int(struct reader *reader, const struct br_option *option
     if (option_is_plain(node) && option_parse_int(node->text, &v) &&
         option_in_range(option, (double)v)) {
         *out = v;
+        if (option->most && v > option->most) {
+            *out = option->most;
+            br_errs_warn(reader->errs, node, path,
+                         "is read as %" PRId64 ", the largest value that Braid supports",
+                         option->most);
+        }
         return 0;
     }
     char wanted[96];
@@ -228,6 +235,9 @@ static int option_read_enum(struct reader *reader, const struct br_option *optio
     }
     char wanted[CHOICES_SIZE];
     option_print_choices(option, wanted);
+    if (node->type == BR_YAML_SCALAR && br_foreign_value(path, option->name, node->text))
+        return br_errs_lack(reader->errs, node, path, "Braid does not support \"%s\"; must be %s",
+                            node->text, wanted);
     return option_refuse(reader, node, path, wanted);
 }
 
@@ -667,6 +677,10 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
     const char *foreign = br_foreign_key(path, key->text);
     if (foreign)
         return br_errs_lack(reader->errs, key, path, "\"%s\": %s", key->text, foreign);
+    if (strcmp(key->text, "port") == 0 && option_find_row(table, "endpoint"))
+        return br_errs_add(reader->errs, key, path,
+                           "unknown key \"port\"; the port is a part of \"endpoint\", such as "
+                           "localhost:13133");
     const struct br_option *home = option_find_home(table, key->text);
     if (home)
         return br_errs_add(reader->errs, key, path, "%s belongs under %s: write %s: {%s: ...}",

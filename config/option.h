@@ -96,6 +96,9 @@ struct br_option {
     } def;
     /* INT and DOUBLE: smallest and largest valid value; if both are 0, there is no limit */
     double min, max;
+    /* INT: a value above `most` is read as `most`, with a warning; 0: there is no such limit. This
+     * is for keys of which the Collector accepts larger values than Braid. */
+    int64_t most;
     const char *const *choices; /* ENUM: the valid texts, ended by NULL */
     /* STRUCT, PRESENT, LIST: the table of the sub-struct, ended by a row without a name */
     const struct br_option *sub;
@@ -122,6 +125,11 @@ struct br_option {
     {                                                                                              \
         .name = #field, .kind = BR_OPT_INT, .offset = BR_OPT_FIELD(type, field, int64_t),          \
         .def.integer = (dflt), .min = (lo), .max = (hi), .help = (text)                            \
+    }
+#define BR_INT_UP_TO(type, field, dflt, lo, highest, text)                                         \
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_INT, .offset = BR_OPT_FIELD(type, field, int64_t),          \
+        .def.integer = (dflt), .min = (lo), .max = 9.2e18, .most = (highest), .help = (text)       \
     }
 #define BR_DOUBLE(type, field, dflt, lo, hi, text)                                                 \
     {                                                                                              \

@@ -59,9 +59,10 @@ const struct br_option span_metrics_options[] = {
             dimension_options, "further labels of the calls"),
     BR_STRINGS(struct span_metrics_config, exclude_dimensions,
                "labels that are left out: service.name, span.name, span.kind, status.code"),
-    BR_INT(struct span_metrics_config, aggregation_cardinality_limit, 0, 0, SPAN_METRICS_SERIES_MAX,
-           "largest number of series of each metric, by all workers together; further series are "
-           "added up in one with the label otel_metric_overflow; 0: 2000"),
+    BR_INT_UP_TO(
+        struct span_metrics_config, aggregation_cardinality_limit, 0, 0, SPAN_METRICS_SERIES_MAX,
+        "largest number of series of each metric, by all workers together; further series are "
+        "added up in one with the label otel_metric_overflow; 0: 2000"),
     BR_STRING(struct span_metrics_config, namespace, "traces.span.metrics",
               "prefix of the names of the metrics"),
     BR_STRUCT(struct span_metrics_config, histogram, histogram_options,
@@ -133,6 +134,16 @@ static bool settings_is_taken(const struct span_metrics_labels *labels, const ch
     return strcmp(name, "connector") == 0 || strcmp(name, "le") == 0;
 }
 
+/* Returns true if the label of this key exists. The Collector rejects a key that is listed twice,
+ * but not two keys that have the same name as labels of Prometheus, such as a.b and a_b. */
+static bool settings_repeats(const struct span_metrics_labels *labels, const char *key)
+{
+    for (size_t i = 0; i < labels->count; i++)
+        if (labels->items[i].key && strcmp(labels->items[i].key, key) == 0)
+            return true;
+    return false;
+}
+
 static int settings_add_label(struct span_metrics_labels *labels,
                               const struct span_metrics_dimension *dimension,
                               const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -148,8 +159,14 @@ static int settings_add_label(struct span_metrics_labels *labels,
     const char *name = settings_name("", dimension->name, arena);
     if (!name)
         return BR_ENOMEM;
+    if (settings_repeats(labels, dimension->name))
+        return br_errs_add_key(errs, node, path, "name", "\"%s\" is already a dimension",
+                               dimension->name);
     if (settings_is_taken(labels, name))
-        return br_errs_add_key(errs, node, path, "name", "another label has the name \"%s\"", name);
+        return br_errs_lack(errs, node, path,
+                            "the label of \"%s\" would be \"%s\", but another label has this name, "
+                            "and Prometheus does not allow that",
+                            dimension->name, name);
     if (labels->count == SPAN_METRICS_LABELS_MAX)
         return br_errs_add(errs, node, path, "a metric can have at most %d labels",
                            SPAN_METRICS_LABELS_MAX);

@@ -22,7 +22,9 @@ enum { SPAN_METRICS_CALLS, SPAN_METRICS_DURATION, SPAN_METRICS_FAMILIES };
 #define SPAN_METRICS_KEY_MAX (SPAN_METRICS_LABELS_MAX * (SPAN_METRICS_VALUE_MAX + 2))
 /* largest number of series of each metric, by all workers together, if the limit is 0 */
 #define SPAN_METRICS_SERIES 2000
-#define SPAN_METRICS_SERIES_MAX 10000
+/* largest limit of series; the metrics of a worker, and a reserve for other components, fit into
+ * BR_METRICS_MAX */
+#define SPAN_METRICS_SERIES_MAX 28672
 
 enum span_metrics_source {
     SPAN_METRICS_SERVICE,

@@ -119,7 +119,11 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     char at[256];
     size_t before = errs->n_errors;
     (void)arena;
-    if (!settings->endpoint && !settings->traces_endpoint && !settings->profiles_endpoint)
+    /* The Collector accepts an exporter of only metrics or logs. If such an exporter is in a
+     * pipeline of Braid, otlp_http_create reports the missing endpoint. */
+    bool foreign = br_yaml_get(node, "metrics_endpoint") || br_yaml_get(node, "logs_endpoint");
+    if (!settings->endpoint && !settings->traces_endpoint && !settings->profiles_endpoint &&
+        !foreign)
         br_errs_add(errs, node, path,
                     "endpoint is required, or traces_endpoint and "
                     "profiles_endpoint for the exported signals");

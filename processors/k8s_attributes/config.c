@@ -247,6 +247,19 @@ static void k8s_set_reads(struct k8s_config *config)
     reads[K8S_JOB] = reads[K8S_JOB] || reads[K8S_CRONJOB] || wants[K8S_CRONJOB_UID];
 }
 
+/* Returns true if the address of the client can identify the pod. By default, it does. */
+static bool k8s_reads_address(const struct k8s_config *config)
+{
+    const struct k8s_association *association = config->pod_association.items;
+    for (size_t i = 0; i < config->pod_association.count; i++, association++) {
+        const struct k8s_source *source = association->sources.items;
+        for (size_t k = 0; k < association->sources.count; k++)
+            if (source[k].from == K8S_FROM_CONNECTION)
+                return true;
+    }
+    return config->pod_association.count == 0;
+}
+
 int k8s_config_check(void *settings, const struct br_yaml *node, const char *path,
                      struct br_arena *arena, struct br_errs *errs)
 {
@@ -259,7 +272,7 @@ int k8s_config_check(void *settings, const struct br_yaml *node, const char *pat
     if (!config->metadata_keys.items)
         return BR_ENOMEM;
     config->metadata_keys.items[0] = BR_ADDRESS_KEY;
-    config->metadata_keys.count = 1;
+    config->metadata_keys.count = k8s_reads_address(config);
     k8s_check_metadata(&config->extract, &checking);
     k8s_set_reads(config);
     k8s_check_fields(&config->extract.labels, &checking);

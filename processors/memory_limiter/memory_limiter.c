@@ -65,8 +65,7 @@ static int memory_limiter_check(void *config, const struct br_yaml *node, const 
         br_errs_add_key(errs, node, path, "check_interval",
                         "must be greater than zero, such as 1s");
     if (!settings->limit_mib && !settings->limit_percentage)
-        br_errs_add_key(errs, node, path, "limit_mib",
-                        "or limit_percentage must be greater than zero");
+        br_errs_add(errs, node, path, "limit_mib or limit_percentage must be greater than zero");
     if (settings->limit_mib && settings->limit_mib <= settings->spike_limit_mib)
         br_errs_add_key(errs, node, path, "spike_limit_mib", "must be smaller than limit_mib");
     if (settings->limit_percentage &&
@@ -107,8 +106,7 @@ static bool memory_limiter_owns_log(struct br_node *node)
 {
     struct state *state = node->state;
     char name[600];
-    (void)snprintf(name, sizeof name, "log owner of %.500s (%u)", node->id,
-                   node->host->generation);
+    (void)snprintf(name, sizeof name, "log owner of %.500s (%u)", node->id, node->host->generation);
     state->log_owner = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
     if (!state->log_owner)
         return true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/resource_detection/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "attribute/regex.h"
@@ -378,15 +379,40 @@ static const struct br_yaml *detect_section_of(const struct br_yaml *node, int k
     return section ? section : node;
 }
 
+/* Returns true if `detectors` lists a detector, whose settings are then checked. */
+static bool detect_is_listed(const struct detect_config *config, int kind)
+{
+    for (size_t i = 0; i < config->detectors.count; i++)
+        if (detect_kind(config->detectors.items[i]) == kind)
+            return true;
+    return false;
+}
+
+/* Adds an error for a detector that Braid does not have. The error is at the entry of the list, so
+ * that --skip-unsupported removes only the entry. If Braid has none of the detectors, the error is
+ * at the processor. */
+static void detect_refuse(const struct detect_config *config, size_t index,
+                          const struct br_yaml *node, const char *path, struct br_errs *errs)
+{
+    const struct br_yaml *list = br_yaml_get(node, "detectors");
+    bool some = false;
+    char at[256];
+    for (int kind = 0; kind < DETECT_KINDS; kind++)
+        some = some || detect_is_listed(config, kind);
+    bool entry = some && list && list->type == BR_YAML_SEQ && index < list->count;
+    (void)snprintf(at, sizeof at, "%s::detectors[%zu]", path, index);
+    (void)br_errs_lack(errs, entry ? list->items[index] : list, entry ? at : path,
+                       "the detector \"%s\" is not supported; supported are env, system, docker, "
+                       "k8s_api, k8snode, gcp, ec2, ecs, eks and azure",
+                       config->detectors.items[index]);
+}
+
 static void detect_check_detectors(const struct detect_config *config, const struct br_yaml *node,
                                    const char *path, struct br_errs *errs)
 {
     for (size_t i = 0; i < config->detectors.count; i++)
         if (detect_kind(config->detectors.items[i]) < 0)
-            (void)br_errs_lack(errs, br_yaml_get(node, "detectors"), path,
-                               "the detector \"%s\" is not supported; supported are env, system, "
-                               "docker, k8s_api, k8snode, gcp, ec2, ecs, eks and azure",
-                               config->detectors.items[i]);
+            detect_refuse(config, i, node, path, errs);
     for (size_t i = 0; i < config->detectors.count; i++)
         for (size_t k = 0; k < i; k++)
             if (strcmp(config->detectors.items[i], config->detectors.items[k]) == 0)
@@ -445,17 +471,21 @@ int detect_config_check(void *settings, const struct br_yaml *node, const char *
         (void)br_errs_add_key(errs, node, path, "detectors", "must name at least one detector");
     detect_check_detectors(config, node, path, errs);
     detect_check_sources(&sections[DETECT_SYSTEM].hostname_sources, node, path, errs);
-    detect_check_patterns(&sections[DETECT_EC2].tags, DETECT_EC2, node, path, errs);
-    detect_check_patterns(&sections[DETECT_AZURE].tags, DETECT_AZURE, node, path, errs);
-    if (sections[DETECT_EC2].tags.count && !sections[DETECT_EC2].tags_from_imds)
+    if (detect_is_listed(config, DETECT_EC2))
+        detect_check_patterns(&sections[DETECT_EC2].tags, DETECT_EC2, node, path, errs);
+    if (detect_is_listed(config, DETECT_AZURE))
+        detect_check_patterns(&sections[DETECT_AZURE].tags, DETECT_AZURE, node, path, errs);
+    if (detect_is_listed(config, DETECT_EC2) && sections[DETECT_EC2].tags.count &&
+        !sections[DETECT_EC2].tags_from_imds)
         (void)br_errs_lack(errs, detect_section_of(node, DETECT_EC2, "tags"), path,
                            "ec2::tags requires tags_from_imds: true, because tags are read only "
                            "from the metadata service");
-    if (sections[DETECT_GCP].labels.count)
+    if (detect_is_listed(config, DETECT_GCP) && sections[DETECT_GCP].labels.count)
         (void)br_errs_lack(errs, detect_section_of(node, DETECT_GCP, "labels"), path,
                            "gcp::labels is not supported, because the metadata service does not "
                            "have them");
-    if (sections[DETECT_EKS].attributes[EKS_CLUSTER_NAME].enabled)
+    if (detect_is_listed(config, DETECT_EKS) &&
+        sections[DETECT_EKS].attributes[EKS_CLUSTER_NAME].enabled)
         (void)br_errs_lack(errs, detect_section_of(node, DETECT_EKS, "resource_attributes"), path,
                            "eks::resource_attributes::k8s.cluster.name is not supported, because "
                            "only EC2's API has the name; set it with the resource processor");

@@ -67,21 +67,24 @@ struct br_yaml *br_adapt_pipelines(const struct br_adapter *adapter)
 
 /* --- Components ------------------------------------------------------------------------------ */
 
-/* Returns true if no component of this kind has a name similar to `type`, so that `type` is
- * probably not a misspelt name. */
+#define TYPO_EDITS 2 /* largest number of wrong characters in a misspelt name */
+
+static bool adapt_is_typo(const char *type, const char *name)
+{
+    return *type == *name && br_str_distance(type, name) <= TYPO_EDITS;
+}
+
+/* Returns true if `type` is probably not a misspelt name. A misspelt name has the same first letter
+ * as the correct name and differs from it in one or two characters. A component of the Collector is
+ * never a misspelt name. */
 static bool adapt_is_unknown(const struct br_adapter *adapter, enum br_kind kind, const char *type)
 {
-    const char *names[512];
-    size_t n = 0;
-    for (const struct br_component *const *c = adapter->adapt->registry;
-         *c && n + 2 <= BR_COUNT(names); c++) {
-        if ((*c)->kind != kind)
-            continue;
-        names[n++] = (*c)->name;
-        if ((*c)->alias)
-            names[n++] = (*c)->alias;
+    for (const struct br_component *const *c = adapter->adapt->registry; *c; c++) {
+        if ((*c)->kind == kind &&
+            (adapt_is_typo(type, (*c)->name) || ((*c)->alias && adapt_is_typo(type, (*c)->alias))))
+            return br_foreign_is_collectors(kind, type);
     }
-    return !br_str_nearest(type, names, n);
+    return true;
 }
 
 static const char *adapt_why_lacking(struct br_adapter *adapter, const struct br_adapt_unit *unit)
@@ -774,6 +777,22 @@ static int adapt_kind_of(const char *section)
     return -1;
 }
 
+/* Returns true if the setting at the end of the chain is one without which the component cannot do
+ * its work: the resolver of load_balancing, or the credentials for the Kubernetes API. */
+static bool adapt_chain_is_essential(const struct chain *chain)
+{
+    const struct {
+        const char *section, *key;
+        size_t count; /* length of the chain */
+    } rows[] = {{"exporters", "resolver", 4}, {"processors", "auth_type", 3}};
+    for (size_t i = 0; i < BR_COUNT(rows); i++)
+        if (chain->count == rows[i].count &&
+            strcmp(adapt_chain_key(chain, 0), rows[i].section) == 0 &&
+            strcmp(adapt_chain_key(chain, 2), rows[i].key) == 0)
+            return true;
+    return false;
+}
+
 /* Ways to handle an error that the loader reports. */
 enum adapt_action {
     ADAPT_REPORT,           /* change nothing and report the error */
@@ -815,6 +834,8 @@ static enum adapt_action adapt_decide(struct br_adapter *adapter, const struct c
     else if (kind == BR_EXPORTER && guard < chain->count &&
              strcmp(adapt_chain_key(chain, guard), "tls_settings") != 0)
         /* an exporter must not send without its credentials or TLS, so remove the exporter */
+        last = 1;
+    if (adapt_chain_is_essential(chain))
         last = 1;
     for (size_t i = 2; i < last; i++)
         if (!chain->value[i].parent->keys && !adapt_chain_is_condition(chain, last))

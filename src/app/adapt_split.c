@@ -309,7 +309,7 @@ static void split_make(struct br_adapter *adapter, struct br_adapt_plan *plan, s
     struct br_yaml *section = br_adapt_section(adapter, serves ? BR_RECEIVER : BR_EXPORTER);
     struct br_yaml *value = NULL;
     struct br_errs errs = {0};
-    if (!id || !text || !section ||
+    if (!id || !text ||
         br_yaml_parse(text, strlen(text), plan->key->file, adapter->adapt->arena, &value, &errs)) {
         adapter->no_memory = true;
     } else {
@@ -358,8 +358,11 @@ static void split_fill(struct br_adapter *adapter, struct br_adapt_plan *plan, s
     }
     if (!items || (!n_left && !plan->link[list]))
         return;
-    if (list != PROCESSORS && n_left && !plan->link[list])
+    if (list != PROCESSORS && n_left && !plan->link[list]) {
+        if (!br_adapt_section(adapter, br_adapt_lists[list].kind))
+            return; /* the loader reports that the components are not defined */
         split_make(adapter, plan, list);
+    }
     struct br_yaml *item =
         plan->link[list] ? split_scalar(adapter, plan->link[list], plan->key) : NULL;
     if (item && br_yaml_append(adapter->adapt->arena, items, NULL, item))

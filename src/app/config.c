@@ -215,6 +215,11 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
         return;
     }
     const char *kind = br_kind_name(slot->kind);
+    if (!foreign && br_foreign_is_collectors(slot->kind, type)) {
+        br_errs_add(loader->errs, slot->key, path,
+                    "\"%s\": Braid does not support this %s of the Collector", type, kind);
+        return;
+    }
     const char *nearest = loader_nearest_component(loader, slot->kind, type, &any);
     const char *collectors = br_foreign_nearest(slot->kind, type, nearest);
     int other = loader_other_kind(loader, slot->kind, type);
@@ -396,6 +401,11 @@ static void loader_refuse_reference(struct loader *loader, const struct br_yaml 
         br_errs_add(loader->errs, node, path,
                     "%s %s is not defined under %s, and Braid does not support this %s, which %s",
                     what, shown, section, what, foreign->purpose);
+    else if (type && !foreign && !br_component_find(loader->registry, kind, type) &&
+             br_foreign_is_collectors(kind, type))
+        br_errs_add(loader->errs, node, path,
+                    "%s %s is not defined under %s, and Braid does not support this %s", what,
+                    shown, section, what);
     else if (!type || foreign || br_component_find(loader->registry, kind, type))
         br_errs_add(loader->errs, node, path, "%s %s is not defined under %s; add \"%s:\" there",
                     what, shown, section, id);

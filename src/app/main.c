@@ -320,7 +320,7 @@ static int main_load(struct arguments *args)
     int rc = br_config_load(&args->sources, br_components, &config, &errs);
     if (!rc && args->command == VALIDATE) {
         br_log_setup(BR_LOG_ERROR, false, 2);
-        rc = br_preflight(config, &errs);
+        rc = br_preflight(config, true, &errs);
     }
     if (args->command == OPEN)
         /* Warnings are not shown, because the user did not write this configuration. */

@@ -30,6 +30,8 @@ struct preflight {
     const struct br_config *config;
     /* receives an error for each port in use by another process; NULL if ports are not checked */
     struct br_errs *used_ports;
+    /* receives a warning for each host name that cannot be resolved; NULL if that is an error */
+    struct br_errs *unknown_hosts;
 };
 
 static uint64_t preflight_mono_ms(struct br_host *host)
@@ -183,22 +185,29 @@ static void preflight_put_set(const char *path, const char *endpoint, struct br_
         br_str_printf(out, "=%.*s:%lu", host, endpoint, port);
 }
 
+/* Returns the path of the key that contains the endpoint of the protocol `what`. `name` is the name
+ * of the server. The path is in `path`, or is a constant. */
+static const char *preflight_key(const struct preflight *preflight, const char *name,
+                                 const char *what, struct br_str *path)
+{
+    const struct br_instance *owner = preflight_owner(preflight->config, name);
+    if (owner) {
+        br_str_printf(path, "%s::%s", br_kind_section(owner->component->kind), owner->id);
+        if (!preflight_find_key(owner->component->options, owner->config, what, path))
+            br_str_puts(path, "::endpoint");
+        return path->failed ? "" : path->data;
+    }
+    return br_yaml_get(preflight_node(preflight->config->tree, METRICS), "readers")
+               ? METRICS "::readers"
+               : METRICS "::address";
+}
+
 /* Reports that the endpoint of the protocol `what` is in use. `name` is the name of the server. */
 static void preflight_report_used(struct preflight *preflight, const char *name, const char *what,
                                   const char *endpoint)
 {
-    const struct br_instance *owner = preflight_owner(preflight->config, name);
     struct br_str path = {.max = 2048}, set = {.max = 4096};
-    if (owner) {
-        br_str_printf(&path, "%s::%s", br_kind_section(owner->component->kind), owner->id);
-        if (!preflight_find_key(owner->component->options, owner->config, what, &path))
-            br_str_puts(&path, "::endpoint");
-    } else {
-        br_str_puts(&path, "service::telemetry::metrics::address");
-    }
-    const char *key = path.failed ? "" : path.data;
-    if (!owner && br_yaml_get(preflight_node(preflight->config->tree, METRICS), "readers"))
-        key = METRICS "::readers";
+    const char *key = preflight_key(preflight, name, what, &path);
     const struct br_yaml *node = preflight_node(preflight->config->tree, key);
     preflight_put_set(key, endpoint, &set);
     br_errs_add(preflight->used_ports, node, key,
@@ -206,6 +215,18 @@ static void preflight_report_used(struct preflight *preflight, const char *name,
                 endpoint, set.failed ? "" : set.data);
     br_str_release(&path);
     br_str_release(&set);
+}
+
+/* Warns that this machine cannot resolve the host name of the protocol `what`. */
+static void preflight_warn_unknown(struct preflight *preflight, const char *name, const char *what,
+                                   const struct br_err *err)
+{
+    struct br_str path = {.max = 2048};
+    const char *key = preflight_key(preflight, name, what, &path);
+    br_errs_warn(preflight->unknown_hosts, preflight_node(preflight->config->tree, key), key,
+                 "this machine %s; Braid starts only on a machine that can resolve the name",
+                 err->text);
+    br_str_release(&path);
 }
 
 static int preflight_take(struct preflight *preflight, const struct br_server_place *place,
@@ -228,6 +249,11 @@ static int preflight_take_checked(struct preflight *p, int rc, const struct br_s
                                   const char *name, const char *what, const char *endpoint,
                                   struct br_err *err)
 {
+    if (rc && place->unknown && p->unknown_hosts && err) {
+        preflight_warn_unknown(p, name, what, err);
+        *err = (struct br_err){0};
+        return 0;
+    }
     if (!rc && p->used_ports && place->taken)
         preflight_report_used(p, name, what, endpoint);
     if (!rc)
@@ -332,9 +358,10 @@ static int preflight_telemetry(struct preflight *preflight, const struct br_conf
 }
 
 static int preflight_run(const struct br_config *config, struct br_errs *errs,
-                         struct br_errs *used_ports)
+                         struct br_errs *used_ports, struct br_errs *unknown_hosts)
 {
-    struct preflight p = {.config = config, .used_ports = used_ports};
+    struct preflight p = {
+        .config = config, .used_ports = used_ports, .unknown_hosts = unknown_hosts};
     struct br_pool *pool = br_pool_new(POOL_BYTES);
     struct br_shared *shared = br_shared_new();
     int rc = pool && shared ? br_host_init(&p.host, &preflight_ops, pool) : BR_ENOMEM;
@@ -355,16 +382,16 @@ static int preflight_run(const struct br_config *config, struct br_errs *errs,
     return rc;
 }
 
-int br_preflight(const struct br_config *config, struct br_errs *errs)
+int br_preflight(const struct br_config *config, bool elsewhere, struct br_errs *errs)
 {
-    return preflight_run(config, errs, NULL);
+    return preflight_run(config, errs, NULL, elsewhere ? errs : NULL);
 }
 
 size_t br_preflight_taken(const struct br_config *config, struct br_errs *errs)
 {
     struct br_errs others = {0};
     size_t before = errs->n_errors;
-    (void)preflight_run(config, &others, errs);
+    (void)preflight_run(config, &others, errs, NULL);
     br_errs_release(&others);
     return errs->n_errors - before;
 }

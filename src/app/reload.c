@@ -548,7 +548,7 @@ static void reload_run_load(struct br_work *work)
     reloader->rc = br_config_load(reloader->app->options->sources, br_components,
                                   &reloader->next->config, &reloader->errs);
     if (!reloader->rc)
-        reloader->rc = br_preflight(reloader->next->config, &reloader->errs);
+        reloader->rc = br_preflight(reloader->next->config, false, &reloader->errs);
 }
 
 static void reload_on_loaded(struct br_work *work)

@@ -32,9 +32,10 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
 /* Checks whether Braid would start with a configuration. Creates and starts all components on a
  * host that opens no sockets and writes no files. Certificates and keys are loaded, listening
  * addresses are resolved and must be local, and no two servers may use the same port. A port in use
- * by another process is not an error, because Braid may replace that process. Returns 0, or a
- * negative code with errors in `errs`. */
-int br_preflight(const struct br_config *config, struct br_errs *errs);
+ * by another process is not an error, because Braid may replace that process. If `elsewhere`, Braid
+ * may run on another machine: a host name of a server that this machine cannot resolve then adds a
+ * warning and not an error. Returns 0, or a negative code with errors in `errs`. */
+int br_preflight(const struct br_config *config, bool elsewhere, struct br_errs *errs);
 
 /* Checks which ports are in use by other processes, after a failed start. Adds an error for each
  * such port, with the --set argument that selects another port. Returns the number of such

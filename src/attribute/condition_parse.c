@@ -496,7 +496,10 @@ static struct br_condition *parse_comparison(struct br_parser *parser)
         return node;
     }
     if (node->left->kind != BR_EXPRESSION_LITERAL || node->left->literal.type != BR_VALUE_BOOL)
-        return br_parser_fail(parser, at, "a comparison is missing: ==, !=, <, <=, > or >=");
+        return br_parser_fail(parser, at,
+                              parser->lexer.end - at >= 2 && memcmp(at, "=~", 2) == 0
+                                  ? "=~ is not an operator; write IsMatch(value, pattern)"
+                                  : "a comparison is missing: ==, !=, <, <=, > or >=");
     node->constant = node->left->literal.number != 0;
     return node;
 }

@@ -36,8 +36,8 @@ extern const struct br_option br_grpc_keepalive_options[];
 /* Option rows for a struct br_grpc_config. `listens` is the default endpoint. */
 #define BR_GRPC_ROWS(listens)                                                                      \
     BR_LISTEN_ROWS(struct br_grpc_config, listens), BR_AUTH_SERVER_ROW(struct br_grpc_config),     \
-        BR_INT(struct br_grpc_config, max_recv_msg_size_mib, 64, 0, 255,                           \
-               "largest message in MiB, before and after decompression; 0: 64"),                   \
+        BR_INT_UP_TO(struct br_grpc_config, max_recv_msg_size_mib, 64, 0, 255,                     \
+                     "largest message in MiB, before and after decompression; 0: 64"),             \
         BR_INT(struct br_grpc_config, max_concurrent_streams, 0, 0, 4294967295.0,                  \
                "largest number of concurrent requests on a connection; 0: 100"),                   \
         BR_PRESENT(struct br_grpc_config, keepalive, struct br_grpc_keepalive,                     \

@@ -107,8 +107,8 @@ extern const struct br_option br_cors_options[];
     BR_LISTEN_ROWS(struct br_http_config, listens), BR_AUTH_SERVER_ROW(struct br_http_config),     \
         BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
                    "web pages of other origins that may send requests"),                           \
-        BR_INT(struct br_http_config, max_request_body_size, BR_BODY_MAX, 0, 255 << 20,            \
-               "largest request body in bytes, before and after decompression; 0: 64 MiB"),        \
+        BR_INT_UP_TO(struct br_http_config, max_request_body_size, BR_BODY_MAX, 0, 255 << 20,      \
+                     "largest request body in bytes, before and after decompression; 0: 64 MiB"),  \
         BR_HEADERS(struct br_http_config, response_headers, "headers to add to every response"),   \
         BR_STRINGS(struct br_http_config, compression_algorithms,                                  \
                    "content encodings to accept: \"\" (uncompressed), gzip, zstd, deflate, zlib, " \

@@ -74,13 +74,14 @@ struct br_server_place {
     bool v6, every_interface;
     bool udp;      /* the address is for packets (br_udp_check) */
     bool taken;    /* another process already listens at this address */
+    bool unknown;  /* the check failed because this machine cannot resolve the host name */
     unsigned port; /* the port; 0 if any free port is used, and for unix sockets */
 };
 
 /* Checks whether a server with this config could start here: the certificates must load, the name
  * must resolve, and the address must belong to this machine. A port that is in use sets `taken` and
  * is not an error. Does not listen, so other processes cannot connect. Returns 0, or BR_EINVAL,
- * BR_EIO or BR_ENOMEM with a message in `err`. */
+ * BR_EIO or BR_ENOMEM with a message in `err`. Sets `*ret` also after a failure. */
 int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
                     struct br_err *err);
 

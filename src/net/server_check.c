@@ -66,6 +66,7 @@ static int server_check_place_try(void *arg, const struct addrinfo *ai)
     struct br_server_place *place = arg;
     struct sockaddr_storage addr = {0};
     memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
+    place->unknown = false;
     server_check_place_set(place, ai);
     int why = server_check_bind(&addr, ai->ai_addrlen, place->udp);
     place->taken = why == EADDRINUSE;
@@ -73,6 +74,15 @@ static int server_check_place_try(void *arg, const struct addrinfo *ai)
         return place->taken ? 0 : why;
     server_check_place_forget_port(&addr);
     return server_check_bind(&addr, ai->ai_addrlen, place->udp);
+}
+
+static int server_check_address(const char *endpoint, struct br_server_place *place,
+                                struct br_err *err)
+{
+    place->unknown = true; /* until the name is resolved and the first address is tried */
+    int rc = br_net_try_addresses(endpoint, "listen on", server_check_place_try, place, err);
+    place->unknown = place->unknown && rc == BR_EIO;
+    return rc;
 }
 
 static int server_check_unix(const char *path, struct br_server_place *ret, struct br_err *err)
@@ -103,10 +113,8 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     br_tls_context_free(tls);
     if (!rc)
         rc = local ? server_check_unix(config->endpoint, &place, err)
-                   : br_net_try_addresses(config->endpoint, "listen on", server_check_place_try,
-                                          &place, err);
-    if (!rc)
-        *ret = place;
+                   : server_check_address(config->endpoint, &place, err);
+    *ret = place;
     return rc;
 }
 
@@ -115,10 +123,8 @@ int br_udp_check(const struct br_udp_config *config, struct br_server_place *ret
 {
     struct br_server_place place = {.udp = true};
     (void)snprintf(place.name, sizeof place.name, "%s", config->name);
-    int rc =
-        br_net_try_addresses(config->endpoint, "listen on", server_check_place_try, &place, err);
-    if (!rc)
-        *ret = place;
+    int rc = server_check_address(config->endpoint, &place, err);
+    *ret = place;
     return rc;
 }
 

@@ -361,8 +361,8 @@ def test_span_metrics_count_what_is_accepted(braid, sink):
 
 @pytest.mark.parametrize("settings, error", [
     ({"dimensions": [{"default": "x"}]}, 'connectors::span_metrics::dimensions[0]: needs a "name"'),
-    ({"dimensions": [{"name": "span.name"}]}, 'another label has the name "span_name"'),
-    ({"dimensions": [{"name": "a.b"}, {"name": "a_b"}]}, 'dimensions[1]::name: another label has the name "a_b"'),
+    ({"dimensions": [{"name": "span.name"}]}, 'dimensions[0]::name: "span.name" is already a dimension'),
+    ({"dimensions": [{"name": "a.b"}, {"name": "a_b"}]}, 'dimensions[1]: the label of "a_b" would be "a_b", but another label has this name'),
     ({"dimensions": [{"glob": "a.*"}]}, '"glob": Braid supports only single attributes; use "name"'),
     ({"histogram": {"explicit": {"buckets": ["1s", "x"]}}}, 'buckets: must be a list of durations, got "x"'),
     ({"histogram": {"explicit": {"buckets": ["1s", "1000ms"]}}}, "buckets: must be in ascending order"),

@@ -234,6 +234,9 @@ void br_otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node
     bool lacks = false;
     for (size_t i = 0; i < BR_COUNT(collectors); i++)
         lacks = lacks || strcmp(name, collectors[i]) == 0;
-    (void)(lacks ? br_errs_lack : br_errs_add)(errs, node, path, "must be %s, got \"%s\"", known,
-                                               name);
+    if (lacks)
+        (void)br_errs_lack(errs, node, path, "Braid does not support \"%s\"; must be %s", name,
+                           known);
+    else
+        (void)br_errs_add(errs, node, path, "must be %s, got \"%s\"", known, name);
 }

@@ -235,13 +235,45 @@ static void test_rows(void **state)
                                       br_foreign_find(BR_EXTENSION, "health_check_v2")->as));
 }
 
+/* Names of components of the Collector 0.165 and of Jaeger, also in their older spellings. */
+static void test_names(void **state)
+{
+    (void)state;
+    static const struct {
+        enum br_kind kind;
+        const char *name;
+        bool known;
+    } rows[] = {
+        {BR_RECEIVER, "otlp", true},
+        {BR_RECEIVER, "postgresql", true},
+        {BR_RECEIVER, "kafka_metrics", true},
+        {BR_RECEIVER, "kafkametrics", true},
+        {BR_RECEIVER, "awscontainerinsightreceiver", true},
+        {BR_RECEIVER, "postgres", false},
+        {BR_RECEIVER, "kafkametrics_", true},
+        {BR_RECEIVER, "kafkametricss", false},
+        {BR_PROCESSOR, "adaptive_sampling", true},
+        {BR_PROCESSOR, "batsh", false},
+        {BR_PROCESSOR, "awsemf", false},
+        {BR_EXPORTER, "awsemf", true},
+        {BR_EXPORTER, "", false},
+        {BR_CONNECTOR, "signal_to_metrics", true},
+        {BR_EXTENSION, "k8s_leader_elector", true},
+        {BR_EXTENSION, "jaeger_storage", true},
+        {BR_EXTENSION, "otlp_encoding", true},
+    };
+    for (size_t i = 0; i < BR_COUNT(rows); i++)
+        if (br_foreign_is_collectors(rows[i].kind, rows[i].name) != rows[i].known)
+            fail_msg("%s \"%s\"", br_kind_name(rows[i].kind), rows[i].name);
+}
+
 SUITE(foreign)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted),    cmocka_unit_test(test_newest_keys),
         cmocka_unit_test(test_unsupported), cmocka_unit_test(test_unsupported_without_a_value),
         cmocka_unit_test(test_misspelt),    cmocka_unit_test(test_range),
-        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_names),
     };
     return RUN(tests, NULL, NULL);
 }

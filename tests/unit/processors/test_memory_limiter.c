@@ -137,7 +137,7 @@ static void wrong_configs(void **state)
         {"{limit_mib: 10}", "x::check_interval: must be greater than zero"},
         {"{check_interval: 0s, limit_mib: 10}",
          "test.yaml:1:18: x::check_interval: must be greater"},
-        {"{check_interval: 1s}", "x::limit_mib: or limit_percentage must be greater than zero"},
+        {"{check_interval: 1s}", "x: limit_mib or limit_percentage must be greater than zero"},
         {"{check_interval: 1s, limit_mib: 10, spike_limit_mib: 10}",
          "x::spike_limit_mib: must be smaller than limit_mib"},
         {"{check_interval: 1s, limit_percentage: 10, spike_limit_percentage: 20}",

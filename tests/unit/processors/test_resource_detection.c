@@ -746,16 +746,20 @@ static void configs(void **state)
         {"detectors: []", "detectors: must name at least one detector"},
         {"timeout: 0s", "timeout: must be more than 0"},
         {"system: {hostname_sources: [nis]}", "must be dns, os, cname or lookup, got \"nis\""},
-        {"ec2: {tags: [a]}", "ec2::tags requires tags_from_imds: true"},
-        {"ec2: {tags: ['('], tags_from_imds: true}", "is not a valid regular expression"},
-        {"gcp: {labels: [a]}", "gcp::labels is not supported"},
-        {"eks: {resource_attributes: {k8s.cluster.name: {enabled: true}}}",
+        {"{detectors: [ec2], ec2: {tags: [a]}}", "ec2::tags requires tags_from_imds: true"},
+        {"{detectors: [ec2], ec2: {tags: ['('], tags_from_imds: true}}",
+         "is not a valid regular expression"},
+        {"{detectors: [gcp], gcp: {labels: [a]}}", "gcp::labels is not supported"},
+        {"{detectors: [eks], eks: {resource_attributes: {k8s.cluster.name: {enabled: true}}}}",
          "k8s.cluster.name is not supported"},
         {"k8snode: {auth_type: kubeConfig}", "must be one of none, serviceAccount"},
         {"heroku: {}", "Braid does not have this detector"},
         {"system: {resource_attributes: {host.nam: {enabled: true}}}", "unknown key \"host.nam\""},
     };
     rig_expect_errors_in(&br_resource_detection_processor, cases, BR_COUNT(cases));
+    assert_string_equal(rig_errors(&br_resource_detection_processor,
+                                   "{detectors: [env], ec2: {tags: ['(']}, gcp: {labels: [a]}}"),
+                        "");
 }
 
 SUITE(resource_detection)
