@@ -92,6 +92,7 @@ export async function startMock({
   delayMs = 0,
   tailSpans = 8,
   tailMs = 250,
+  equal = 0, // number of spans whose duration is 900 s
 } = {}) {
   dist ??= join(dirname(fileURLToPath(import.meta.url)), "../dist");
   const store = empty ? { spans: [], byTrace: new Map() } : shop({ traces, endMs: now });
@@ -101,6 +102,7 @@ export async function startMock({
     store.spans.push(...big.spans.slice(0, 1));
   }
   store.spans.sort((a, b) => a.startMs - b.startMs);
+  for (const span of store.spans.slice(0, equal)) span.durationMs = 900e3;
   let sorted = { key: "", spans: [] }; // all pages of a list come from the same sorted list
   let evil = 0;
   const render = (text) => (hostile ? `${payloads[evil++ % payloads.length]}${text}` : text);
@@ -307,7 +309,7 @@ export async function startMock({
       };
     },
     spans: (q) => {
-      const key = JSON.stringify({ ...q, max_duration: "", limit: "" });
+      const key = JSON.stringify({ ...q, max_duration: "", limit: "", after: "" });
       if (sorted.key !== key) {
         const order =
           { start: (a, b) => b.startMs - a.startMs, cpu: (a, b) => b.samples - a.samples }[
@@ -321,7 +323,9 @@ export async function startMock({
         const longest = length(q.max_duration);
         spans = spans.filter((s) => Math.round(s.durationMs * 1e6) <= Math.round(longest * 1e6));
       }
-      return { spans: spans.slice(0, limit).map(briefOf), cut: null };
+      const from = Number(q.after || 0);
+      const next = from + limit < spans.length ? String(from + limit) : null;
+      return { spans: spans.slice(from, from + limit).map(briefOf), next, cut: null };
     },
     timeline: (q) => {
       const { spans, start, end } = select(q);

@@ -44,7 +44,7 @@ export const help: { title: string; keys: [string, string][] }[] = [
       ["/", "search"],
       ["1 … 5", "spans, profiles, compare, join health, privacy"],
       ["r", "refresh"],
-      ["Esc", "back: clear the search, zoom out, close"],
+      ["Esc", "close one thing: the selection, the search or a filter, the zoom, the trace"],
     ],
   },
   {
