@@ -2,7 +2,7 @@
 // Lists that stay where the user reads them, and what mouse and keys do in a flame graph.
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { checkAccessibility, mockOf, openPage, startBrowser } from "./browser.js";
+import { checkAccessibility, findBar, mockOf, openPage, startBrowser } from "./browser.js";
 
 let browser, server;
 before(async () => {
@@ -35,9 +35,11 @@ const scrollTo = (page, top) =>
     box.scrollTop = to;
   }, top);
 const idsOf = (page) =>
-  page.locator(".spans .row").evaluateAll((rows) =>
-    rows.map((row) => row.querySelector(".col-operation a").getAttribute("href")),
-  );
+  page
+    .locator(".spans .row")
+    .evaluateAll((rows) =>
+      rows.map((row) => row.querySelector(".col-operation a").getAttribute("href")),
+    );
 
 describe("page: lists that stay", { concurrency: false }, () => {
   it("the live tail pauses while the user hovers over it, scrolls or has chosen a span", async () => {
@@ -50,16 +52,12 @@ describe("page: lists that stay", { concurrency: false }, () => {
     await held.waitFor();
     const before = await idsOf(page);
     const count = await held.textContent();
-    await page.waitForFunction(
-      (old) => document.querySelector(".held").textContent !== old,
-      count,
-    );
+    await page.waitForFunction((old) => document.querySelector(".held").textContent !== old, count);
     assert.deepEqual(await idsOf(page), before);
     await page.mouse.move(5, 5);
     await held.waitFor({ state: "detached" });
     await page.waitForFunction(
-      (old) =>
-        document.querySelector(".spans .row .col-operation a").getAttribute("href") !== old,
+      (old) => document.querySelector(".spans .row .col-operation a").getAttribute("href") !== old,
       before[0],
     );
 
@@ -173,6 +171,129 @@ describe("page: lists that stay", { concurrency: false }, () => {
     await page.locator('.row[aria-selected="true"]').waitFor();
     await page.keyboard.press("Escape");
     await page.locator('.row[aria-selected="true"]').waitFor({ state: "detached" });
+    await page.finish();
+  });
+});
+
+describe("page: manners of the flame graph", { concurrency: false }, () => {
+  const hash = `#/profile?query=${encodeURIComponent('{service_name="checkout"}')}&show=flame`;
+  const names = (page) => page.locator(".tip-name");
+  /** Returns the name of the bar at a place. */
+  const nameAt = async (page, { x, y }) => {
+    await page.mouse.move(x - 1, y);
+    await page.mouse.move(x, y);
+    return names(page).textContent();
+  };
+  const wait = (page) =>
+    page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))));
+
+  it("a double click shows the callers and callees of the bar of the first click", async () => {
+    const page = await open(hash);
+    const at = await findBar(page, "OrderService.calculate_totals");
+    const before = await page.locator(".flame").boundingBox();
+    await page.mouse.click(at.x, at.y);
+    await page.waitForFunction(() => /zoom=/.test(location.hash));
+    assert.deepEqual(await page.locator(".flame").boundingBox(), before, "zooming moves nothing");
+    await page.keyboard.press("z");
+    await page.has("zoom", "");
+    await page.mouse.dblclick(at.x, at.y);
+    await page.has("of", "OrderService.calculate_totals");
+    await page.finish();
+  });
+
+  it("Ctrl and the wheel zoom, dragging moves, z and Escape show everything", async () => {
+    const page = await open(hash);
+    const at = await findBar(page, "OrderService.calculate_totals");
+    const range = async () =>
+      (await page.locator(".flame canvas").getAttribute("data-range")).split(" ").map(Number);
+    assert.deepEqual(await range(), [0, 1]);
+    await page.keyboard.down("Control");
+    await page.mouse.wheel(0, -200);
+    await page.keyboard.up("Control");
+    await page.waitForFunction(
+      () => document.querySelector(".flame canvas").dataset.range !== "0.000000 1.000000",
+    );
+    const [from, to] = await range();
+    // 200 pixels of the wheel are a factor of e^0.8
+    assert.ok(Math.abs(to - from - Math.exp(-0.8)) < 0.35, `${from} ${to}`);
+    assert.equal(await nameAt(page, at), "OrderService.calculate_totals", "the bar stays below the mouse");
+    await page.mouse.down();
+    await page.mouse.move(at.x + 60, at.y, { steps: 4 });
+    await page.mouse.up();
+    assert.ok((await range())[0] < from, "to the right is to earlier bars");
+    await wait(page);
+    assert.equal((await page.query()).get("zoom"), null, "a drag is no click");
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(
+      () => document.querySelector(".flame canvas").dataset.range === "0.000000 1.000000",
+    );
+    await page.finish();
+  });
+
+  it("a menu copies, focuses, hides and collapses, by mouse and by keys", async () => {
+    const page = await open(hash);
+    const at = await findBar(page, "OrderService.calculate_totals");
+    await page.mouse.click(at.x, at.y, { button: "right" });
+    const menu = page.getByRole("menu");
+    await menu.waitFor();
+    await checkAccessibility(page, "the menu of a bar");
+    await page.getByRole("menuitem", { name: "Copy the name" }).click();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "OrderService.calculate_totals");
+    await menu.waitFor({ state: "detached" });
+    await page.mouse.click(at.x, at.y, { button: "right" });
+    await page.getByRole("menuitem", { name: "Hide this function" }).click();
+    await page.has("hide", "OrderService.calculate_totals");
+    await page.locator("#find").fill("OrderService.calculate_totals");
+    await page.locator(".found", { hasText: "none" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.has("find", "");
+    await page.locator(".flame").focus();
+    await page.keyboard.press("Escape");
+    await page.has("hide", "");
+    await page.locator(".flame").press("ContextMenu");
+    await menu.waitFor();
+    await page.keyboard.press("Escape");
+    await menu.waitFor({ state: "detached" });
+    assert.ok(
+      await page.evaluate(() => document.activeElement.classList.contains("flame")),
+      "the focus returns",
+    );
+    await page.finish();
+  });
+
+  it("searches with a regular expression, and moves between the matches", async () => {
+    const page = await open(hash);
+    await page.locator(".flame").waitFor();
+    const found = page.locator(".found");
+    await page.locator("#find").fill("/^OrderService.calculate_.otals$/");
+    await found.getByText(/% in \d+/).waitFor();
+    await page.locator("#find").fill("order");
+    await found.getByText(/% in \d+/).waitFor();
+    const all = /in (\d+)$/.exec(await found.textContent())[1];
+    for (const [keys, at] of [
+      ["Enter", 1],
+      ["Enter", 2],
+      ["Shift+Enter", 1],
+      ["Shift+Enter", all],
+    ]) {
+      await page.keyboard.press(keys);
+      await page.locator(".found", { hasText: `in ${at} of ${all}` }).waitFor();
+    }
+    await page.locator(".flame").focus();
+    await page.keyboard.press("n");
+    await page.locator(".found", { hasText: `in 1 of ${all}` }).waitFor();
+    await page.locator("#find").fill("/(/");
+    await found.getByText("invalid expression").waitFor();
+    await page.finish();
+  });
+
+  it("the tooltip has the number of samples and their sampling error", async () => {
+    const page = await open(hash);
+    await findBar(page, "OrderService.calculate_totals");
+    const row = page.locator(".tip dl div", { hasText: "samples" });
+    const [, count, error] = /([\d,]+), ±([\d.]+)\s?%/.exec(await row.locator("dd").textContent());
+    const wanted = 100 / Math.sqrt(Number(count.replace(",", "")));
+    assert.ok(Math.abs(Number(error) - wanted) < 0.06 + wanted * 0.01, `${error} and ${wanted}`);
     await page.finish();
   });
 });

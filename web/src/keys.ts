@@ -76,6 +76,8 @@ export const help: { title: string; keys: [string, string][] }[] = [
       ["d", "compare this selection with another"],
       ["f", "flip"],
       ["v", "colour by package or by value"],
+      ["n p", "next, previous match"],
+      ["Menu", "actions for the bar"],
     ],
   },
 ];

@@ -302,6 +302,7 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
             unit={data.unit}
             query={query}
             since={at}
+            samples={data.average ? 0 : data.samples}
             label={`Flame graph of ${span.name}`}
             exports={[
               ...exportsOf(path, params),

@@ -190,6 +190,7 @@ export function ProfileView({ query }: { query: Query }) {
           unit={data.unit}
           query={query}
           since={at}
+          samples={data.average ? 0 : data.samples}
           label={`Flame graph of ${label}`}
           exports={exportsOf(path, params)}
           onCompare={() => pin(selection, label)}
