@@ -139,7 +139,7 @@ def test_a_list_continues_beyond_spans_that_are_equal(start):
         assert len(found) == len(numbers) and set(found) == {span_id(n).hex() for n in numbers}
     for text in ("x", "00", "0" * 82):
         code, body = api.any("/api/braid/spans", after=text, **RANGE)
-        assert code == 400 and f'must be "next" of a response, got "{text[:80]}"' in body["error"]["message"]
+        assert code == 400 and f'must be "next" of a response, got "{text[:80]}"' in body["error"]
 
 
 def test_privacy_reads_every_span_and_profiles(api):

@@ -92,6 +92,7 @@ export async function startMock({
   delayMs = 0,
   tailSpans = 8,
   tailMs = 250,
+  merged = "", // function that is named "other" in a request without max_nodes
   equal = 0, // number of spans whose duration is 900 s
 } = {}) {
   dist ??= join(dirname(fileURLToPath(import.meta.url)), "../dist");
@@ -253,6 +254,8 @@ export async function startMock({
       ? largeStacks(20000, types[type].scale)
       : trieOf(stacksOf(spans, type), types[type].scale);
     const flame = flamebearer(trie);
+    if (merged && !q.max_nodes)
+      flame.names = flame.names.map((name) => (name === merged ? "other" : name));
     const samples = Math.round(flame.numTicks / types[type].scale);
     return {
       types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans),

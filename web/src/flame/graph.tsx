@@ -243,7 +243,7 @@ export function FlameGraph(props: GraphProps) {
   useKeys({ z: showAll, Escape: showAll });
 
   // Preact adds wheel listeners that cannot prevent the browser's own zoom.
-  const wheel = useRef((_: WheelEvent) => {});
+  const wheel = useRef<(event: WheelEvent) => void>(() => {});
   wheel.current = (event) => {
     const place = canvas.current?.getBoundingClientRect();
     if (!event.ctrlKey || !place || !width) return;
@@ -417,8 +417,7 @@ export function FlameGraph(props: GraphProps) {
           }}
           onDblClick={() => {
             const first = clicked.current;
-            if (first?.flame === flame && first.bar > 0)
-              props.onSandwich(nameOf(flame, first.bar));
+            if (first?.flame === flame && first.bar > 0) props.onSandwich(nameOf(flame, first.bar));
           }}
         />
       </div>

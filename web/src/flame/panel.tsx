@@ -2,7 +2,7 @@
 // A profile with its controls: search, zoom and its path, tables, callers and callees, colours, flip, export.
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { hash } from "../color";
-import { amount, percent, shortName } from "../format";
+import { amount, count, percent, shortName } from "../format";
 import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
 import { copy, remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
@@ -40,6 +40,8 @@ export interface PanelProps {
   query: Query;
   label: string;
   since?: number;
+  /** True if the view requests `nodes` of the query as the maximum number of bars. */
+  expandable?: boolean;
   /** Number of samples of the profile, for the sampling error. */
   samples?: number;
   exports?: [string, string][];
@@ -50,6 +52,9 @@ export interface PanelProps {
   /** Show only the flame graph, without the table. */
   small?: boolean;
 }
+
+const other = "other"; // name of the bars that the server has merged
+const mostNodes = "1048576"; // largest max_nodes of the server
 
 type Show = "flame" | "both" | "table" | "tree";
 
@@ -62,6 +67,7 @@ export function FlamePanel({
   exports,
   onCompare,
   small,
+  expandable,
   samples,
   scale = "relative",
 }: PanelProps) {
@@ -98,6 +104,13 @@ export function FlamePanel({
 
   const onZoom = (bar: number): void =>
     set({ zoom: bar > 0 ? pathHashes(flame)[bar].toString(16) : "" }, true);
+  /** Zooms to a bar. The server merges the smallest functions to bars named "other", which are requested instead. */
+  const onBar = (bar: number): void => {
+    const isOther = bar > 0 && nameOf(flame, bar) === other && flame.first[bar] === flame.last[bar];
+    if (!isOther || !expandable) onZoom(bar);
+    else if (!query.nodes) set({ nodes: mostNodes });
+    else showMessage(`The page shows at most ${count(Number(mostNodes))} bars of a profile.`);
+  };
   const onSandwich = (name: string): void => set({ of: name, show: "" });
   useLayoutEffect(() => (setTarget(null), setMenu(null)), [flame, query.find]);
   /** Moves to the next or previous bar that matches the search, from the top left to the bottom right. */
@@ -300,7 +313,7 @@ export function FlamePanel({
                 since={since}
                 samples={samples}
                 target={target}
-                onZoom={onZoom}
+                onZoom={onBar}
                 onMenu={(bar, x, y) => setMenu({ bar, x, y })}
               />
             )}
