@@ -524,7 +524,8 @@ static void spans_put_next(struct br_str *out, const struct spans_request *reque
         return;
     }
     const struct br_stored_span *last = &rows->rows[rows->count - 1].span;
-    const struct br_span_position position = br_span_position(last, spans_search_rank(request, last));
+    int64_t rank = spans_search_rank(request, last);
+    const struct br_span_position position = br_span_position(last, rank);
     br_hex_encode((const uint8_t *)&position, sizeof position, text);
     text[sizeof text - 1] = 0;
     query_put_text(out, ',', "next", text);

@@ -441,8 +441,9 @@ static bool spans_match(const struct spans_query *spans, const struct selected *
         (filter->max_duration_ns && duration > filter->max_duration_ns))
         return false;
     if ((filter->roots && columns->parent_id[index]) ||
-        (filter->failed && columns->status[index] != BR_SPAN_STATUS_ERROR) ||
-        (filter->has_status && columns->status[index] != filter->status))
+        (filter->failed && columns->status[index] != BR_SPAN_STATUS_ERROR))
+        return false;
+    if (filter->has_status && columns->status[index] != filter->status)
         return false;
     if (selected && (operation >= selected->count || !selected->operations[operation]))
         return false;

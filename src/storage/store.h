@@ -179,8 +179,8 @@ struct br_span_needle {
 
 enum br_span_order { BR_SPANS_NEWEST, BR_SPANS_SLOWEST };
 
-/* Position of a span in a list. Spans are ordered by descending rank, then by descending start, then
- * by span id and trace id, so that only copies of one span have the same position. */
+/* Position of a span in a list. Spans are ordered by descending rank, then by descending start,
+ * then by span id and trace id, so that only copies of one span have the same position. */
 struct br_span_position {
     int64_t rank; /* duration, or start, in nanoseconds, depending on the order of the list */
     uint64_t start_ns, span_id;
@@ -220,8 +220,9 @@ struct br_span_filter {
 typedef bool br_span_fn(const struct br_stored_span *span, void *arg);
 
 /* Calls `fn` for the spans that the filter selects, in the order given by the filter. With a limit,
- * spans with equal ranks are in the order of struct br_span_position. Returns 0, BR_EIO or BR_ENOMEM. If the query was cut (query->cut), the result is incomplete and the
- * function returns 0. */
+ * spans with equal ranks are in the order of struct br_span_position. Returns 0, BR_EIO or
+ * BR_ENOMEM. If the query was cut (query->cut), the result is incomplete and the function returns
+ * 0. */
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,
                    br_span_fn *fn, void *arg, struct br_err *err);
 
