@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/index.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "extensions/query/braid.h"
 #include "extensions/query/tempo.h"
+#include "otlp/fields.h"
 #include "query/traceql.h"
 
 #define LIMIT_DEFAULT 100
@@ -54,8 +56,7 @@ struct spans_cpu {
 
 struct spans_request {
     struct br_span_filter filter;
-    uint8_t status;
-    bool has_status, subtree;
+    bool subtree;
     enum spans_sort sort;
     uint64_t limit;
     struct br_traceql query;
@@ -66,6 +67,7 @@ struct spans_request {
      * rank is at least `floor` are added. */
     bool has_floor;
     int64_t floor;
+    struct br_span_position after; /* end of the previous page; filter.after points to it */
     /* arena of the query and of the texts of rows, because the store's texts are freed after
      * each page */
     struct br_arena arena;
@@ -88,12 +90,13 @@ static const char *spans_param(const struct query_job *job, const char *name)
 static bool spans_read_status(struct query_job *job, struct spans_request *request)
 {
     const char *text = spans_param(job, "status");
+    struct br_span_filter *filter = &request->filter;
     if (!text)
         return true;
-    request->has_status = true;
-    for (request->status = 0; request->status < 3; request->status++)
-        if (!strcmp(query_braid_status(request->status), text)) {
-            request->filter.failed = request->status == 2;
+    filter->has_status = true;
+    for (filter->status = 0; filter->status < 3; filter->status++)
+        if (!strcmp(query_braid_status(filter->status), text)) {
+            filter->failed = filter->status == BR_SPAN_STATUS_ERROR;
             return true;
         }
     query_job_fail(job, 400, "invalid status: must be error, ok or unset, got \"%.40s\"", text);
@@ -125,6 +128,27 @@ static bool spans_read_flag(struct query_job *job, const char *name, const char 
     return false;
 }
 
+_Static_assert(sizeof(struct br_span_position) == 40, "the cursor must not contain padding");
+
+/* Reads the position that spans_put_next has written. */
+static bool spans_read_after(struct query_job *job, struct spans_request *request)
+{
+    const char *text = spans_param(job, "after");
+    struct br_span_position *after = &request->after;
+    struct br_span_filter *filter = &request->filter;
+    if (!text)
+        return true;
+    if (br_hex_decode(text, strlen(text), (uint8_t *)after, sizeof *after) != sizeof *after) {
+        query_job_fail(job, 400, "invalid after: must be \"next\" of a response, got \"%.80s\"",
+                       text);
+        return false;
+    }
+    filter->after = after;
+    if (request->sort == SPANS_BY_START && after->start_ns < filter->until_ns)
+        filter->until_ns = after->start_ns + 1; /* the store skips blocks of later spans */
+    return true;
+}
+
 static bool spans_read(struct query_job *job, struct spans_request *request)
 {
     struct br_span_filter *filter = &request->filter;
@@ -134,7 +158,8 @@ static bool spans_read(struct query_job *job, struct spans_request *request)
         !query_braid_duration(job, "min_duration", &filter->min_duration_ns) ||
         !query_braid_duration(job, "max_duration", &filter->max_duration_ns))
         return false;
-    if (!spans_read_status(job, request) || !spans_read_sort(job, request))
+    if (!spans_read_status(job, request) || !spans_read_sort(job, request) ||
+        !spans_read_after(job, request))
         return false;
     if (!spans_read_flag(job, "roots", "true", &filter->roots) ||
         !spans_read_flag(job, "figures", "subtree", &request->subtree) ||
@@ -171,19 +196,6 @@ static int spans_read_query(struct query_job *job, struct spans_request *request
     request->filter.service = request->filter.service ? request->filter.service : narrowed.service;
     request->filter.name = request->filter.name ? request->filter.name : narrowed.name;
     return 0;
-}
-
-/* --- Rows ------------------------------------------------------------------------------------ */
-
-static bool spans_on_span(const struct br_stored_span *span, void *arg)
-{
-    struct spans_request *request = arg;
-    if (request->has_status && span->status != request->status)
-        return query_job_may_continue(request->rows->job);
-    if (request->rows->count == request->rows->max)
-        /* the limit of the request itself was reached, so the result does not count as truncated */
-        return false;
-    return query_braid_rows_add(span, request->rows);
 }
 
 /* --- Searching all spans --------------------------------------------------------------------- */
@@ -264,7 +276,7 @@ static int64_t spans_search_rank(const struct spans_request *request,
     uint32_t place;
     switch (request->sort) {
     case SPANS_BY_START:
-        return (int64_t)span->start_ns;
+        return (int64_t)(span->start_ns < INT64_MAX ? span->start_ns : INT64_MAX);
     case SPANS_BY_CPU:
         place = spans_find_cpu(request, span->span_id, &hash);
         return place == BR_INDEX_NONE ? 0 : request->cpu[place].ns;
@@ -273,13 +285,23 @@ static int64_t spans_search_rank(const struct spans_request *request,
     }
 }
 
+static bool spans_on_span(const struct br_stored_span *span, void *arg)
+{
+    struct spans_request *request = arg;
+    struct query_braid_rows *rows = request->rows;
+    if (rows->count == rows->max)
+        /* the limit of the request itself was reached, so the result does not count as truncated */
+        return false;
+    return query_braid_rows_add(span, rows);
+}
+
 static int spans_compare(const void *left, const void *right)
 {
     const struct query_braid_row *a = left, *b = right;
-    if (a->rank != b->rank)
-        return a->rank > b->rank ? -1 : 1;
-    return a->span.duration_ns < b->span.duration_ns ? 1
-                                                     : -(a->span.duration_ns > b->span.duration_ns);
+    const struct br_span_position first = br_span_position(&a->span, a->rank);
+    const struct br_span_position second = br_span_position(&b->span, b->rank);
+    return br_span_position_is_before(&second, &first) -
+           br_span_position_is_before(&first, &second);
 }
 
 /* Sorts the rows and keeps the `limit` best ones. */
@@ -295,10 +317,14 @@ static void spans_keep_best(struct spans_request *request)
     }
 }
 
-/* Returns true if a span may be one of the best spans. */
+/* Returns true if a span is behind the previous page and may be one of the best spans. */
 static bool spans_may_rank(const struct spans_request *request, const struct br_stored_span *span)
 {
-    return !request->has_floor || spans_search_rank(request, span) >= request->floor;
+    int64_t rank = spans_search_rank(request, span);
+    const struct br_span_position position = br_span_position(span, rank);
+    if (request->filter.after && !br_span_position_is_before(request->filter.after, &position))
+        return false;
+    return !request->has_floor || rank >= request->floor;
 }
 
 static const char *spans_keep_text(struct spans_request *request, const char *text)
@@ -333,7 +359,7 @@ static bool spans_add(struct spans_request *request, const struct br_stored_span
 static bool spans_matches(const struct spans_request *request, const struct br_stored_span *span)
 {
     const struct br_span_filter *filter = &request->filter;
-    if (request->has_status && span->status != request->status)
+    if (filter->has_status && span->status != filter->status)
         return false;
     if (span->start_ns < filter->from_ns ||
         (filter->until_ns && span->start_ns >= filter->until_ns))
@@ -364,12 +390,13 @@ static bool spans_on_found(struct query_tempo_scan *scan, struct br_traceql_trac
     return may_continue;
 }
 
-static int spans_scan(struct spans_request *request, struct br_err *err)
+static int spans_scan(struct spans_request *request, const struct br_span_filter *filter,
+                      struct br_err *err)
 {
     struct query_job *job = request->rows->job;
     struct query_tempo_scan scan = {.job = job,
                                     .query = &request->query,
-                                    .filter = &request->filter,
+                                    .filter = filter,
                                     .on_trace = spans_on_found,
                                     .arg = request};
     struct br_span_filter all = {.from_ns = request->filter.from_ns,
@@ -394,13 +421,14 @@ static int spans_search(struct spans_request *request, struct br_err *err)
     struct br_span_filter filter = request->filter;
     rows->max = 2 * (size_t)request->limit;
     filter.order = BR_SPANS_NEWEST;
+    filter.after = NULL; /* spans_may_rank compares it */
     request->texts = br_map_new(TEXTS_MAX);
     int rc = request->texts ? 0 : BR_ENOMEM;
     if (!rc && request->sort == SPANS_BY_CPU)
         rc = spans_read_cpu(request, err);
     if (!rc)
         rc = request->has_query
-                 ? spans_scan(request, err)
+                 ? spans_scan(request, &filter, err)
                  : br_store_spans(rows->job->store, &filter, spans_on_each, request, err);
     if (!rc)
         rc = rows->rc;
@@ -486,6 +514,23 @@ static void spans_put_all(struct query_job *job, const struct query_braid_rows *
     }
 }
 
+/* Appends the position of the last row, behind which the next page starts, or null. */
+static void spans_put_next(struct br_str *out, const struct spans_request *request)
+{
+    const struct query_braid_rows *rows = request->rows;
+    char text[2 * sizeof(struct br_span_position) + 1];
+    if (rows->count < request->limit) {
+        br_str_puts(out, ",\"next\":null");
+        return;
+    }
+    const struct br_stored_span *last = &rows->rows[rows->count - 1].span;
+    int64_t rank = spans_search_rank(request, last);
+    const struct br_span_position position = br_span_position(last, rank);
+    br_hex_encode((const uint8_t *)&position, sizeof position, text);
+    text[sizeof text - 1] = 0;
+    query_put_text(out, ',', "next", text);
+}
+
 void query_braid_spans(struct query_job *job)
 {
     struct query_braid_rows rows = {.job = job};
@@ -499,8 +544,7 @@ void query_braid_spans(struct query_job *job)
         rc = spans_search(&request, &err);
     } else if (!rc) {
         rows.max = (size_t)request.limit;
-        if (!request.has_status || request.filter.failed)
-            request.filter.limit = (uint32_t)rows.max + 1;
+        request.filter.limit = (uint32_t)rows.max + 1;
         rc = br_store_spans(job->store, &request.filter, spans_on_span, &request, &err);
         rc = rc ? rc : rows.rc;
     }
@@ -511,6 +555,7 @@ void query_braid_spans(struct query_job *job)
     br_str_puts(&job->out, "{\"spans\":[");
     spans_put_all(job, &rows, request.subtree);
     br_str_putc(&job->out, ']');
+    spans_put_next(&job->out, &request);
     query_braid_rows_release(&rows);
     spans_request_release(&request);
     query_braid_end(job, rc, &err);
@@ -545,8 +590,7 @@ static bool spans_on_tail(const struct br_stored_span *span, void *arg)
     const struct spans_place place = {span->partition, (uint64_t)span->block, span->index};
     if (spans_is_after(&place, &tail->most))
         tail->most = place;
-    if (tail->first || tail->rows.count == tail->rows.max || !spans_is_after(&place, &tail->last) ||
-        (tail->request.has_status && span->status != tail->request.status))
+    if (tail->first || tail->rows.count == tail->rows.max || !spans_is_after(&place, &tail->last))
         return query_job_may_continue(tail->rows.job);
     return query_braid_rows_add(span, &tail->rows);
 }

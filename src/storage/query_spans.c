@@ -31,10 +31,10 @@ struct spans_query {
      * in the filter's order */
     struct br_stored_span *pending;
     uint32_t n_pending, cap_pending;
-    /* the `limit` best ranks of all spans read so far: a heap whose top is the worst of the
-     * ranks */
-    int64_t *ranks;
-    uint32_t n_ranks, cap_ranks;
+    /* the `limit` first positions of all spans read so far: a heap whose top is the last of these
+     * positions */
+    struct br_span_position *firsts;
+    uint32_t n_firsts, cap_firsts;
     struct selected {
         bool *operations; /* operations[i] is true if the filter selects operation i */
         uint32_t count, cap;
@@ -324,44 +324,83 @@ static int64_t spans_rank(const struct br_span_filter *filter, const struct br_s
     return br_sql_time(filter->order == BR_SPANS_SLOWEST ? span->duration_ns : span->start_ns);
 }
 
-/* Returns true if `limit` spans with better ranks have already been found. */
-static bool spans_is_too_late(const struct spans_query *spans, int64_t rank)
+struct br_span_position br_span_position(const struct br_stored_span *span, int64_t rank)
 {
-    uint32_t limit = spans->filter->limit;
-    return limit && spans->n_ranks == limit && rank < spans->ranks[0];
+    struct br_span_position position = {rank, span->start_ns, span->span_id, {0}};
+    memcpy(position.trace_id, span->trace_id, sizeof position.trace_id);
+    return position;
 }
 
-static int spans_note_rank(struct spans_query *spans, int64_t rank)
+bool br_span_position_is_before(const struct br_span_position *one,
+                                const struct br_span_position *other)
 {
-    uint32_t limit = spans->filter->limit, at = spans->n_ranks, before = spans->cap_ranks;
+    if (one->rank != other->rank)
+        return one->rank > other->rank;
+    if (one->start_ns != other->start_ns)
+        return one->start_ns > other->start_ns;
+    if (one->span_id != other->span_id)
+        return one->span_id < other->span_id;
+    return memcmp(one->trace_id, other->trace_id, sizeof one->trace_id) < 0;
+}
+
+static struct br_span_position spans_position_of(const struct spans_query *spans, uint32_t index)
+{
+    const struct br_columns *columns = &br_store_query_state_of(spans->query)->columns;
+    uint64_t start = columns->start_ns[index], duration = br_columns_duration(columns, index);
+    int64_t rank = br_sql_time(spans->filter->order == BR_SPANS_SLOWEST ? duration : start);
+    struct br_span_position position = {rank, start, columns->span_id[index], {0}};
+    memcpy(position.trace_id, columns->traces[columns->trace[index]], sizeof position.trace_id);
+    return position;
+}
+
+static bool spans_is_later(const void *one, const void *other, const void *arg)
+{
+    (void)arg;
+    return br_span_position_is_before(other, one);
+}
+
+static const struct br_heap_kind spans_last_first = {sizeof(struct br_span_position),
+                                                     spans_is_later, NULL};
+
+/* Returns false if the filter starts behind the span, or if `limit` spans before the span have
+ * already been found. */
+static bool spans_is_in_page(const struct spans_query *spans, uint32_t index)
+{
+    const struct br_span_filter *filter = spans->filter;
+    if (!filter->limit && !filter->after)
+        return true;
+    struct br_span_position position = spans_position_of(spans, index);
+    if (filter->after && !br_span_position_is_before(filter->after, &position))
+        return false;
+    return !filter->limit || spans->n_firsts < filter->limit ||
+           br_span_position_is_before(&position, &spans->firsts[0]);
+}
+
+static int spans_note_position(struct spans_query *spans, const struct br_span_position *position)
+{
+    uint32_t limit = spans->filter->limit, at = spans->n_firsts, before = spans->cap_firsts;
     if (!limit)
         return 0;
     if (at == limit) {
-        if (rank > spans->ranks[0]) {
-            spans->ranks[0] = rank;
-            br_heap_sink(br_heap_least, spans->ranks, spans->n_ranks, 0, NULL);
-        }
+        spans->firsts[0] = *position;
+        br_heap_sink(spans_last_first, spans->firsts, spans->n_firsts, 0, NULL);
         return 0;
     }
-    if (br_grow(&spans->ranks, &spans->cap_ranks, (size_t)at + 1, sizeof *spans->ranks,
+    if (br_grow(&spans->firsts, &spans->cap_firsts, (size_t)at + 1, sizeof *spans->firsts,
                 PENDING_MAX))
         return spans_no_memory(spans->err);
-    br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_ranks - before) *
-                                                 (int64_t)sizeof *spans->ranks);
-    spans->ranks[spans->n_ranks++] = rank;
-    br_heap_rise(br_heap_least, spans->ranks, at, NULL);
+    br_store_query_count_bytes(spans->query, (int64_t)(spans->cap_firsts - before) *
+                                                 (int64_t)sizeof *spans->firsts);
+    spans->firsts[spans->n_firsts++] = *position;
+    br_heap_rise(spans_last_first, spans->firsts, at, NULL);
     return 0;
 }
 
 static bool spans_before(const void *one, const void *other, const void *arg)
 {
-    const struct br_span_filter *filter = arg;
-    const struct br_stored_span *left = one, *right = other;
-    int64_t first = spans_rank(filter, left), second = spans_rank(filter, right);
-    if (first != second)
-        return first > second;
-    return left->start_ns != right->start_ns ? left->start_ns > right->start_ns
-                                             : left->span_id < right->span_id;
+    const struct br_span_position left = br_span_position(one, spans_rank(arg, one));
+    const struct br_span_position right = br_span_position(other, spans_rank(arg, other));
+    return br_span_position_is_before(&left, &right);
 }
 
 static const struct br_heap_kind spans_kind = {sizeof(struct br_stored_span), spans_before, NULL};
@@ -402,10 +441,11 @@ static bool spans_match(const struct spans_query *spans, const struct selected *
     if ((filter->roots && columns->parent_id[index]) ||
         (filter->failed && columns->status[index] != BR_SPAN_STATUS_ERROR))
         return false;
+    if (filter->has_status && columns->status[index] != filter->status)
+        return false;
     if (selected && (operation >= selected->count || !selected->operations[operation]))
         return false;
-    return !spans_is_too_late(spans,
-                              br_sql_time(filter->order == BR_SPANS_SLOWEST ? duration : start));
+    return spans_is_in_page(spans, index);
 }
 
 /* Returns false if the block's Bloom filter excludes one of the attributes in filter->needles. */
@@ -458,18 +498,28 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
         if (!spans_make(spans->query, view, candidate->block, i, &span))
             break;
         rc = spans_push(spans, &span);
+        const struct br_span_position position = spans_position_of(spans, i);
         if (!rc)
-            rc = spans_note_rank(spans, spans_rank(spans->filter, &span));
+            rc = spans_note_position(spans, &position);
     }
     return rc;
 }
 
-/* Passes the pending spans whose rank is at least `bound` to the caller: no span of an unread
- * block can precede these spans. */
+/* Returns true if no span of an unread block, whose rank is at most `bound`, can precede the span.
+ * Without a limit, the order of spans with equal ranks is undefined. */
+static bool spans_is_next(const struct spans_query *spans, const struct br_stored_span *span,
+                          int64_t bound)
+{
+    int64_t rank = spans_rank(spans->filter, span);
+    return rank > bound || (rank == bound && !spans->filter->limit);
+}
+
+/* Passes pending spans to the caller: all of them, or those that no span of an unread block can
+ * precede. */
 static void spans_hand_out(struct spans_query *spans, bool all, int64_t bound)
 {
     while (spans->n_pending && !spans->stopped &&
-           (all || spans_rank(spans->filter, &spans->pending[0]) >= bound)) {
+           (all || spans_is_next(spans, &spans->pending[0], bound))) {
         struct br_stored_span span = spans_pop(spans);
         spans->stopped = !spans->fn(&span, spans->arg) ||
                          (spans->filter->limit && ++spans->n_out >= spans->filter->limit);
@@ -517,7 +567,7 @@ static void spans_release(struct spans_query *spans)
     br_store_query_count_bytes(spans->query,
                                -(int64_t)(spans->cap_candidates * sizeof *spans->candidates +
                                           spans->cap_pending * sizeof *spans->pending +
-                                          spans->cap_ranks * sizeof *spans->ranks));
+                                          spans->cap_firsts * sizeof *spans->firsts));
     for (uint32_t i = 0; spans->selected && i < state->n_views; i++) {
         br_store_query_count_bytes(spans->query, -(int64_t)spans->selected[i].cap);
         br_free(spans->selected[i].operations);
@@ -525,7 +575,7 @@ static void spans_release(struct spans_query *spans)
     br_free(spans->selected);
     br_free(spans->candidates);
     br_free(spans->pending);
-    br_free(spans->ranks);
+    br_free(spans->firsts);
 }
 
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,

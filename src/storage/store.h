@@ -179,6 +179,21 @@ struct br_span_needle {
 
 enum br_span_order { BR_SPANS_NEWEST, BR_SPANS_SLOWEST };
 
+/* Position of a span in a list. Spans are ordered by descending rank, then by descending start,
+ * then by span id and trace id, so that only copies of one span have the same position. */
+struct br_span_position {
+    int64_t rank; /* duration, or start, in nanoseconds, depending on the order of the list */
+    uint64_t start_ns, span_id;
+    uint8_t trace_id[16];
+};
+
+/* Returns the position of a span whose rank is `rank`. */
+struct br_span_position br_span_position(const struct br_stored_span *span, int64_t rank);
+
+/* Returns true if `one` comes before `other` in a list. */
+bool br_span_position_is_before(const struct br_span_position *one,
+                                const struct br_span_position *other);
+
 /* A filter of spans. A span must fulfil all conditions. A zeroed filter selects all spans. */
 struct br_span_filter {
     /* the span starts in [from, until), in Unix nanoseconds; an `until_ns` of 0 means no end */
@@ -188,20 +203,26 @@ struct br_span_filter {
     uint64_t max_duration_ns; /* longest duration in nanoseconds; 0: unlimited */
     bool roots;               /* selects only spans without a parent */
     bool failed;              /* selects only spans whose status is ERROR */
+    bool has_status;          /* selects only spans whose status is `status` */
+    uint8_t status;           /* value of Status.StatusCode */
     /* attributes that the Bloom filter of a block must contain; other blocks are skipped. The
      * caller must still compare the attributes of each span */
     const struct br_span_needle *needles;
     size_t n_needles;
     enum br_span_order order;
     uint32_t limit; /* maximum number of spans to return; 0: unlimited */
+    /* selects only spans behind this position of the list; NULL: from the beginning. The caller
+     * owns the position */
+    const struct br_span_position *after;
 };
 
 /* Receives a span, which is valid during the call. Returns false to stop the iteration. */
 typedef bool br_span_fn(const struct br_stored_span *span, void *arg);
 
-/* Calls `fn` for the spans that the filter selects, in the order given by the filter. Returns 0,
- * BR_EIO or BR_ENOMEM. If the query was cut (query->cut), the result is incomplete and the
- * function returns 0. */
+/* Calls `fn` for the spans that the filter selects, in the order given by the filter. With a limit,
+ * spans with equal ranks are in the order of struct br_span_position. Returns 0, BR_EIO or
+ * BR_ENOMEM. If the query was cut (query->cut), the result is incomplete and the function returns
+ * 0. */
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,
                    br_span_fn *fn, void *arg, struct br_err *err);
 

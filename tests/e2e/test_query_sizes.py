@@ -104,6 +104,44 @@ def test_a_query_finds_spans_among_all(api, sort, query):
     assert [each["span_id"] for each in narrow["spans"]] == [span_id(n).hex() for n in (1, 0)]
 
 
+def pages_of(api, **params):
+    """Returns the span ids of all pages, in the order of the list."""
+    found, after = [], ""
+    while after is not None:
+        got = api.braid("spans", limit=1000, after=after, **params, **RANGE)
+        assert got["cut"] is None and len(got["spans"]) <= 1000
+        found += [each["span_id"] for each in got["spans"]]
+        after = got["next"]
+    return found
+
+
+def test_a_list_continues_beyond_spans_that_are_equal(start):
+    """4,000 spans have one start and one duration, and 10 spans are longer. A quarter has errors."""
+    api, count = start(), 4010
+    request = spans(range(count), attributes=lambda n: {"number": n})
+    for n, span in enumerate(request.resource_spans[0].scope_spans[0].spans):
+        span.start_time_unix_nano = START
+        span.end_time_unix_nano = START + (1 if n < 4000 else 2) * MS
+        span.status.code = 2 if n % 4 == 0 else 1
+    api.send(request)
+    api.send(samples([(n, 1) for n in range(0, 1500)]))
+    api.stored(1500)
+    everything, longest = {span_id(n).hex() for n in range(count)}, {span_id(n).hex() for n in range(4000, count)}
+    for params in ({}, {"sort": "start"}, {"sort": "cpu"}, {"q": "{ span.number >= 0 }"}):
+        found = pages_of(api, **params)
+        assert len(found) == count and set(found) == everything, params
+        if "sort" not in params:
+            assert set(found[:10]) == longest
+        if params.get("sort") == "cpu":
+            assert set(found[:1500]) == {span_id(n).hex() for n in range(1500)}
+    for status, numbers in (("error", range(0, count, 4)), ("ok", [n for n in range(count) if n % 4])):
+        found = pages_of(api, status=status)
+        assert len(found) == len(numbers) and set(found) == {span_id(n).hex() for n in numbers}
+    for text in ("x", "00", "0" * 82):
+        code, body = api.any("/api/braid/spans", after=text, **RANGE)
+        assert code == 400 and f'must be "next" of a response, got "{text[:80]}"' in body["error"]
+
+
 def test_privacy_reads_every_span_and_profiles(api):
     got = api.braid("privacy", **RANGE)
     assert [(each["key"], each["kind"], each["count"], each["span_id"]) for each in got["found"]] == [

@@ -93,6 +93,8 @@ export async function startMock({
   delayMs = 0,
   tailSpans = 8,
   tailMs = 250,
+  merged = "", // function that is named "other" in a request without max_nodes
+  equal = 0, // number of spans whose duration is 900 s
 } = {}) {
   dist ??= join(dirname(fileURLToPath(import.meta.url)), "../dist");
   const store = empty ? { spans: [], byTrace: new Map() } : shop({ traces, endMs: now });
@@ -102,6 +104,7 @@ export async function startMock({
     store.spans.push(...big.spans.slice(0, 1));
   }
   store.spans.sort((a, b) => a.startMs - b.startMs);
+  for (const span of store.spans.slice(0, equal)) span.durationMs = 900e3;
   let sorted = { key: "", spans: [] }; // all pages of a list come from the same sorted list
   let evil = 0;
   const render = (text) => (hostile ? `${payloads[evil++ % payloads.length]}${text}` : text);
@@ -258,6 +261,8 @@ export async function startMock({
       ? largeStacks(20000, types[type].scale)
       : trieOf(stacksOf(spans, type), types[type].scale);
     const flame = flamebearer(trie);
+    if (merged && !q.max_nodes)
+      flame.names = flame.names.map((name) => (name === merged ? "other" : name));
     const samples = Math.round(flame.numTicks / types[type].scale);
     return {
       types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans),
@@ -402,7 +407,7 @@ export async function startMock({
       };
     },
     spans: (q) => {
-      const key = JSON.stringify({ ...q, max_duration: "", limit: "" });
+      const key = JSON.stringify({ ...q, max_duration: "", limit: "", after: "" });
       if (sorted.key !== key) {
         const order =
           { start: (a, b) => b.startMs - a.startMs, cpu: (a, b) => b.samples - a.samples }[
@@ -416,7 +421,9 @@ export async function startMock({
         const longest = length(q.max_duration);
         spans = spans.filter((s) => Math.round(s.durationMs * 1e6) <= Math.round(longest * 1e6));
       }
-      return { spans: spans.slice(0, limit).map(briefOf), cut: null };
+      const from = Number(q.after || 0);
+      const next = from + limit < spans.length ? String(from + limit) : null;
+      return { spans: spans.slice(from, from + limit).map(briefOf), next, cut: null };
     },
     timeline: (q) => {
       const { spans, start, end } = select(q);

@@ -50,6 +50,8 @@ export interface ResponseState<T> {
   loading: boolean;
   /** Time at which the response was complete (performance.now), in ms. */
   at: number;
+  /** Address of the request that `data` or `error` answers. */
+  address: string;
 }
 
 /**
@@ -58,7 +60,7 @@ export interface ResponseState<T> {
  */
 export function useResponse<T>(address: string): ResponseState<T> {
   const refreshed = useRefreshed();
-  const [state, setState] = useState<ResponseState<T> & { address: string }>({
+  const [state, setState] = useState<ResponseState<T>>({
     data: null,
     error: "",
     loading: address !== "",

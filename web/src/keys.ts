@@ -44,7 +44,7 @@ export const help: { title: string; keys: [string, string][] }[] = [
       ["/", "search"],
       ["1 … 6", "services, spans, profiles, compare, join health, privacy"],
       ["r", "refresh"],
-      ["Esc", "back: clear the search, zoom out, close"],
+      ["Esc", "close one thing: the selection, the search or a filter, the zoom, the trace"],
     ],
   },
   {
@@ -83,6 +83,8 @@ export const help: { title: string; keys: [string, string][] }[] = [
       ["d", "compare this selection with another"],
       ["f", "flip"],
       ["v", "colour by package or by value"],
+      ["n p", "next, previous match"],
+      ["Menu", "actions for the bar"],
     ],
   },
 ];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of the page is the URL's fragment: #/view/id?key=value. A link therefore shows the same view to every user.
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export type Query = Record<string, string>;
 
@@ -52,12 +52,43 @@ export function flush(): void {
   clearTimeout(writing);
   writing = 0;
   written = performance.now();
-  if (here !== location.hash) history.replaceState(null, "", here);
+  if (here !== location.hash) history.replaceState(history.state, "", here);
 }
 
+const leaving = new Set<() => void>();
+
+/** Writes everything that going back to the current entry of the history needs. */
+function leave(): void {
+  if (writing) flush();
+  for (const listener of leaving) listener();
+}
+
+/** Calls a function before the user leaves the current entry of the history, except by the browser's own buttons. */
+export function useLeave(listener: () => void): void {
+  const current = useRef(listener);
+  current.current = listener;
+  useLayoutEffect(() => {
+    const onLeave = (): void => current.current();
+    leaving.add(onLeave);
+    return () => void leaving.delete(onLeave);
+  }, []);
+}
+
+/** Stores a value in the current entry of the history, for kept(). */
+export const keep = (value: object): void => history.replaceState(value, "", here);
+
+/** Returns the value that keep() stored in the current entry of the history, also after going back or reloading. */
+export const kept = (): unknown => history.state as unknown;
+
 // Before a link is followed, so that going back leads to the current state.
-window.addEventListener("click", () => writing && flush(), true);
-window.addEventListener("pagehide", () => writing && flush());
+window.addEventListener(
+  "click",
+  (event) => {
+    if (writing || (event.target instanceof Element && event.target.closest("a"))) leave();
+  },
+  true,
+);
+window.addEventListener("pagehide", leave);
 window.addEventListener("hashchange", () => {
   clearTimeout(writing);
   writing = 0;
@@ -69,7 +100,7 @@ export function go(path: string, query: Query = {}, replace = false): void {
   const to = href(path, query);
   if (to === here) return;
   if (!replace) {
-    if (writing) flush();
+    leave();
     history.pushState(null, "", to);
   }
   here = to;

@@ -2,7 +2,8 @@
 // The flame graph view: a canvas, a tooltip, keyboard control, and a tree for screen readers.
 import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { changeColor, flameColors, packageColor, valueColor } from "../color";
-import { amount, difference, packageOf, percent } from "../format";
+import { amount, compact, difference, packageOf, percent } from "../format";
+import { useKeys } from "../keys";
 import { useSize } from "../parts/basics";
 import {
   barAt,
@@ -31,8 +32,13 @@ export interface GraphProps {
   label: string;
   /** Time at which the data arrived (performance.now), to measure the time until it is drawn. */
   since?: number;
+  /** Number of samples of the whole graph, for the sampling error. */
+  samples?: number;
+  /** A bar to move to, in a new object for each move. */
+  target?: { bar: number } | null;
   onZoom: (bar: number) => void;
   onSandwich: (name: string) => void;
+  onMenu?: (bar: number, x: number, y: number) => void;
 }
 
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -43,6 +49,7 @@ export function describe(
   bar: number,
   unit: string,
   relative = true,
+  samples = 0,
 ): [string, string][] {
   const sides = flame.sides;
   if (sides) {
@@ -65,10 +72,18 @@ export function describe(
     ];
   }
   const all = flame.width || 1;
-  return [
+  const rows: [string, string][] = [
     ["total", `${amount(flame.total[bar], unit)}, ${percent(flame.total[bar] / all)}`],
     ["self", `${amount(flame.self[bar], unit)}, ${percent(flame.self[bar] / all)}`],
   ];
+  // The standard error of a count of independent samples is its square root.
+  const count = samples * (flame.total[bar] / all);
+  if (count > 0)
+    rows.push([
+      "samples",
+      `${compact(Math.max(1, Math.round(count)))}, ±${percent(1 / Math.sqrt(Math.max(1, count)))}`,
+    ]);
+  return rows;
 }
 
 function useColors(
@@ -124,6 +139,16 @@ export function FlameGraph(props: GraphProps) {
   const content = flame.depth * barHeight;
   const height = Math.min(boxHeight || content, Math.max(content, barHeight));
   const range = useRef<[number, number]>([0, flame.width]);
+  // True after the user has zoomed or moved the graph by wheel or drag.
+  const [moved, setMoved] = useState(false);
+  const drag = useRef<{
+    x: number;
+    y: number;
+    top: number;
+    range: [number, number];
+    far: boolean;
+  } | null>(null);
+  const clicked = useRef<{ flame: Flame; bar: number } | null>(null);
   const frame = useRef(0);
   const wanted: [number, number] =
     zoom >= 0 && zoom < flame.n
@@ -143,6 +168,10 @@ export function FlameGraph(props: GraphProps) {
       element.style.width = `${width}px`;
       element.style.height = `${height}px`;
     }
+    // for tests: the first value and the number of values that are visible, as shares of the whole graph
+    element.dataset.range = range.current
+      .map((value) => (value / (flame.width || 1)).toFixed(6))
+      .join(" ");
     const context = element.getContext("2d", { alpha: false });
     if (!context) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -155,7 +184,7 @@ export function FlameGraph(props: GraphProps) {
       flip,
       zoom,
       hover: hover?.bar ?? -1,
-      focus: focused ? focus : -1,
+      focus: focused || props.target ? focus : -1,
       matches: matches?.names ?? null,
       colorOf,
       colors: flameColors(dark),
@@ -164,9 +193,11 @@ export function FlameGraph(props: GraphProps) {
 
   // A new profile appears without an animation. The attribute is for measurements.
   const drawn = useRef<Flame | null>(null);
+  const zoomed = useRef(zoom);
   useLayoutEffect(() => {
     if (drawn.current !== flame) {
       range.current = wanted;
+      zoomed.current = zoom;
       if (width && height) {
         paint.current();
         drawn.current = flame;
@@ -177,7 +208,9 @@ export function FlameGraph(props: GraphProps) {
       return undefined;
     }
     const [from, to] = range.current;
-    if (from === wanted[0] && to === wanted[1]) {
+    const same = zoomed.current === zoom;
+    zoomed.current = zoom;
+    if (same || (from === wanted[0] && to === wanted[1])) {
       paint.current();
       return undefined;
     }
@@ -200,6 +233,57 @@ export function FlameGraph(props: GraphProps) {
   useEffect(() => {
     if (box.current) box.current.scrollTop = flip ? content : 0;
   }, [flip, flame]);
+
+  /** Shows a range of values, and keeps it within the graph. */
+  const show = (from: number, length: number): void => {
+    const kept = Math.min(flame.width, Math.max(length, flame.width * 1e-6));
+    const begin = Math.min(flame.width - kept, Math.max(0, from));
+    cancelAnimationFrame(frame.current);
+    range.current = [begin, begin + kept];
+    setMoved(begin !== wanted[0] || begin + kept !== wanted[1]);
+    setHover(null);
+    paint.current();
+  };
+  const showAll = (): boolean => {
+    if (!moved) return false;
+    show(wanted[0], wanted[1] - wanted[0]);
+    return true;
+  };
+  useLayoutEffect(() => setMoved(false), [flame, zoom]);
+  useKeys({ z: showAll, Escape: showAll });
+
+  // Preact adds wheel listeners that cannot prevent the browser's own zoom.
+  const wheel = useRef<(event: WheelEvent) => void>(() => {});
+  wheel.current = (event) => {
+    const place = canvas.current?.getBoundingClientRect();
+    if (!event.ctrlKey || !place || !width) return;
+    event.preventDefault();
+    const [from, to] = range.current;
+    const at = Math.min(1, Math.max(0, (event.clientX - place.left) / width));
+    const length = Math.min(
+      flame.width,
+      (to - from) * Math.exp(Math.max(-100, Math.min(100, event.deltaY)) / 250),
+    );
+    show(from + at * (to - from - length), length);
+  };
+  useEffect(() => {
+    const element = box.current;
+    const onWheel = (event: WheelEvent): void => wheel.current(event);
+    element?.addEventListener("wheel", onWheel, { passive: false });
+    return () => element?.removeEventListener("wheel", onWheel);
+  }, []);
+
+  const onDrag = (event: PointerEvent): void => {
+    const begun = drag.current;
+    if (!begun || !width) return;
+    const [x, y] = [event.clientX - begun.x, event.clientY - begun.y];
+    if (!begun.far && Math.hypot(x, y) < 5) return;
+    if (!begun.far) canvas.current?.setPointerCapture(event.pointerId);
+    begun.far = true;
+    const length = begun.range[1] - begun.range[0];
+    show(begun.range[0] - (x / width) * length, length);
+    if (box.current) box.current.scrollTop = begun.top - y;
+  };
 
   const barOf = (event: MouseEvent): number => {
     const place = canvas.current?.getBoundingClientRect();
@@ -228,6 +312,11 @@ export function FlameGraph(props: GraphProps) {
       props.onZoom(flame.parent[zoom] > 0 ? flame.parent[zoom] : -1);
   };
 
+  useLayoutEffect(() => {
+    const bar = props.target?.bar ?? -1;
+    if (bar >= 0 && bar < flame.n) reveal(bar);
+  }, [props.target]);
+
   const beside = (bar: number, step: number): number => {
     const next = bar + step;
     return next >= flame.levels[flame.level[bar]] && next < flame.levels[flame.level[bar] + 1]
@@ -252,7 +341,17 @@ export function FlameGraph(props: GraphProps) {
     else if (event.key === "ArrowRight") reveal(beside(at, 1));
     else if (event.key === "Home") reveal(0);
     else if (event.key === "Enter") props.onZoom(at === zoom ? -1 : at === 0 ? -1 : at);
-    else if (event.key === "s" && at > 0) props.onSandwich(nameOf(flame, at));
+    else if (
+      (event.key === "ContextMenu" || (event.key === "F10" && event.shiftKey)) &&
+      props.onMenu
+    ) {
+      const place = canvas.current?.getBoundingClientRect();
+      const row = flip ? flame.depth - 1 - flame.level[at] : flame.level[at];
+      const [from, to] = range.current;
+      const x = Math.min(1, Math.max(0, (flame.start[at] - from) / (to - from || 1)));
+      if (place)
+        props.onMenu(at, place.left + x * width, place.top + (row + 1) * barHeight - scroll);
+    } else if (event.key === "s" && at > 0) props.onSandwich(nameOf(flame, at));
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -270,6 +369,7 @@ export function FlameGraph(props: GraphProps) {
       aria-activedescendant={activeBar >= 0 ? `${id}${activeBar}` : undefined}
       onScroll={(event) => setScroll(event.currentTarget.scrollTop)}
       onKeyDown={onKeyDown}
+      onContextMenu={(event) => event.target === box.current && event.preventDefault()}
       onFocus={() => {
         setFocused(true);
         if (focus < 0) setFocus(zoom >= 0 ? zoom : 0);
@@ -280,21 +380,54 @@ export function FlameGraph(props: GraphProps) {
         <canvas
           ref={canvas}
           aria-hidden="true"
+          onPointerDown={(event) => {
+            drag.current =
+              event.button === 0 && event.pointerType === "mouse"
+                ? {
+                    x: event.clientX,
+                    y: event.clientY,
+                    top: box.current?.scrollTop ?? 0,
+                    range: [...range.current],
+                    far: false,
+                  }
+                : null;
+          }}
+          onPointerMove={(event) => (event.buttons & 1 ? onDrag(event) : (drag.current = null))}
           onMouseMove={(event) => {
+            if (drag.current?.far) return;
             const bar = barOf(event);
             setHover(bar >= 0 ? { bar, x: event.clientX, y: event.clientY } : null);
           }}
           onMouseLeave={() => setHover(null)}
-          onClick={(event) => {
+          onContextMenu={(event) => {
             const bar = barOf(event);
+            if (bar < 0 || !props.onMenu) return;
+            event.preventDefault();
+            setHover(null);
+            const [x, y] = [event.clientX, event.clientY];
+            const openMenu = (): void => props.onMenu?.(bar, x, y);
+            // Releasing the button would close a menu that is already open.
+            if (event.buttons)
+              window.addEventListener("pointerup", () => setTimeout(openMenu), { once: true });
+            else openMenu();
+          }}
+          onClick={(event) => {
+            const far = drag.current?.far;
+            drag.current = null;
+            // The second click of a double click would hit another bar, because the first has zoomed.
+            if (far || event.detail > 1) return;
+            const bar = barOf(event);
+            clicked.current = { flame, bar };
             if (bar < 0) return;
             setFocus(bar);
             setHover(null);
-            props.onZoom(bar === 0 || bar === zoom ? -1 : bar);
+            const next = bar === 0 || bar === zoom ? -1 : bar;
+            if (next === zoom) showAll();
+            else props.onZoom(next);
           }}
-          onDblClick={(event) => {
-            const bar = barOf(event);
-            if (bar > 0) props.onSandwich(nameOf(flame, bar));
+          onDblClick={() => {
+            const first = clicked.current;
+            if (first?.flame === flame && first.bar > 0) props.onSandwich(nameOf(flame, first.bar));
           }}
         />
       </div>
@@ -302,6 +435,7 @@ export function FlameGraph(props: GraphProps) {
         flame={flame}
         unit={unit}
         relative={props.relative}
+        samples={props.samples ?? 0}
         focus={activeBar >= 0 ? activeBar : 0}
         id={id}
         active={focused}
@@ -311,6 +445,7 @@ export function FlameGraph(props: GraphProps) {
           flame={flame}
           unit={unit}
           relative={props.relative}
+          samples={props.samples ?? 0}
           bar={shown.bar}
           x={shown.x}
           y={shown.y}
@@ -325,6 +460,7 @@ function Twin({
   flame,
   unit,
   relative,
+  samples,
   focus,
   id,
   active,
@@ -332,6 +468,7 @@ function Twin({
   flame: Flame;
   unit: string;
   relative: boolean;
+  samples: number;
   focus: number;
   id: string;
   active: boolean;
@@ -368,7 +505,7 @@ function Twin({
             aria-selected={bar === focus}
           >
             {nameOf(flame, bar)},{" "}
-            {describe(flame, bar, unit, relative)
+            {describe(flame, bar, unit, relative, samples)
               .map(([key, value]) => `${key} ${value}`)
               .join("; ")}
           </div>
@@ -382,6 +519,7 @@ function Tip({
   flame,
   unit,
   relative,
+  samples,
   bar,
   x,
   y,
@@ -389,6 +527,7 @@ function Tip({
   flame: Flame;
   unit: string;
   relative: boolean;
+  samples: number;
   bar: number;
   x: number;
   y: number;
@@ -412,7 +551,7 @@ function Tip({
       <div class="tip-name">{nameOf(flame, bar)}</div>
       {file && <div class="tip-file">{file}</div>}
       <dl>
-        {describe(flame, bar, unit, relative).map(([key, value]) => (
+        {describe(flame, bar, unit, relative, samples).map(([key, value]) => (
           <div key={key}>
             <dt>{key}</dt>
             <dd>{value}</dd>

@@ -199,18 +199,34 @@ export interface Matches {
   total: number;
 }
 
-/** Returns the bars whose name or file contains the text, ignoring case. `total` counts a match
- * below another match once. */
+/** Returns a function that tests for a text, ignoring case, or for a regular expression between slashes; null if the
+ * regular expression is invalid. */
+function testOf(text: string): ((value: string) => boolean) | null {
+  const expression = /^\/(.+)\/$/.exec(text)?.[1];
+  if (!expression) {
+    const wanted = text.toLowerCase();
+    return (value) => value.toLowerCase().includes(wanted);
+  }
+  try {
+    const compiled = new RegExp(expression, "i");
+    return (value) => compiled.test(value);
+  } catch {
+    return null;
+  }
+}
+
+/** Returns true for a regular expression between slashes that is invalid. */
+export const isInvalid = (text: string): boolean => testOf(text.trim()) === null;
+
+/** Returns the bars whose name or file contains the text, ignoring case, or matches the regular expression between
+ * slashes. An invalid expression matches nothing. `total` counts a match below another match once. */
 export function search(flame: Flame, text: string): Matches | null {
-  const wanted = text.trim().toLowerCase();
+  const wanted = text.trim();
   if (!wanted) return null;
+  const matches = testOf(wanted) ?? (() => false);
   const names = new Uint8Array(flame.names.length);
   for (let i = 0; i < names.length; i++) {
-    if (
-      flame.names[i].toLowerCase().includes(wanted) ||
-      flame.files[i]?.toLowerCase().includes(wanted)
-    )
-      names[i] = 1;
+    if (matches(flame.names[i]) || matches(flame.files[i] ?? "")) names[i] = 1;
   }
   const covered = new Uint8Array(flame.n);
   let bars = 0;
@@ -267,6 +283,8 @@ interface Tree {
   self: number;
   left: number;
   right: number;
+  leftSelf: number;
+  rightSelf: number;
   children: Map<number, Tree>;
 }
 
@@ -276,6 +294,8 @@ const tree = (name: number): Tree => ({
   self: 0,
   left: 0,
   right: 0,
+  leftSelf: 0,
+  rightSelf: 0,
   children: new Map(),
 });
 
@@ -323,6 +343,8 @@ function flatten(root: Tree, like: Flame): Flame {
       if (flame.sides) {
         flame.sides.left[i] = node.left;
         flame.sides.right[i] = node.right;
+        flame.sides.leftSelf[i] = node.leftSelf;
+        flame.sides.rightSelf[i] = node.rightSelf;
       }
       i++;
     }
@@ -381,6 +403,66 @@ export function calleesOf(flame: Flame, name: number): Flame {
       stack.push([child, childOf(node, flame.name[child])]);
   }
   return flatten(root, flame);
+}
+
+export interface Changes {
+  /** Show only the stacks that contain this function; -1: all. */
+  focus: number;
+  /** Functions whose callees are shown as callees of their callers. */
+  hidden: Set<number>;
+  /** Show consecutive calls of a function by itself as one. */
+  collapse: boolean;
+}
+
+/** Returns the part of each bar that is in stacks with the function, as a function of the bar's own values. */
+function weigh(flame: Flame, focus: number, values: Float64Array): Float64Array {
+  if (focus < 0) return values;
+  const inside = new Uint8Array(flame.n);
+  for (let i = 0; i < flame.n; i++)
+    inside[i] =
+      flame.name[i] === focus || (flame.parent[i] >= 0 && inside[flame.parent[i]]) ? 1 : 0;
+  const out = new Float64Array(flame.n);
+  for (let i = flame.n - 1; i >= 0; i--) {
+    if (inside[i]) out[i] = values[i];
+    const parent = flame.parent[i];
+    if (parent >= 0 && !inside[parent]) out[parent] += out[i];
+  }
+  return out;
+}
+
+/** Returns the flame graph with some functions hidden or merged. */
+export function change(flame: Flame, { focus, hidden, collapse }: Changes): Flame {
+  if (!flame.n) return flame;
+  const zero = new Float64Array(flame.n);
+  const total = weigh(flame, focus, flame.total);
+  const left = weigh(flame, focus, flame.sides?.left ?? zero);
+  const right = weigh(flame, focus, flame.sides?.right ?? zero);
+  const root = tree(flame.name[0]);
+  const nodes: Tree[] = new Array<Tree>(flame.n);
+  for (let i = 0; i < flame.n; i++) {
+    const above = i > 0 ? nodes[flame.parent[i]] : undefined;
+    const name = flame.name[i];
+    const merged = above && (hidden.has(name) || (collapse && above.name === name));
+    const node = !above ? root : merged ? above : total[i] > 0 ? childOf(above, name) : tree(name);
+    nodes[i] = node;
+    if (!merged) {
+      node.total += total[i];
+      node.left += left[i];
+      node.right += right[i];
+    }
+    // Outside of the focus, a bar's own time is omitted.
+    if (total[i] === flame.total[i]) {
+      node.self += flame.self[i];
+      node.leftSelf += flame.sides?.leftSelf[i] ?? 0;
+      node.rightSelf += flame.sides?.rightSelf[i] ?? 0;
+    }
+  }
+  const out = flatten(root, flame);
+  if (out.sides && focus >= 0) {
+    out.sides.leftTotal = left[0];
+    out.sides.rightTotal = right[0];
+  }
+  return out;
 }
 
 /** Returns the bar at a value of a level, or -1. */

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A profile with its controls: search, zoom and its path, tables, callers and callees, colours, flip, export.
-import { useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { hash } from "../color";
-import { amount, percent, shortName } from "../format";
+import { amount, count, percent, shortName } from "../format";
 import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
-import { remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
+import { copy, remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
 import {
   calleesOf,
   callersOf,
+  change,
   decode,
+  fileOf,
+  isInvalid,
   nameOf,
   pathTo,
   search,
@@ -38,6 +41,10 @@ export interface PanelProps {
   query: Query;
   label: string;
   since?: number;
+  /** True if the view requests `nodes` of the query as the maximum number of bars. */
+  expandable?: boolean;
+  /** Number of samples of the profile, for the sampling error. */
+  samples?: number;
   exports?: [string, string][];
   /** Action of the key `d`: compare this selection with another one. */
   onCompare?: () => void;
@@ -48,6 +55,9 @@ export interface PanelProps {
   /** Show only the flame graph, without the table. */
   small?: boolean;
 }
+
+const other = "other"; // name of the bars that the server has merged
+const mostNodes = "1048576"; // largest max_nodes of the server
 
 type Show = "flame" | "both" | "table" | "tree";
 
@@ -60,13 +70,27 @@ export function FlamePanel({
   exports,
   onCompare,
   small,
+  expandable,
+  samples,
   scale = "relative",
   sample = null,
 }: PanelProps) {
   const dark = useDark();
   const blind = useRemembered("palette") === "blue";
   const relative = (query.scale || scale) !== "absolute";
-  const flame = useMemo(() => decode(bearer, relative, sample), [bearer, relative]);
+  const decoded = useMemo(() => decode(bearer, relative, sample), [bearer, relative]);
+  const collapse = query.collapse === "1";
+  const flame = useMemo(() => {
+    const focus = query.focus ? decoded.names.indexOf(query.focus) : -1;
+    const hiddenNames = new Set((query.hide ?? "").split("\n"));
+    const hidden = new Set<number>();
+    if (query.hide) decoded.names.forEach((name, i) => hiddenNames.has(name) && hidden.add(i));
+    return focus >= 0 || hidden.size || collapse
+      ? change(decoded, { focus, hidden, collapse })
+      : decoded;
+  }, [decoded, query.focus, query.hide, collapse]);
+  const [target, setTarget] = useState<{ bar: number } | null>(null);
+  const [menu, setMenu] = useState<{ bar: number; x: number; y: number } | null>(null);
   const two = flame.sides !== null;
   const hashes = useMemo(
     () => (query.zoom ? pathHashes(flame) : null),
@@ -84,7 +108,24 @@ export function FlamePanel({
 
   const onZoom = (bar: number): void =>
     set({ zoom: bar > 0 ? pathHashes(flame)[bar].toString(16) : "" }, true);
+  /** Zooms to a bar. The server merges the smallest functions to bars named "other", which are requested instead. */
+  const onBar = (bar: number): void => {
+    const isOther = bar > 0 && nameOf(flame, bar) === other && flame.first[bar] === flame.last[bar];
+    if (!isOther || !expandable) onZoom(bar);
+    else if (!query.nodes) set({ nodes: mostNodes });
+    else showMessage(`The page shows at most ${count(Number(mostNodes))} bars of a profile.`);
+  };
   const onSandwich = (name: string): void => set({ of: name, show: "" });
+  useLayoutEffect(() => (setTarget(null), setMenu(null)), [flame, query.find]);
+  /** Moves to the next or previous bar that matches the search, from the top left to the bottom right. */
+  const toMatch = (step: number): boolean => {
+    if (!matches?.bars || of >= 0) return false;
+    let bar = target ? target.bar : step > 0 ? -1 : flame.n;
+    do bar = (bar + step + flame.n) % flame.n;
+    while (!matches.names[flame.name[bar]]);
+    setTarget({ bar });
+    return true;
+  };
   useKeys({
     "/": () => {
       if (small && !document.activeElement?.closest(".details")) return false;
@@ -101,14 +142,27 @@ export function FlamePanel({
       else showMessage("Select a bar first; s then shows its callers and callees.");
     },
     d: () => onCompare?.(),
+    n: () => toMatch(1),
+    p: () => toMatch(-1),
     Escape: () => {
       if (query.of) set({ of: "" });
       else if (zoom > 0) onZoom(flame.parent[zoom] > 0 ? flame.parent[zoom] : -1);
       else if (query.find) set({ find: "" }, true);
+      else if (collapse) set({ collapse: "" });
+      else if (query.hide) set({ hide: "" });
+      else if (query.focus) set({ focus: "" });
       else return false;
       return true;
     },
   });
+
+  // Number of the match that the user has moved to.
+  const place = useMemo(() => {
+    if (!target || !matches) return "";
+    let n = 0;
+    for (let i = 0; i <= target.bar && i < flame.n; i++) n += matches.names[flame.name[i]];
+    return `${n} of `;
+  }, [target, matches]);
 
   const graph = { unit, dark, blind, relative, coloring, matches, onSandwich };
   const choose = (name: string): void => set({ find: name }, true);
@@ -123,11 +177,16 @@ export function FlamePanel({
           label="Find a function"
           value={query.find ?? ""}
           onInput={(find) => set({ find }, true)}
+          onKey={(key, event) => {
+            if (key === "Enter") toMatch(event.shiftKey ? -1 : 1);
+          }}
           found={
             matches &&
             (matches.bars
-              ? `${percent(matches.total / (flame.width || 1))} in ${matches.bars}`
-              : "none")
+              ? `${percent(matches.total / (flame.width || 1))} in ${place}${matches.bars}`
+              : isInvalid(query.find ?? "")
+                ? "invalid expression"
+                : "none")
           }
         />
         <Segments<Show>
@@ -222,8 +281,8 @@ export function FlamePanel({
         <Sandwich flame={flame} name={of} graph={graph} onClose={() => set({ of: "" })} />
       ) : (
         <>
-          {(show === "flame" || show === "both") && zoom > 0 && (
-            <Path flame={flame} zoom={zoom} unit={unit} onZoom={onZoom} />
+          {(show === "flame" || show === "both") && (
+            <Path flame={flame} zoom={Math.max(0, zoom)} unit={unit} onZoom={onZoom} />
           )}
           <div class="profile-body">
             {(show === "both" || show === "table") && (
@@ -256,12 +315,103 @@ export function FlamePanel({
                 zoom={zoom}
                 label={label}
                 since={since}
-                onZoom={onZoom}
+                samples={samples}
+                target={target}
+                onZoom={onBar}
+                onMenu={(bar, x, y) => setMenu({ bar, x, y })}
               />
             )}
           </div>
         </>
       )}
+      {menu && menu.bar < flame.n && (
+        <Menu
+          {...menu}
+          key={menu.bar}
+          flame={flame}
+          query={query}
+          onSandwich={onSandwich}
+          onClose={() => setMenu(null)}
+        />
+      )}
+    </div>
+  );
+}
+
+interface MenuProps {
+  flame: Flame;
+  bar: number;
+  x: number;
+  y: number;
+  query: Query;
+  onSandwich: (name: string) => void;
+  onClose: () => void;
+}
+
+/** The actions for one bar. */
+function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
+  const panel = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const element = panel.current;
+    if (!element) return;
+    const before = document.activeElement;
+    element.showPopover();
+    element.style.left = `${Math.max(8, Math.min(x, window.innerWidth - element.offsetWidth - 8))}px`;
+    element.style.top = `${Math.max(8, Math.min(y, window.innerHeight - element.offsetHeight - 8))}px`;
+    element.querySelector("button")?.focus();
+    return () => before instanceof HTMLElement && before.focus({ preventScroll: true });
+  }, []);
+  const name = nameOf(flame, bar);
+  const file = fileOf(flame, bar);
+  const hidden = [...(query.hide ? query.hide.split("\n") : []), name].join("\n");
+  const actions: [string, () => void][] = [
+    ["Copy the name", () => copy(name, "Name copied.")],
+    ...(file
+      ? ([[`Copy ${file}`, () => copy(file, "File copied.")]] as [string, () => void][])
+      : []),
+    ...(bar > 0
+      ? ([
+          ["Callers and callees", () => onSandwich(name)],
+          ["Only stacks with this function", () => set({ focus: name, zoom: "" })],
+          ["Hide this function", () => set({ hide: hidden, zoom: "" })],
+        ] as [string, () => void][])
+      : []),
+    [
+      query.collapse === "1" ? "Show recursive calls" : "Collapse recursive calls",
+      () => set({ collapse: query.collapse === "1" ? "" : "1", zoom: "" }),
+    ],
+    ...(query.focus || query.hide
+      ? ([["Show everything", () => set({ focus: "", hide: "" })]] as [string, () => void][])
+      : []),
+  ];
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!step) return;
+    event.preventDefault();
+    const items = [...(panel.current?.querySelectorAll("button") ?? [])];
+    const at = items.indexOf(document.activeElement as HTMLButtonElement);
+    items[(at + step + items.length) % items.length]?.focus();
+  };
+  return (
+    <div
+      class="panel bar-menu"
+      ref={panel}
+      popover="auto"
+      role="menu"
+      aria-label={name}
+      onKeyDown={onKeyDown}
+      onToggle={(event) => event.newState === "closed" && onClose()}
+    >
+      <p class="mono">{name}</p>
+      <ul class="menu" role="presentation">
+        {actions.map(([text, act]) => (
+          <li key={text} role="presentation">
+            <button type="button" role="menuitem" onClick={() => (onClose(), act())}>
+              {text}
+            </button>
+          </li>
+        ))}
+      </ul>
     </div>
   );
 }
@@ -318,6 +468,7 @@ function Path({
         class="plain"
         aria-label="Zoom out"
         title="Zoom out (z)"
+        disabled={zoom <= 0}
         onClick={() => onZoom(-1)}
       >
         <Icon name="close" />

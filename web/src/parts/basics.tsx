@@ -226,7 +226,7 @@ export function SearchField({
   value: string;
   onInput: (value: string) => void;
   found?: ComponentChildren;
-  onKey?: (key: string) => void;
+  onKey?: (key: string, event: KeyboardEvent) => void;
 }) {
   const field = useRef<HTMLInputElement>(null);
   return (
@@ -247,7 +247,7 @@ export function SearchField({
             event.stopPropagation();
             if (value) onInput("");
             else event.currentTarget.blur();
-          } else onKey?.(event.key);
+          } else onKey?.(event.key, event);
         }}
       />
       {found !== undefined && value && (

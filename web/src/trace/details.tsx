@@ -241,7 +241,9 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
         : "";
   const path = `spans/${trace.trace_id}/${span.span_id}/profile`;
   const params = { scope, type: query.type ?? "" };
-  const { data, error, loading, at } = useResponse<Profile>(url(path, params));
+  const { data, error, loading, at } = useResponse<Profile>(
+    url(path, { ...params, max_nodes: query.nodes ?? "" }),
+  );
   const compareWith = { trace: trace.trace_id, span: span.span_id, scope };
   return (
     <div class="span-profile">
@@ -302,6 +304,8 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
             unit={data.unit}
             query={query}
             since={at}
+            expandable
+            samples={data.average ? 0 : data.samples}
             label={`Flame graph of ${span.name}`}
             exports={[
               ...exportsOf(path, params),

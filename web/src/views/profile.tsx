@@ -104,7 +104,7 @@ export function ProfileView({ query }: { query: Query }) {
     : "profile";
   const params: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
   const { data, error, loading, at } = useResponse<Profile>(
-    ofSpan || query.query ? url(path, params) : "",
+    ofSpan || query.query ? url(path, { ...params, max_nodes: query.nodes ?? "" }) : "",
   );
   const selection: Query = ofSpan
     ? { trace: query.trace, span: query.span, scope }
@@ -190,6 +190,8 @@ export function ProfileView({ query }: { query: Query }) {
           unit={data.unit}
           query={query}
           since={at}
+          expandable
+          samples={data.average ? 0 : data.samples}
           label={`Flame graph of ${label}`}
           exports={exportsOf(path, params)}
           onCompare={() => pin(selection, label)}

@@ -20,12 +20,24 @@ import {
 } from "../parts/basics";
 import { NoData } from "../parts/nodata";
 import { Strip } from "../parts/strip";
-import { carried, go, href, range, set, useDark, useRefreshed, type Query } from "../state";
+import {
+  carried,
+  go,
+  href,
+  keep,
+  kept,
+  range,
+  set,
+  useDark,
+  useLeave,
+  useRefreshed,
+  type Query,
+} from "../state";
 
 const rowHeight = 30;
 const page = 1000; // most spans per response of the server
 const most = 100000; // most spans in the list
-const kept = 5000; // most spans in the live tail
+const keptSpans = 5000; // most spans in the live tail
 
 const lengths: [string, string][] = [
   ["", "Any"],
@@ -42,8 +54,8 @@ const lengths: [string, string][] = [
 export function Spans({ query }: { query: Query }) {
   const times = range(query);
   const services = useResponse<Services>(url("services", times));
-  const list = services.data?.services ?? [];
-  const service = list.find(({ name }) => name === query.service);
+  const known = services.data?.services ?? [];
+  const service = known.find(({ name }) => name === query.service);
   const filter: Query = {
     service: query.service ?? "",
     name: query.name ?? "",
@@ -54,12 +66,15 @@ export function Spans({ query }: { query: Query }) {
   const sort = query.sort === "start" || query.sort === "cpu" ? query.sort : "duration";
   const live = query.live === "1";
   const params = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
-  const found = useResponse<SpanList>(live ? "" : url("spans", params));
-  const long = useMore(found.data?.spans ?? none, params);
+  const list = url("spans", params);
+  const found = useResponse<SpanList>(live ? "" : list);
+  const long = useMore(found.data, params);
   const line = useResponse<Timeline>(
     url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }),
   );
-  const tail = useTail(live, { ...filter, roots: query.roots ?? "" });
+  const [chosen, setChosen] = useState("");
+  const [reading, setReading] = useState(false);
+  const tail = useTail(live, { ...filter, roots: query.roots ?? "" }, reading || chosen !== "");
   const spans = live ? tail.spans : long.spans;
   const invalid = query.q ? found.error || tail.refused : "";
 
@@ -70,8 +85,17 @@ export function Spans({ query }: { query: Query }) {
       query.service &&
       query.name &&
       go("compare/slow", { service: query.service, name: query.name, ...carried(query) }),
-    Escape: () => set({ service: "", name: "", q: "", min: "", status: "", roots: "" }),
+    Escape: () => {
+      if (chosen) {
+        setChosen("");
+        return true;
+      }
+      const key = ["q", "status", "roots", "min", "name", "service"].find((one) => query[one]);
+      if (key) set({ [key]: "" });
+      return key !== undefined;
+    },
   });
+  useLayoutEffect(() => setChosen(""), [live ? "live" : list]);
   const filtered = Object.values(filter).some(Boolean);
   return (
     <main class="view spans-view" id="main">
@@ -84,7 +108,7 @@ export function Spans({ query }: { query: Query }) {
           onChange={(name) => set({ service: name, name: "" })}
           options={[
             { value: "", text: "All services" },
-            ...list.map(({ name, spans: n }) => ({ value: name, text: name, note: count(n) })),
+            ...known.map(({ name, spans: n }) => ({ value: name, text: name, note: count(n) })),
           ]}
         />
         <Select
@@ -198,12 +222,19 @@ export function Spans({ query }: { query: Query }) {
           />
         )
       ) : (
-        <SpanList
+        <SpanRows
+          key={live ? "live" : list}
           spans={spans}
           query={query}
           sort={live ? "" : sort}
+          list={list}
+          fresh={found.address === list}
+          chosenId={chosen}
+          onChoose={setChosen}
           onEnd={long.load}
           more={!live && long.more}
+          tail={live ? tail : null}
+          onHold={setReading}
         />
       )}
     </main>
@@ -212,83 +243,110 @@ export function Spans({ query }: { query: Query }) {
 
 const none: Span[] = [];
 
-/**
- * Loads further pages of a long list while the user scrolls: spans that are shorter, or started
- * earlier, than the last one. Several spans can have the last one's value, so the next page starts
- * with that value and omits known spans.
- */
-function useMore(first: Span[], params: Query): { spans: Span[]; more: boolean; load: () => void } {
-  const [more, setMore] = useState<{ after: Span[]; spans: Span[]; end: boolean }>({
-    after: none,
+/** Loads further pages of a long list while the user scrolls. */
+function useMore(
+  first: SpanList | null,
+  params: Query,
+): { spans: Span[]; more: boolean; load: () => void } {
+  const [more, setMore] = useState<{ first: SpanList | null; spans: Span[]; next: string | null }>({
+    first: null,
     spans: none,
-    end: false,
+    next: null,
   });
   const under = useRef(false);
-  const current = more.after === first ? more : { after: first, spans: none, end: false };
+  const current = more.first === first ? more : { first, spans: none, next: first?.next ?? null };
   const spans = useMemo(
-    () => (current.spans.length ? [...first, ...current.spans] : first),
+    () =>
+      current.spans.length ? [...(first?.spans ?? none), ...current.spans] : (first?.spans ?? none),
     [first, current.spans],
   );
-  const open = first.length >= page && !current.end && spans.length < most && params.sort !== "cpu";
+  const open = current.next !== null && spans.length < most;
   return {
     spans,
     more: open,
     load: () => {
       if (!open || under.current) return;
       under.current = true;
-      const last = spans[spans.length - 1];
-      const next =
-        params.sort === "start"
-          ? { ...params, end: String(BigInt(last.start_unix_ns) + 1n) }
-          : { ...params, max_duration: `${last.duration_ns}ns` };
-      get<SpanList>(url("spans", next))
+      get<SpanList>(url("spans", { ...params, after: current.next ?? "" }))
         .then(
-          (answer) => {
-            const known = new Set(spans.slice(-page).map((span) => span.trace_id + span.span_id));
-            const fresh = answer.spans.filter((span) => !known.has(span.trace_id + span.span_id));
-            setMore({
-              after: first,
-              spans: [...current.spans, ...fresh].slice(0, most - first.length),
-              end: fresh.length === 0,
-            });
-          },
-          () => setMore({ ...current, end: true }),
+          (answer) =>
+            setMore({ first, spans: [...current.spans, ...answer.spans], next: answer.next }),
+          () => setMore({ ...current, next: null }),
         )
         .finally(() => (under.current = false));
     },
   };
 }
 
-function useTail(on: boolean, filter: Query): { spans: Span[]; error: string; refused: string } {
+/** Returns whether the tab is visible. */
+function useVisible(): boolean {
+  const [visible, setVisible] = useState(!document.hidden);
+  useEffect(() => {
+    const onChange = (): void => setVisible(!document.hidden);
+    document.addEventListener("visibilitychange", onChange);
+    return () => document.removeEventListener("visibilitychange", onChange);
+  }, []);
+  return visible;
+}
+
+interface Tail {
+  spans: Span[];
+  /** Number of spans that arrived while the list was paused, and that are not in the list. */
+  held: number;
+  error: string;
+  refused: string;
+  /** Adds the spans that arrived while the list was paused. */
+  release: () => void;
+}
+
+/**
+ * Follows new spans. The stream is closed while the tab is hidden, because a browser opens only six
+ * connections to a server, and each stream uses one of them in all tabs together.
+ */
+function useTail(on: boolean, filter: Query, paused: boolean): Tail {
   const [spans, setSpans] = useState<Span[]>([]);
+  const [held, setHeld] = useState(0);
   const [error, setError] = useState("");
   const [refused, setRefused] = useState("");
+  const waiting = useRef<Span[]>([]);
+  const timer = useRef(0);
+  const stopped = useRef(paused);
+  stopped.current = paused;
   const address = url("tail", filter);
   const refreshed = useRefreshed();
-  useEffect(() => {
+  const visible = useVisible();
+  const release = (): void => {
+    const come = waiting.current.reverse();
+    waiting.current = [];
+    setHeld(0);
+    if (come.length) setSpans((old) => [...come, ...old].slice(0, keptSpans));
+  };
+  useLayoutEffect(() => {
+    waiting.current = [];
     setSpans([]);
+    setHeld(0);
     setError("");
     setRefused("");
-    if (!on) return undefined;
+  }, [on, address, refreshed]);
+  useEffect(() => {
+    if (!on || !visible) return undefined;
     const source = new EventSource(address);
-    let waiting: Span[] = [];
-    let timer = 0;
     source.addEventListener("spans", (event) => {
+      let come: Span[];
       try {
-        const come = JSON.parse((event as MessageEvent<string>).data) as Span[];
-        waiting.push(...come);
-        if (performance.getEntriesByName("tail").length > 500) performance.clearMeasures("tail");
-        performance.measure("tail", { start: performance.now(), detail: come.length });
+        come = JSON.parse((event as MessageEvent<string>).data) as Span[];
       } catch {
         return;
       }
+      waiting.current.push(...come);
+      if (performance.getEntriesByName("tail").length > 500) performance.clearMeasures("tail");
+      performance.measure("tail", { start: performance.now(), detail: come.length });
+      if (waiting.current.length > keptSpans) waiting.current = waiting.current.slice(-keptSpans);
       // Faster updates than four per second cannot be read.
-      if (waiting.length > kept) waiting = waiting.slice(-kept);
-      timer ||= window.setTimeout(() => {
-        timer = 0;
-        const come = waiting.reverse();
-        waiting = [];
-        setSpans((old) => [...come, ...old].slice(0, kept));
+      timer.current ||= window.setTimeout(() => {
+        timer.current = 0;
+        if (stopped.current) setHeld(waiting.current.length);
+        else release();
       }, 250);
     });
     source.onopen = () => setError("");
@@ -304,11 +362,31 @@ function useTail(on: boolean, filter: Query): { spans: Span[]; error: string; re
         });
     };
     return () => {
-      clearTimeout(timer);
+      clearTimeout(timer.current);
+      timer.current = 0;
       source.close();
     };
-  }, [on, address, refreshed]);
-  return { spans, error, refused };
+  }, [on, address, refreshed, visible]);
+  useEffect(() => {
+    if (!paused) release();
+  }, [paused]);
+  return { spans, held, error, refused, release };
+}
+
+/** Place in a list, which is stored in the entry of the history. */
+interface Place {
+  list: string;
+  rows: number;
+  top: number;
+  chosen: string;
+}
+
+const idOf = (span: Span): string => `${span.trace_id}${span.span_id}`;
+
+/** Returns the place that was stored for a list, or null. */
+function placeIn(list: string): Place | null {
+  const place = kept() as Place | null;
+  return place?.list === list ? place : null;
 }
 
 const columns: [string, string, string][] = [
@@ -320,29 +398,102 @@ const columns: [string, string, string][] = [
   ["start", "Began", "start"],
 ];
 
-function SpanList({
+function SpanRows({
   spans,
   query,
   sort,
+  list,
+  fresh,
+  chosenId,
+  onChoose,
   onEnd,
   more,
+  tail,
+  onHold,
 }: {
   spans: Span[];
   query: Query;
   sort: string;
+  /** Address of the list, which identifies its place in the history. */
+  list: string;
+  /** False while the rows are those of another list. */
+  fresh: boolean;
+  chosenId: string;
+  onChoose: (id: string) => void;
   onEnd: () => void;
   more: boolean;
+  /** The live tail, if the list shows it. */
+  tail: Tail | null;
+  /** Called when the user begins or ends to read the list: scrolls, hovers, or selects text. */
+  onHold: (held: boolean) => void;
 }) {
   const dark = useDark();
   const view = useWindow(spans.length, rowHeight);
-  const [chosen, setChosen] = useState(-1);
   const body = useRef<HTMLDivElement>(null);
+  const chosen = useMemo(
+    () => (chosenId ? spans.findIndex((span) => idOf(span) === chosenId) : -1),
+    [spans, chosenId],
+  );
+  const held = useRef({ hover: false, scrolled: false, selected: false });
+  const hold = (change: Partial<typeof held.current>): void => {
+    Object.assign(held.current, change);
+    onHold(Object.values(held.current).some(Boolean));
+  };
+  useEffect(() => {
+    const onSelect = (): void => {
+      const selection = document.getSelection();
+      const inside = body.current?.contains(selection?.anchorNode ?? null) ?? false;
+      hold({ selected: inside && selection?.isCollapsed === false });
+    };
+    document.addEventListener("selectionchange", onSelect);
+    return () => {
+      document.removeEventListener("selectionchange", onSelect);
+      onHold(false);
+    };
+  }, []);
+  const showHeld = (): void => {
+    onChoose("");
+    document.getSelection()?.removeAllRanges();
+    if (view.box.current) view.box.current.scrollTop = 0;
+    view.onScroll();
+    hold({ scrolled: false, selected: false });
+    tail?.release();
+  };
+
+  const wanted = useRef(tail ? null : placeIn(list));
+  // The place is stored when the user leaves the list, and a moment after the last scrolling, for
+  // the browser's buttons.
+  const timer = useRef(0);
+  const store = (): void => {
+    clearTimeout(timer.current);
+    if (tail || wanted.current) return;
+    const top = view.box.current?.scrollTop ?? 0;
+    keep({ list, rows: spans.length, top, chosen: chosenRef.current } satisfies Place);
+  };
+  const chosenRef = useRef(chosenId);
+  chosenRef.current = chosenId;
+  useLeave(store);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  useLayoutEffect(() => {
+    const place = wanted.current;
+    if (!place || !fresh) return;
+    if (spans.length < place.rows && more) {
+      onEnd();
+      return;
+    }
+    wanted.current = null;
+    onChoose(place.chosen);
+    if (view.box.current) view.box.current.scrollTop = place.top;
+    view.onScroll();
+    const at = spans.findIndex((span) => idOf(span) === place.chosen);
+    if (at >= 0) view.reveal(at);
+    if (document.activeElement === document.body) body.current?.focus({ preventScroll: true });
+  }, [spans, more, fresh]);
   const longest = useMemo(
     () => spans.reduce((most, span) => Math.max(most, span.duration_ns), 1),
     [spans],
   );
   const today = day(Date.now());
-  useLayoutEffect(() => setChosen(-1), [query.service, query.name, sort]);
   useEffect(() => {
     if (view.to >= spans.length - 20 && view.from > 0) onEnd();
   }, [view.to >= spans.length - 20, spans.length]);
@@ -351,10 +502,18 @@ function SpanList({
     { span: span.span_id, ...carried(query) },
   ];
   const linkOf = (span: Span): string => href(...placeOf(span));
-  const open = (span: Span): void => go(...placeOf(span));
+  const choose = (span: Span): void => {
+    chosenRef.current = idOf(span);
+    onChoose(chosenRef.current);
+  };
+  const open = (span: Span): void => {
+    choose(span);
+    go(...placeOf(span));
+  };
   const move = (to: number): void => {
     const next = Math.min(spans.length - 1, Math.max(0, to));
-    setChosen(next);
+    if (next < 0) return;
+    choose(spans[next]);
     view.reveal(next);
   };
   const onKeyDown = (event: KeyboardEvent): void => {
@@ -409,7 +568,19 @@ function SpanList({
             </div>
           ))}
         </div>
-        <div class="table-body" role="rowgroup" ref={view.box} onScroll={view.onScroll}>
+        <div
+          class="table-body"
+          role="rowgroup"
+          ref={view.box}
+          onScroll={() => {
+            view.onScroll();
+            hold({ scrolled: (view.box.current?.scrollTop ?? 0) > 0 });
+            clearTimeout(timer.current);
+            timer.current = window.setTimeout(store, 300);
+          }}
+          onPointerEnter={(event) => event.pointerType === "mouse" && hold({ hover: true })}
+          onPointerLeave={() => hold({ hover: false })}
+        >
           <div style={{ height: `${spans.length * rowHeight}px` }} role="presentation">
             <div
               style={{ transform: `translateY(${view.from * rowHeight}px)` }}
@@ -426,13 +597,22 @@ function SpanList({
                 const wide = Math.max(0.5, Math.sqrt(span.duration_ns / longest) * 100);
                 return (
                   <div
-                    key={`${span.trace_id}${span.span_id}`}
+                    key={idOf(span)}
                     id={`row${at}`}
                     role="row"
                     class={`row${at === chosen ? " row-focus" : ""}`}
                     aria-rowindex={at + 2}
                     aria-selected={at === chosen}
-                    onClick={(event) => !(event.target as HTMLElement).closest("a") && open(span)}
+                    onClickCapture={() => choose(span)}
+                    onClick={(event) => {
+                      const selection = document.getSelection();
+                      if (
+                        selection?.isCollapsed === false &&
+                        event.currentTarget.contains(selection.anchorNode)
+                      )
+                        return; // the click ends a selection of text
+                      if (!(event.target as HTMLElement).closest("a")) open(span);
+                    }}
                   >
                     <div role="gridcell" class="col-service">
                       <i
@@ -492,9 +672,17 @@ function SpanList({
           </div>
         </div>
       </div>
-      <p class="foot" role="status">
-        {count(spans.length)} spans{more ? " and more: scroll on" : ""}
-      </p>
+      <div class="foot">
+        <span role="status">
+          {count(spans.length)} spans{more ? " and more: scroll on" : ""}
+        </span>
+        {tail && tail.held > 0 && (
+          <button type="button" class="plain held" onClick={showHeld}>
+            {"Paused: show "}
+            {count(tail.held)} new spans
+          </button>
+        )}
+      </div>
     </>
   );
 }
