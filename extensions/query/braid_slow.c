@@ -28,7 +28,7 @@
 #define FUNCTIONS_MAX 30
 #define SPANS_MIN 5 /* minimum number of spans from which percentiles are computed */
 
-_Static_assert(SIDE_MAX * BELOW_MAX <= QUERY_PARTS_SPANS_MAX, "all compared spans fit");
+_Static_assert(SIDE_MAX *BELOW_MAX <= QUERY_PARTS_SPANS_MAX, "all compared spans fit");
 
 /* Durations of chosen spans, in ascending order. A second pass over the store finds one span for
  * each duration. */

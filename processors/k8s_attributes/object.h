@@ -15,8 +15,9 @@
 #include "attribute/regex.h"
 #include "processors/k8s_attributes/config.h"
 
-#define K8S_CONTAINERS_MAX 64u   /* largest number of containers of a pod; others are ignored */
-#define K8S_ATTRIBUTES_MAX 256u  /* largest number of attributes of an object; others are ignored  \
+#define K8S_CONTAINERS_MAX 64u /* largest number of containers of a pod; others are ignored */
+#define K8S_ATTRIBUTES_MAX                                                                         \
+    256u                         /* largest number of attributes of an object; others are ignored  \
                                   */
 #define K8S_TEXTS_MAX (1u << 20) /* largest size of all texts of an object, in bytes */
 

@@ -21,10 +21,10 @@ struct rig {
     struct br_arena arena;
     struct br_node node;
     struct br_consumer sink;
-    struct br_str out;         /* the last output item, as OTLP/JSON */
-    size_t out_size;           /* its item->size */
-    struct br_buf *wire;       /* buffer that contains the bytes of the last output item */
-    const uint8_t *bytes;      /* bytes of the last output item; a part of `wire` */
+    struct br_str out;    /* the last output item, as OTLP/JSON */
+    size_t out_size;      /* its item->size */
+    struct br_buf *wire;  /* buffer that contains the bytes of the last output item */
+    const uint8_t *bytes; /* bytes of the last output item; a part of `wire` */
     size_t n_bytes;
     unsigned n_out;            /* number of output items */
     struct br_outcome outcome; /* result of the input item that ended last */

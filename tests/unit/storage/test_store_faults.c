@@ -17,8 +17,9 @@
 #include "tests/support/test.h"
 
 #define ROWS 100
-#define SPANS 300 /* number of spans in the partitions 1 to 3, each of which contains ROWS spans   \
-                   */
+#define SPANS                                                                                      \
+    300 /* number of spans in the partitions 1 to 3, each of which contains ROWS spans             \
+         */
 
 /* Replaces SQLite's VFS (its access to files) to simulate a faulty disk. The calls that read a file
  * or its size are counted: after `countdown` calls, the next `n_failing` calls fail. */
