@@ -205,8 +205,11 @@ static int metrics_add_histogram(struct br_metrics *into, const struct metric *f
         br_histogram(into, from->name, from->labels, source->bounds, source->n_bounds);
     if (!sum->counts)
         return BR_ENOMEM;
-    for (size_t i = 0; i <= source->n_bounds && i <= sum->n_bounds; i++)
-        sum->counts[i] += source->counts[i];
+    /* The workers' histograms can have different bounds after a reload. A bucket is then added to
+     * the one that contains its upper bound, so no value is counted below its true size. */
+    for (size_t i = 0; i < source->n_bounds; i++)
+        sum->counts[metrics_bucket(sum, source->bounds[i])] += source->counts[i];
+    sum->counts[sum->n_bounds] += source->counts[source->n_bounds];
     sum->sum += source->sum;
     return 0;
 }
@@ -220,7 +223,6 @@ static int metrics_add_exemplars(struct br_metrics *into, const struct metric *f
     struct br_exemplars *sum = metric ? metrics_make_exemplars(into, metric, source->max) : NULL;
     for (size_t i = 0; sum && i < source->count; i++) {
         struct br_exemplar exemplar = source->items[i];
-        /* the workers' histograms can have different bounds after a reload */
         exemplar.bucket = metrics_bucket(&metric->histogram, exemplar.value);
         br_exemplars_add(sum, &exemplar);
     }

@@ -102,7 +102,9 @@ bool br_metrics_have_exemplars(const struct br_metrics *metrics);
 void br_label(struct br_str *out, const char *name, const char *value);
 
 /* Adds every number and histogram of `from` to the number or histogram of `into` that has the
- * same name and labels. Adds the exemplars as br_exemplars_add does. Returns 0 or BR_ENOMEM. */
+ * same name and labels. If the bounds of two histograms differ, the counts of a bucket are added to
+ * the bucket that contains its upper bound. Adds the exemplars as br_exemplars_add does. Returns 0
+ * or BR_ENOMEM. */
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
 /* Appends all metrics to `out`, sorted by name and labels, in the given format. A metric for

@@ -206,6 +206,27 @@ static void snapshots_add_up_by_name_and_labels(void **state)
     br_metrics_free(NULL);
 }
 
+/* The histograms of two workers after a reload that changed the bounds. The numbers at the bounds
+ * 1 and 4 count only values that are certainly not larger. */
+static void histograms_with_different_bounds_add_up(void **state)
+{
+    static const double old[] = {1, 2, 4, 8}, new[] = {1, 4};
+    struct br_metrics *sum = *state, *one = br_metrics_new(), *two = br_metrics_new();
+    struct br_histogram *few = br_histogram(one, "d", "", new, 2);
+    struct br_histogram *many = br_histogram(two, "d", "", old, 4);
+    br_histogram_observe(few, 0.5);
+    br_histogram_observe(few, 9);
+    for (unsigned i = 0; i < 5; i++)
+        br_histogram_add(many, (double[]){1, 1.5, 3, 7, 100}[i], 1 << i);
+    assert_int_equal(br_metrics_add(sum, one), 0);
+    assert_int_equal(br_metrics_add(sum, two), 0);
+    assert_printed(sum, "# TYPE d histogram\n"
+                        "d_bucket{le=\"1\"} 2\nd_bucket{le=\"4\"} 8\nd_bucket{le=\"+Inf\"} 33\n"
+                        "d_sum 1681.5\nd_count 33\n");
+    br_metrics_free(one);
+    br_metrics_free(two);
+}
+
 static void metrics_above_the_maximum_are_not_stored(void **state)
 {
     char labels[32];
@@ -309,6 +330,7 @@ SUITE(metrics)
         TEST(infinity_has_prometheus_notation),
         TEST(label_values_are_escaped),
         TEST(snapshots_add_up_by_name_and_labels),
+        TEST(histograms_with_different_bounds_add_up),
         TEST(metrics_above_the_maximum_are_not_stored),
         TEST(the_ledger_counts_each_reason),
         TEST(drops_are_counted_without_memory),
