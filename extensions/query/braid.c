@@ -155,7 +155,7 @@ static struct braid_service *braid_service_of(struct braid_services *services, c
     services->rc = service && service->name ? br_map_put(services->map, name, len, service, NULL)
                                             : br_arena_why(&services->job->arena);
     if (services->rc == BR_EFULL && br_map_count(services->map) == SERVICES_MAX) {
-        services->job->store->note = "there are more services than one response can list";
+        query_job_note(services->job, "there are more services than one response can list");
         services->rc = 0;
         return NULL;
     }
@@ -187,7 +187,7 @@ static bool braid_services_on_operation(const char *name, uint64_t count, void *
 {
     struct braid_services *services = arg;
     if (services->n_operations == OPERATIONS_MAX) {
-        services->job->store->note = "there are more operations than one response can list";
+        query_job_note(services->job, "there are more operations than one response can list");
         return false;
     }
     if (services->n_operations++)

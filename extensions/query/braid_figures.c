@@ -66,7 +66,7 @@ int query_braid_add(struct query_job *job, struct query_braid_figures *figures, 
                     uint64_t samples, int64_t value)
 {
     if (type == BRAID_TYPES_MAX) {
-        job->store->note = "there are more profile types than one response can list";
+        query_job_note(job, "there are more profile types than one response can list");
         return 0;
     }
     if (type >= figures->n_types) {
@@ -128,7 +128,7 @@ bool query_braid_rows_add(const struct br_stored_span *span, void *arg)
 {
     struct query_braid_rows *rows = arg;
     if (rows->count == rows->max) {
-        rows->job->store->note = "there are more spans than one query reads";
+        query_job_note(rows->job, "there are more spans than one query reads");
         return false;
     }
     rows->rc =

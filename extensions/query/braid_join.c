@@ -76,7 +76,7 @@ static uint32_t join_find_service(struct join_report *report, const char *name)
     if (known)
         return (uint32_t)(known - report->services);
     if (report->n_services == SERVICES_MAX) {
-        report->job->store->note = "there are more services than one response can list";
+        query_job_note(report->job, "there are more services than one response can list");
         return SERVICES_MAX;
     }
     struct join_service *service = br_arena_calloc(arena, 1, sizeof *service);

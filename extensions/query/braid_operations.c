@@ -25,6 +25,8 @@
 
 #define LIMIT_DEFAULT 1000
 #define LIMIT_MAX 10000
+/* size of the response, in bytes, above which further rows are left out */
+#define RESPONSE_BYTES (16u << 20)
 #define POINTS_DEFAULT 30
 #define POINTS_MAX 200
 #define ROWS_MAX 10000
@@ -40,6 +42,9 @@
 #define SLACK_NS (60 * BRAID_SECOND_NS)
 /* maximum number of spans above a span to which its CPU time is added */
 #define DEPTH_MAX 256
+/* number of spans with samples between two checks whether the query may continue */
+#define WALKS_BETWEEN_LOOKS 1024
+#define FILTER_MAX 256 /* longest filter, in bytes */
 /* the value with which the join processor replaces the name of a span if there are too many */
 #define OTHER_NAME "_other"
 
@@ -75,6 +80,7 @@ struct operations_span {
     uint64_t samples[PERIODS];
     int64_t cpu_ns[PERIODS];
     struct operations_row *row;
+    const char *service; /* only if report->exact */
 };
 
 /* Rows of the operations of a partition, by operation number; NULL: not looked up yet. */
@@ -140,8 +146,8 @@ static struct operations_row *operations_row(struct operations_report *report,
     if (row)
         return row;
     if (br_map_count(report->map) == ROWS_MAX) {
-        report->job->store->note =
-            "there are more operations than one query reads: a row contains the rest";
+        query_job_note(report->job,
+                       "there are more operations than one query reads: a row contains the rest");
         return report->rest;
     }
     row = operations_new_row(report, kind, service, name);
@@ -271,8 +277,10 @@ static void operations_keep_span(struct operations_report *report, const struct 
         return;
     }
     struct operations_span *kept = operations_add_span(report, span->span_id, row);
-    if (kept)
+    if (kept) {
         kept->parent_id = span->parent_id;
+        kept->service = span->service;
+    }
 }
 
 static int operations_add_step(struct operations_report *report, struct operations_row *row,
@@ -384,10 +392,11 @@ static void operations_add_to_ancestors(struct operations_report *report,
                                         const struct operations_span *span)
 {
     const struct operations_span *above = span;
+    unsigned depth = 0;
     span->row->visit = ++report->n_visits;
-    for (unsigned depth = 0; depth < DEPTH_MAX && above->parent_id; depth++) {
+    for (; depth < DEPTH_MAX && above->parent_id; depth++) {
         above = operations_find(report, above->parent_id);
-        if (!above || strcmp(above->row->service, span->row->service) != 0)
+        if (!above || above == span || strcmp(above->service, span->service) != 0)
             return;
         if (above->row->visit == report->n_visits)
             continue;
@@ -397,12 +406,17 @@ static void operations_add_to_ancestors(struct operations_report *report,
             *sum = br_sum(*sum, span->cpu_ns[i]);
         }
     }
+    if (depth == DEPTH_MAX && above->parent_id)
+        query_job_note(report->job, "the CPU time of deeply nested spans was added only to the 256 "
+                                    "spans above them");
 }
 
 static void operations_add_spans(struct operations_report *report)
 {
     for (uint32_t i = 0; i < report->n_spans; i++) {
         const struct operations_span *span = &report->spans[i];
+        if (i % WALKS_BETWEEN_LOOKS == 0 && !query_job_may_continue(report->job))
+            return;
         if (!span->samples[NOW] && !span->samples[BEFORE])
             continue;
         for (unsigned k = 0; k < PERIODS; k++)
@@ -475,8 +489,8 @@ static struct operations_span *operations_wanted(struct operations_report *repor
     struct operations_span *span = operations_find(report, span_id);
     if (span || report->n_spans < report->max_spans)
         return span ? span : operations_add_span(report, span_id, report->unknown);
-    report->job->store->note = "there are too many samples without the label span.name: some are "
-                               "counted as samples of unknown spans";
+    query_job_note(report->job, "there are too many samples without the label span.name: some are "
+                                "counted as samples of unknown spans");
     return NULL;
 }
 
@@ -646,6 +660,8 @@ static bool operations_has_before(const struct operations_report *report)
     struct br_store_usage usage = {0};
     br_store_usage(report->job->query->store, &usage);
     uint64_t oldest_ns = usage.spans.oldest_ns ? usage.spans.oldest_ns : usage.samples.oldest_ns;
+    if (usage.samples.oldest_ns > report->before_ns)
+        return false;
     return report->before_ns < report->from_ns && oldest_ns && oldest_ns <= report->before_ns;
 }
 
@@ -688,9 +704,12 @@ static int operations_respond(struct operations_report *report)
     operations_put_total(out, "total_before", rows, count, BEFORE);
     br_str_puts(out, ",\"operations\":[");
     for (size_t i = 0; i < count; i++) {
+        if (!query_job_may_continue(report->job))
+            break;
         if (!operations_passes(rows[i], filter))
             continue;
-        if (n_out == report->limit) {
+        /* rows with huge names must not use up the memory of the response */
+        if (n_out == report->limit || out->len > RESPONSE_BYTES) {
             n_left_out++;
             continue;
         }
@@ -744,6 +763,11 @@ void query_braid_operations(struct query_job *job)
         !query_job_number(job, "points", POINTS_DEFAULT, POINTS_MAX, &points) ||
         !query_job_number(job, "limit", LIMIT_DEFAULT, LIMIT_MAX, &report.limit))
         return;
+    const char *filter = query_job_param(job, "filter");
+    if (filter && strlen(filter) > FILTER_MAX) {
+        query_job_fail(job, 400, "invalid filter: longer than %d bytes", FILTER_MAX);
+        return;
+    }
     uint64_t range_ns = report.until_ns - report.from_ns;
     points = points ? points : POINTS_DEFAULT;
     report.limit = report.limit ? report.limit : LIMIT_DEFAULT;

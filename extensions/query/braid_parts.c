@@ -168,7 +168,7 @@ static int parts_find_operation(struct query_parts *parts, const struct br_store
     if (known)
         return 0;
     if (parts->n_operations > OPERATIONS_MAX) {
-        parts->job->store->note = "there are more operations than one comparison distinguishes";
+        query_job_note(parts->job, "there are more operations than one comparison distinguishes");
         return 0;
     }
     struct parts_operation *operation = &parts->operations[parts->n_operations];

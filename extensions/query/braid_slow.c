@@ -105,7 +105,7 @@ static bool slow_on_duration(const struct br_stored_span *span, void *arg)
 {
     struct slow_report *report = arg;
     if (report->count == SPANS_MAX) {
-        report->job->store->note = "there are more spans of this operation than one query reads";
+        query_job_note(report->job, "there are more spans of this operation than one query reads");
         return false;
     }
     report->rc = br_grow(&report->durations_ns, &report->cap, report->count + 1,
@@ -172,7 +172,8 @@ static int slow_add_compared(struct slow_report *report, struct slow_side *side,
     else
         side->selection.n_span_ids = n_span_ids;
     if (rc == BR_EINVAL) { /* more than QUERY_IDS_MAX span ids */
-        report->job->store->note = "the compared spans have more child spans than one query reads";
+        query_job_note(report->job,
+                       "the compared spans have more child spans than one query reads");
         return 0;
     }
     return rc;
@@ -189,7 +190,7 @@ static int slow_add_below(struct slow_report *report, struct slow_side *side,
         count += slow_is_below(report, row);
     size_t wanted = count < BELOW_MAX ? count : BELOW_MAX;
     if (count > BELOW_MAX)
-        report->job->store->note = "only 10 child spans of each request are compared";
+        query_job_note(report->job, "only 10 child spans of each request are compared");
     for (row = root; row && !rc; row = query_braid_next(trace, root, row, false)) {
         if (!slow_is_below(report, row) || n_added == wanted)
             continue;
@@ -201,26 +202,46 @@ static int slow_add_below(struct slow_report *report, struct slow_side *side,
     return rc;
 }
 
+static int slow_add_span(struct slow_report *report, struct slow_side *side,
+                         struct query_braid_rows *trace, uint64_t span_id)
+{
+    const struct query_braid_row *row = query_braid_find(trace, span_id);
+    if (!row)
+        return 0;
+    return report->below_name ? slow_add_below(report, side, trace, row)
+                              : slow_add_compared(report, side, trace, row);
+}
+
+/* Reads a trace, and adds the compared spans of all spans in side->read that belong to it, from
+ * the span at `first` on. Marks these spans in `done`. */
+static int slow_read_trace(struct slow_report *report, struct slow_side *side, size_t first,
+                           bool done[SIDE_MAX], struct br_err *err)
+{
+    struct query_braid_rows trace = {.job = report->job};
+    const uint8_t *id = side->read.spans[first].trace_id;
+    size_t n_compared = side->n_compared;
+    int rc = query_braid_read_trace(&trace, id, err);
+    for (size_t i = first; i < side->read.count && !rc; i++) {
+        const struct br_stored_span *span = &side->read.spans[i];
+        if (!side->read.found[i] || memcmp(span->trace_id, id, sizeof span->trace_id) != 0)
+            continue;
+        done[i] = true;
+        rc = slow_add_span(report, side, &trace, span->span_id);
+    }
+    if (!rc && side->n_compared > n_compared)
+        rc = query_selection_add_trace(report->job, &side->selection, id);
+    query_braid_rows_release(&trace);
+    return rc;
+}
+
 /* Reads the traces of the spans in side->read, and adds the compared spans. */
 static int slow_read_side(struct slow_report *report, struct slow_side *side, struct br_err *err)
 {
+    bool done[SIDE_MAX] = {false};
     int rc = 0;
-    for (size_t i = 0; i < side->read.count && !rc && query_job_may_continue(report->job); i++) {
-        const struct br_stored_span *span = &side->read.spans[i];
-        struct query_braid_rows trace = {.job = report->job};
-        size_t n_compared = side->n_compared;
-        if (!side->read.found[i])
-            continue;
-        rc = query_braid_read_trace(&trace, span->trace_id, err);
-        const struct query_braid_row *row = rc ? NULL : query_braid_find(&trace, span->span_id);
-        if (row && report->below_name)
-            rc = slow_add_below(report, side, &trace, row);
-        else if (row)
-            rc = slow_add_compared(report, side, &trace, row);
-        if (!rc && side->n_compared > n_compared)
-            rc = query_selection_add_trace(report->job, &side->selection, span->trace_id);
-        query_braid_rows_release(&trace);
-    }
+    for (size_t i = 0; i < side->read.count && !rc && query_job_may_continue(report->job); i++)
+        if (side->read.found[i] && !done[i])
+            rc = slow_read_trace(report, side, i, done, err);
     return rc;
 }
 

@@ -260,7 +260,7 @@ static int spans_read_cpu(struct spans_request *request, struct br_err *err)
     const struct query_job *job = request->rows->job;
     struct br_sample_filter samples = {
         .from_ns = filter->from_ns > CPU_BEFORE_NS ? filter->from_ns - CPU_BEFORE_NS : 0,
-        .until_ns = filter->until_ns ? filter->until_ns + CPU_AFTER_NS : 0,
+        .until_ns = filter->until_ns ? br_sum_unsigned(filter->until_ns, CPU_AFTER_NS) : 0,
         .each = true};
     request->max_cpu = (uint32_t)((size_t)job->config->max_query_memory / CPU_SHARE);
     br_index_init(&request->cpu_index, request->max_cpu, BR_HOLDER_STORE);
@@ -519,7 +519,7 @@ static void spans_put_next(struct br_str *out, const struct spans_request *reque
 {
     const struct query_braid_rows *rows = request->rows;
     char text[2 * sizeof(struct br_span_position) + 1];
-    if (rows->count < request->limit) {
+    if (rows->count < request->limit || (rows->job->store && rows->job->store->cut)) {
         br_str_puts(out, ",\"next\":null");
         return;
     }
@@ -587,7 +587,7 @@ static bool spans_is_after(const struct spans_place *place, const struct spans_p
 static bool spans_on_tail(const struct br_stored_span *span, void *arg)
 {
     struct spans_tail *tail = arg;
-    const struct spans_place place = {span->partition, (uint64_t)span->block, span->index};
+    const struct spans_place place = {span->partition_number, (uint64_t)span->block, span->index};
     if (spans_is_after(&place, &tail->most))
         tail->most = place;
     if (tail->first || tail->rows.count == tail->rows.max || !spans_is_after(&place, &tail->last))

@@ -24,7 +24,7 @@ static void names_add_text(struct query_names *names, const char *text)
     names->rc =
         copy ? br_map_put(names->map, copy, len, copy, NULL) : br_arena_why(&names->job->arena);
     if (names->rc == BR_EFULL && br_map_count(names->map) == QUERY_NAMES_MAX) {
-        names->job->store->note = "there are more names than one response can list";
+        query_job_note(names->job, "there are more names than one response can list");
         names->rc = 0;
     }
 }

@@ -211,6 +211,10 @@ bool query_job_time(struct query_job *job, const char *name, uint64_t fallback, 
  * then end soon, with its partial result. The call is cheap. */
 bool query_job_is_stopped(const struct query_job *job);
 
+/* Sets the reason why the result is incomplete or differs from the request (br_store_query.note).
+ * Keeps an earlier reason. `text` must be constant. */
+void query_job_note(struct query_job *job, const char *text);
+
 /* Makes the response an error and discards `out`. If the query was cut short, a 404 becomes a
  * 503, because the data may exist. */
 void query_job_fail(struct query_job *job, unsigned status, const char *fmt, ...)

@@ -117,6 +117,12 @@ static void reply_set_error(struct query_job *job, unsigned status, const char *
         query_job_header(job, "retry-after", "1");
 }
 
+void query_job_note(struct query_job *job, const char *text)
+{
+    if (!job->store->note)
+        job->store->note = text;
+}
+
 void query_job_fail(struct query_job *job, unsigned status, const char *fmt, ...)
 {
     char text[SENTENCE_MAX];

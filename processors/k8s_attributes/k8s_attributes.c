@@ -31,6 +31,7 @@ struct state {
     struct br_arena scratch;   /* memory for the current item */
     /* metrics: number of resources whose pod was found, and of resources whose pod was not found */
     double *found, *missing;
+    struct br_log_limit limit;
 };
 
 /* --- Items ------------------------------------------------------------------------------------ */
@@ -69,6 +70,19 @@ static int k8s_attributes_change(struct br_node *node, struct br_item *item, uin
     return 0;
 }
 
+/* Watches the API if no node does so. A reload can destroy the node that did. */
+static void k8s_attributes_watch(struct br_node *node)
+{
+    struct state *state = node->state;
+    struct br_err err = {0};
+    if (!state->table || node->host->checking || atomic_exchange(&state->table->is_watched, true))
+        return;
+    if (k8s_watches_new(node, node->config, state->table, &state->watches, &err)) {
+        atomic_store(&state->table->is_watched, false);
+        br_node_warn(node, &state->limit, "cannot watch the Kubernetes API: %s", err.text);
+    }
+}
+
 static void k8s_attributes_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
@@ -76,6 +90,8 @@ static void k8s_attributes_consume(struct br_node *node, struct br_item *item)
     const char *client = br_item_metadata(item, BR_ADDRESS_KEY);
     struct br_mem_scope scope;
     int rc = 0;
+    if (state->table && !atomic_load(&state->table->is_watched))
+        k8s_attributes_watch(node);
     if (config->wait_for_metadata && state->table && !atomic_load(&state->table->is_complete)) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS,
                       "k8s_attributes: the objects of the cluster have not been listed");
@@ -114,7 +130,10 @@ static void k8s_attributes_free_table(void *table)
 static void k8s_attributes_destroy(struct br_node *node)
 {
     struct state *state = node->state;
-    k8s_watches_free(state->watches);
+    if (state->watches) {
+        k8s_watches_free(state->watches);
+        atomic_store(&state->table->is_watched, false);
+    }
     if (state->table)
         br_shared_put(node->host, state->table, k8s_attributes_free_table);
     br_attributes_release(&state->list);

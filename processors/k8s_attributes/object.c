@@ -87,6 +87,7 @@ void k8s_rules_release(struct k8s_rules *rules)
 struct draft {
     const struct k8s_rules *rules;
     struct br_str texts;
+    bool too_long; /* the texts are longer than K8S_TEXTS_MAX */
     struct k8s_object object;
     struct k8s_attribute attributes[K8S_ATTRIBUTES_MAX];
     struct k8s_container containers[K8S_CONTAINERS_MAX];
@@ -104,6 +105,7 @@ static uint32_t object_keep(struct draft *draft, const char *text)
     size_t at = draft->texts.len;
     if (!text || !*text)
         return 0;
+    draft->too_long = draft->too_long || at + strlen(text) + 1 > K8S_TEXTS_MAX;
     br_str_add(&draft->texts, text, strlen(text) + 1);
     return draft->texts.failed ? 0 : (uint32_t)at;
 }
@@ -513,7 +515,8 @@ static void object_read_other(struct draft *draft, const json_t *metadata)
     object_read_annotations(draft, metadata);
 }
 
-static void object_read(struct draft *draft, const json_t *json)
+/* Reads an object. Of a deleted object, only the values that identify it are read. */
+static void object_read(struct draft *draft, const json_t *json, bool deleted)
 {
     const json_t *metadata = json_object_get(json, "metadata");
     struct k8s_object *object = &draft->object;
@@ -523,26 +526,32 @@ static void object_read(struct draft *draft, const json_t *json)
     object->name = object_keep(draft, object_string(metadata, "name"));
     object->namespace = object_keep(draft, object_string(metadata, "namespace"));
     object->key = k8s_kinds[object->kind].named ? object->name : object->uid;
+    if (deleted || draft->texts.failed)
+        return;
     if (object->kind == K8S_POD)
         object_read_pod(draft, json, metadata);
     else
         object_read_other(draft, metadata);
 }
 
-struct k8s_object *k8s_object_read(const struct k8s_rules *rules, const json_t *json)
+int k8s_object_read(const struct k8s_rules *rules, const json_t *json, bool deleted,
+                    struct k8s_object **ret)
 {
     struct draft *draft = br_calloc(1, sizeof *draft);
-    struct k8s_object *object = NULL;
+    int rc = BR_EINVAL;
+    *ret = NULL;
     if (!draft)
-        return NULL;
+        return BR_ENOMEM;
     draft->rules = rules;
     draft->texts.max = K8S_TEXTS_MAX;
-    object_read(draft, json);
-    if (draft->object.uid && draft->object.name && !draft->texts.failed)
-        object = object_finish(draft);
+    object_read(draft, json, deleted);
+    if (draft->texts.failed && !draft->too_long)
+        rc = BR_ENOMEM;
+    else if (draft->object.uid && draft->object.name && !draft->texts.failed)
+        rc = (*ret = object_finish(draft)) ? 0 : BR_ENOMEM;
     br_str_release(&draft->texts);
     br_free(draft);
-    return object;
+    return rc;
 }
 
 const char *k8s_object_attribute(const struct k8s_object *object, const char *key)

@@ -80,7 +80,9 @@ struct k8s_rules {
 int k8s_rules_init(struct k8s_rules *rules, const struct k8s_config *config, enum k8s_kind kind);
 void k8s_rules_release(struct k8s_rules *rules);
 
-/* Makes an object from the JSON of the Kubernetes API. Returns NULL if memory is short, the texts
- * are longer than K8S_TEXTS_MAX, or the JSON has no uid and name. The caller owns the object and
- * frees it with br_free. */
-struct k8s_object *k8s_object_read(const struct k8s_rules *rules, const json_t *json);
+/* Makes an object from the JSON of the Kubernetes API. `deleted`: the object gets only the texts
+ * that identify it. The caller owns `*ret` and frees it with br_free. Returns 0, BR_EINVAL if the
+ * JSON has no uid and name or the texts are longer than K8S_TEXTS_MAX, or BR_ENOMEM; after an
+ * error, `*ret` is NULL. */
+int k8s_object_read(const struct k8s_rules *rules, const json_t *json, bool deleted,
+                    struct k8s_object **ret);

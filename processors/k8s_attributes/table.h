@@ -35,6 +35,7 @@ struct k8s_table {
     struct br_map *ids;                /* pods by identifier */
     int id_rc;               /* 0, or the error with which an identifier could not be added */
     atomic_bool is_watched;  /* a node watches the API for this table */
+    uint64_t list;           /* number of the newest list; only the watching node uses it */
     atomic_bool is_complete; /* all objects have been listed */
 };
 

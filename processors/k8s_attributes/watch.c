@@ -10,6 +10,7 @@
 #include "egress/kubernetes.h"
 
 #define PAGE 250               /* largest number of objects that one list request returns */
+#define TOKEN_MAX 65536u       /* longest token for the next page, in bytes */
 #define WATCH_S 5              /* duration in seconds after which the API ends a watch request */
 #define ANSWER_MAX (64u << 20) /* largest answer of the Kubernetes API, in bytes */
 #define REQUEST_MS 60000u      /* time limit of a request in milliseconds */
@@ -39,6 +40,7 @@ struct job {
     /* results */
     struct change *changes;
     uint32_t n_changes, cap_changes;
+    uint32_t n_ignored; /* number of objects without a uid and a name, or with too long texts */
     char version[VERSION_SIZE];
     char *more; /* token that requests the next page of the list; NULL: this was the last page */
     bool failed, expired;
@@ -64,10 +66,12 @@ struct watch {
     bool listed; /* all objects have been listed at least once */
     char version[VERSION_SIZE];
     char *more;
+    unsigned page; /* number of objects that a list request asks for */
     uint64_t list; /* number of the current list */
     unsigned n_failed;
     struct br_log_limit limit, full_limit;
-    /* metrics: number of objects, and of objects that were ignored because the table was full */
+    /* metrics: number of objects, and of objects that were ignored: the table was full, or the
+     * object could not be read */
     double *count, *ignored;
 };
 
@@ -180,7 +184,7 @@ static void watch_make_path(struct watch *watch)
             "watch=1&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=", WATCH_S);
         watch_encode(&watch->path, watch->version);
     } else {
-        br_str_printf(&watch->path, "limit=%d", PAGE);
+        br_str_printf(&watch->path, "limit=%u", watch->page);
         if (watch->more) {
             br_str_puts(&watch->path, "&continue=");
             watch_encode(&watch->path, watch->more);
@@ -192,6 +196,22 @@ static void watch_make_path(struct watch *watch)
 
 static void watch_on_deferred(struct br_deferred *deferred);
 
+static void watch_restart(struct watch *watch)
+{
+    watch->watching = false;
+    br_free(watch->more);
+    watch->more = NULL;
+}
+
+/* Makes the next request return less data, because the answer was larger than ANSWER_MAX. */
+static void watch_shrink(struct watch *watch)
+{
+    if (watch->watching)
+        watch_restart(watch);
+    else if (watch->page > 1)
+        watch->page /= 2;
+}
+
 static void watch_on_done(struct br_exchange *exchange)
 {
     struct watch *watch = exchange->user;
@@ -200,6 +220,8 @@ static void watch_on_done(struct br_exchange *exchange)
     watch->body = !exchange->error && exchange->http_status == 200 && exchange->response
                       ? br_buf_ref(exchange->response)
                       : NULL;
+    if (exchange->error == BR_EFULL)
+        watch_shrink(watch);
     if (exchange->error)
         (void)snprintf(watch->why, sizeof watch->why, "%s", exchange->error_text);
     else
@@ -285,8 +307,11 @@ static void watch_on_timer(struct br_timer *timer)
 
 static void job_add(struct job *job, const json_t *json, bool deleted)
 {
-    struct k8s_object *object = k8s_object_read(job->rules, json);
-    if (!object)
+    struct k8s_object *object;
+    int rc = k8s_object_read(job->rules, json, deleted, &object);
+    job->n_ignored += rc == BR_EINVAL;
+    job->failed = job->failed || rc == BR_ENOMEM;
+    if (rc)
         return;
     if (br_grow(&job->changes, &job->cap_changes, (size_t)job->n_changes + 1, sizeof *job->changes,
                 K8S_OBJECTS_MAX)) {
@@ -318,7 +343,7 @@ static void job_read_page(struct job *job)
         job->more = br_malloc(size);
         if (job->more)
             memcpy(job->more, more, size);
-        job->failed = job->failed || !job->more;
+        job->failed = job->failed || !job->more || size > TOKEN_MAX;
     }
     json_array_foreach(json_object_get(root, "items"), i, object) job_add(job, object, false);
     json_decref(root);
@@ -348,6 +373,8 @@ static void job_read_events(struct job *job)
         json_t *event = json_loadb(p, (size_t)(line_end - p), 0, NULL);
         if (event)
             job_read_event(job, event);
+        else if (next)
+            job->failed = true;
         json_decref(event);
         p = line_end + 1;
     }
@@ -373,13 +400,6 @@ static void job_free(struct job *job)
 }
 
 /* --- Answers, in the worker ------------------------------------------------------------------- */
-
-static void watch_restart(struct watch *watch)
-{
-    watch->watching = false;
-    br_free(watch->more);
-    watch->more = NULL;
-}
 
 /* Adds an object to the table, which takes it. */
 static void watch_put(struct watch *watch, struct k8s_object *object)
@@ -411,7 +431,13 @@ static void watch_apply(struct watch *watch, struct job *job)
     struct k8s_watches *set = watch->set;
     uint64_t now_ms = br_host_mono_ms(set->node->host);
     if (!watch->watching && !watch->more)
-        watch->list++;
+        watch->list = ++set->table->list;
+    *watch->ignored += job->n_ignored;
+    if (job->n_ignored)
+        br_node_warn(set->node, &watch->full_limit,
+                     "%u %s were ignored, because they have no uid and name, or their texts are "
+                     "longer than %u bytes",
+                     job->n_ignored, k8s_kinds[watch->kind].plural, K8S_TEXTS_MAX);
     for (uint32_t i = 0; i < job->n_changes; i++) {
         struct change *change = &job->changes[i];
         if (change->deleted) {
@@ -516,6 +542,7 @@ static int watch_init(struct k8s_watches *set, enum k8s_kind kind)
     const char *plural = k8s_kinds[kind].plural;
     watch->set = set;
     watch->kind = kind;
+    watch->page = PAGE;
     watch->token.max = BR_WATCHED_SIZE_MAX;
     watch->count =
         br_node_metric(set->node, BR_GAUGE, "braid_k8s_attributes_objects", "resource", plural);

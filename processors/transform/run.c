@@ -233,6 +233,20 @@ static int transform_run_rewrite(struct run *run)
     return rc ? rc : br_additions_write(&run->additions, run->item);
 }
 
+/* As transform_run_rewrite, but keeps the bytes of the item as received until the end: the changed
+ * resources refer to them, also after the records were written anew. */
+static int transform_run_records(struct run *run)
+{
+    if (!run->group->statements.writes_outward)
+        return transform_run_rewrite(run);
+    struct br_item *received = br_item_twin(run->item);
+    if (!received)
+        return BR_ENOMEM;
+    int rc = transform_run_rewrite(run);
+    br_item_free(received);
+    return rc;
+}
+
 int transform_run(struct br_node *node, struct transform_group *group, struct br_item *item)
 {
     struct transform_state *state = node->state;
@@ -252,7 +266,7 @@ int transform_run(struct br_node *node, struct transform_group *group, struct br
         group->shared_cache ? &state->caches[group->statements.context] : &state->cache;
     if (!rc)
         rc = group->statements.context == BR_CONDITION_RESOURCE ? transform_run_resources(&run)
-                                                                : transform_run_rewrite(&run);
+                                                                : transform_run_records(&run);
     if (rc == BR_ENOMEM && (conditions->arena.full || conditions->scratch.full))
         rc = BR_EFULL;
     state->work_left = conditions->work_left;

@@ -486,6 +486,8 @@ static bool condition_match_known(struct br_conditions *conditions, struct br_ex
     uintptr_t known = br_conditions_known(conditions, key);
     if (!known) {
         known = condition_match_now(conditions, call, any) ? YES : NO;
+        if (br_conditions_stopped(conditions))
+            return false; /* the next record must fail, too */
         br_conditions_keep(conditions, key, known);
     }
     return known == YES;

@@ -207,8 +207,11 @@ static int metrics_add_histogram(struct br_metrics *into, const struct metric *f
         return BR_ENOMEM;
     /* The workers' histograms can have different bounds after a reload. A bucket is then added to
      * the one that contains its upper bound, so no value is counted below its true size. */
-    for (size_t i = 0; i < source->n_bounds; i++)
-        sum->counts[metrics_bucket(sum, source->bounds[i])] += source->counts[i];
+    for (size_t i = 0, at = 0; i < source->n_bounds; i++) {
+        while (at < sum->n_bounds && source->bounds[i] > sum->bounds[at])
+            at++;
+        sum->counts[at] += source->counts[i];
+    }
     sum->counts[sum->n_bounds] += source->counts[source->n_bounds];
     sum->sum += source->sum;
     return 0;

@@ -46,7 +46,7 @@ static void query_note_unread(struct br_store_query *query, const struct br_stor
 {
     static const char unknown[] = "a part of the data could not be read";
     char text[640];
-    if (query->note)
+    if (query->note && !strncmp(query->note, unknown, sizeof unknown - 1))
         return;
     (void)snprintf(text, sizeof text, "a part of the data could not be read (partition %08x: %s)",
                    view->partition->number, why);

@@ -157,6 +157,7 @@ static bool spans_make(struct br_store_query *query, struct br_store_view *view,
                                    .kind = columns->kind[index],
                                    .status = columns->status[index],
                                    .partition = (uint32_t)(view - state->views),
+                                   .partition_number = view->partition->number,
                                    .block = block,
                                    .index = index};
     memcpy(ret->trace_id, columns->traces[columns->trace[index]], 16);

@@ -159,6 +159,7 @@ struct br_stored_span {
     uint8_t kind, status; /* values of Span.SpanKind and Status.StatusCode */
     /* `partition`, `block` and `index` are the location of the span, for br_store_span_bytes */
     uint32_t partition;
+    uint32_t partition_number; /* number of the partition in the store; a newer one is greater */
     int64_t block;
     uint32_t index;
 };

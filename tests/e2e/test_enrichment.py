@@ -3,6 +3,7 @@
 and the expected values are computed here from the rules of the Collector's processors."""
 
 import json
+import signal as signals
 import socket
 import ssl
 import tempfile
@@ -329,6 +330,29 @@ def test_k8s_attributes(braid, sink, cluster, signal):
     resource, *_ = sink.wait(signal, 3)[-1]
     assert attributes_of(resource.attributes)["k8s.pod.name"] == "new"
     assert sum(server.metrics()["braid_k8s_attributes_resources"].values()) >= 2
+
+
+# One node reads the Kubernetes API for all pipelines. The reload removes the pipeline with this node, or the other one.
+@pytest.mark.parametrize("removed", ("traces/a", "traces/b"))
+def test_a_reload_that_removes_a_pipeline_keeps_the_watch(braid, sink, cluster, removed):
+    config = pipelines(exporter("grpc", sink), signals=["traces/a", "traces/b"], processors={"k8sattributes": {
+        "service_account": cluster.account,
+        "pod_association": [{"sources": [{"from": "resource_attribute", "name": "k8s.pod.uid"}]}]}})
+    server = braid(config, env=cluster.env)
+    server.wait_log("listed 2 pods")
+    del config["service"]["pipelines"][removed]
+    server.config_path.write_text(json.dumps(config))
+    server.process.send_signal(signals.SIGHUP)
+    until(lambda: server.metrics()["braid_config_reloads"].get('result="success"') == 1, "the reload")
+    cluster.pages[1].append(pod("new", "10.0.0.9", 11))
+    cluster.events["/api/v1/pods"] = [{"type": "ADDED", "object": pod("new", "10.0.0.9", 11)}]
+    request = otlp.request_of(TRACES, 1)
+    request.resource_spans[0].resource.attributes.append(attribute("k8s.pod.uid", "uid of new"))
+
+    def found():
+        send(server, TRACES, request)
+        return any(attributes_of(resource.attributes).get("k8s.pod.name") == "new" for resource, *_ in sink.items(TRACES))
+    until(found, "the new pod")
 
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=str)

@@ -154,6 +154,20 @@ def test_rows_are_filtered_by_words_and_limited(start):
     assert answer["operations"] == whole["operations"][:2] and answer["left_out"] == 3
     assert api.refused("/api/braid/operations", limit=10001)[0] == 400
     assert api.refused("/api/braid/operations", start=2, end=1)[0] == 400
+    assert api.any("/api/braid/operations", filter="e " * 128)[0] == 200
+    assert api.refused("/api/braid/operations", filter="e " * 129)[0] == 400
+
+
+# "checkout" is the parent of "price", and "price" of "query", which is the parent of "checkout".
+def test_spans_that_are_their_own_ancestors_count_once(start):
+    api, request = start(), shop.spans()
+    [checkout] = [span for span in request.resource_spans[0].scope_spans[0].spans if span.name == "checkout"]
+    checkout.parent_span_id = shop.SPAN["query"]
+    api.send(request, shop.samples())
+    api.stored(sum(shop.COUNTS.values()))
+    stored_spans(api, len(shop.TREE))
+    rows = {row["name"]: row["subtree_cpu_ns"] // MS for row in api.braid("operations", **AROUND)["operations"]}
+    assert {name: rows[name] for name in OWN} == {"checkout": 60, "price": 60, "query": 60, "reserve": 40}
 
 
 def test_too_many_operations_have_one_row(start):

@@ -33,6 +33,14 @@ extern const struct br_component br_k8s_attributes_processor;
     ",\"containerStatuses\":[{\"name\":\"app\",\"containerID\":\"containerd://c1\"},"              \
     "{\"name\":\"proxy\",\"containerID\":\"containerd://c2\"}]"
 
+static struct k8s_object *read_object(const struct k8s_rules *rules, const json_t *json,
+                                      bool deleted)
+{
+    struct k8s_object *object;
+    assert_int_equal(k8s_object_read(rules, json, deleted, &object), 0);
+    return object;
+}
+
 /* Reads an object, and returns its attributes as "key=value" in lines. */
 static const char *attributes_of_kind(enum k8s_kind kind, const char *yaml, const char *json)
 {
@@ -45,8 +53,7 @@ static const char *attributes_of_kind(enum k8s_kind kind, const char *yaml, cons
     assert_non_null(object);
     const struct k8s_config *config = rig_config(&br_k8s_attributes_processor, yaml, &arena);
     assert_int_equal(k8s_rules_init(&rules, config, kind), 0);
-    struct k8s_object *pod = k8s_object_read(&rules, object);
-    assert_non_null(pod);
+    struct k8s_object *pod = read_object(&rules, object, false);
     for (uint32_t i = 0; i < pod->n_attributes; i++)
         br_str_printf(&out, "%s=%s\n", k8s_object_text(pod, pod->attributes[i].key),
                       k8s_object_text(pod, pod->attributes[i].value));
@@ -236,6 +243,8 @@ struct bed {
     size_t max_bytes; /* largest size of the table; 0: unlimited */
 };
 
+#define TOO_LARGE 1 /* in place of a status: the answer is larger than the client accepts */
+
 static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
 {
     struct bed *b = arg;
@@ -247,6 +256,8 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
     for (size_t k = 0; k < x->n_headers; k++)
         if (strcmp(x->headers[k].name, "accept") == 0)
             b->accept = x->headers[k].value;
+    if (b->statuses[i] == TOO_LARGE)
+        return (struct fake_answer){.error = BR_EFULL};
     return (struct fake_answer){.http_status = b->statuses[i],
                                 .body = b->bodies[i],
                                 .len = b->bodies[i] ? strlen(b->bodies[i]) : 0};
@@ -429,14 +440,14 @@ static void objects_are_deleted_by_uid(void **state)
     struct k8s_rules rules = {0};
     assert_int_equal(k8s_rules_init(&rules, b.rig.node.config, K8S_NAMESPACE), 0);
     json_t *json = json_loads(META("kube-system", "c1", ""), 0, NULL);
-    struct k8s_object *object = k8s_object_read(&rules, json);
+    struct k8s_object *object = read_object(&rules, json, true);
     k8s_table_delete(b.table, object, 1);
     k8s_table_sweep(b.table, K8S_NAMESPACE, 2);
     assert_int_equal(k8s_table_count(b.table, K8S_NAMESPACE), 1);
     br_free(object);
     json_decref(json);
     json = json_loads(META("kube-system", "c2", ""), 0, NULL);
-    object = k8s_object_read(&rules, json);
+    object = read_object(&rules, json, true);
     k8s_table_delete(b.table, object, 1);
     k8s_table_sweep(b.table, K8S_NAMESPACE, 2);
     assert_int_equal(k8s_table_count(b.table, K8S_NAMESPACE), 0);
@@ -511,6 +522,63 @@ static void errors_of_watches(void **state)
     }
 }
 
+/* A list request then asks for half of the objects, and a watch is replaced by a list. */
+static void answers_that_are_too_large(void **state)
+{
+    (void)state;
+    struct bed b = {0};
+    expect_request(&b, "/api/v1/pods?limit=250", TOO_LARGE, NULL);
+    expect_request(&b, "/api/v1/pods?limit=125", TOO_LARGE, NULL);
+    expect_request(&b, "/api/v1/pods?limit=62", 0, LIST("5", "", PLAIN("a", "u1", "10.0.0.1")));
+    expect_request(&b, WATCH("5"), TOO_LARGE, NULL);
+    expect_request(&b, "/api/v1/pods?limit=62", 0, LIST("9", "", PLAIN("b", "u2", "10.0.0.2")));
+    bed_start(&b, "auth_type: none");
+    fake_host_advance(b.rig.h, 10);
+    fake_host_advance(b.rig.h, 1000);
+    fake_host_advance(b.rig.h, 2000);
+    assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "a");
+    fake_host_advance(b.rig.h, 200);
+    fake_host_advance(b.rig.h, 1000);
+    assert_int_equal(b.next, b.n);
+    assert_string_equal(pod_by(&b, -1, "10.0.0.2", NULL), "b");
+    bed_end(&b);
+}
+
+/* A pod with a label longer than K8S_TEXTS_MAX is counted as ignored. Its deletion is not. */
+static void objects_that_are_too_large(void **state)
+{
+    (void)state;
+    struct bed b = {0};
+    struct br_str label = {0}, changed = {0}, deleted = {0};
+    for (unsigned i = 0; i <= K8S_TEXTS_MAX; i++)
+        br_str_putc(&label, 'x');
+    static const char event[] =
+        "{\"type\":\"%s\",\"object\":{\"metadata\":{\"name\":\"a\","
+        "\"namespace\":\"ns\",\"uid\":\"u1\",\"labels\":{\"l\":\"%s\"}}}}\n";
+    br_str_printf(&changed, event, "MODIFIED", label.data);
+    br_str_printf(&deleted, event, "DELETED", label.data);
+    assert_false(label.failed || changed.failed || deleted.failed);
+    expect_request(&b, "/api/v1/pods?limit=250", 0, LIST("5", "", PLAIN("a", "u1", "10.0.0.1")));
+    expect_request(&b, WATCH("5"), 0, changed.data);
+    expect_request(&b, WATCH("5"), 0, deleted.data);
+    expect_request(&b, WATCH("5"), 0, NULL);
+    bed_start(&b,
+              "{auth_type: none, pod_delete_grace_period: 10ms, extract: {labels: [{key: l}]}}");
+    fake_host_advance(b.rig.h, 110);
+    const char *labels = "processor=\"k8s_attributes\",resource=\"pods\"";
+    assert_true(fake_host_metric(b.rig.h, "braid_k8s_attributes_ignored_objects", labels) == 1);
+    assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "a");
+    fake_host_advance(b.rig.h, 300);
+    assert_int_equal(b.next, b.n);
+    assert_true(fake_host_metric(b.rig.h, "braid_k8s_attributes_ignored_objects", labels) == 1);
+    fake_host_advance(b.rig.h, 300);
+    assert_string_equal(pod_by(&b, -1, "10.0.0.1", NULL), "");
+    bed_end(&b);
+    br_str_release(&label);
+    br_str_release(&changed);
+    br_str_release(&deleted);
+}
+
 static void unset_variables(void **state)
 {
     (void)state;
@@ -560,8 +628,7 @@ static void put_thing(struct k8s_table *table, const struct k8s_config *config,
     json_t *json = json_loads(thing->json, 0, NULL);
     assert_non_null(json);
     assert_int_equal(k8s_rules_init(&rules, config, thing->kind), 0);
-    struct k8s_object *object = k8s_object_read(&rules, json);
-    assert_non_null(object);
+    struct k8s_object *object = read_object(&rules, json, false);
     assert_int_equal(k8s_table_put(table, object), 0);
     k8s_rules_release(&rules);
     json_decref(json);
@@ -751,8 +818,9 @@ static void objects_without_memory(void **state)
     for (unsigned long n = 1; failed; n++) {
         struct k8s_table *table = k8s_table_new(config, SIZE_MAX);
         fault_nth(n);
-        struct k8s_object *object = k8s_object_read(&rules, json);
-        int rc = object ? k8s_table_put(table, object) : BR_ENOMEM;
+        struct k8s_object *object;
+        int rc = k8s_object_read(&rules, json, false, &object);
+        rc = rc ? rc : k8s_table_put(table, object);
         failed = fault_nth_stop();
         assert_true(failed || rc == 0);
         assert_int_equal(k8s_table_count(table, K8S_POD), rc ? 0 : 1);
@@ -865,6 +933,8 @@ SUITE(k8s_attributes)
         cmocka_unit_test(objects_are_deleted_by_uid),
         cmocka_unit_test(full_tables),
         cmocka_unit_test(errors_of_watches),
+        cmocka_unit_test(answers_that_are_too_large),
+        cmocka_unit_test(objects_that_are_too_large),
         cmocka_unit_test(unset_variables),
         cmocka_unit_test(failures_are_repeated),
         cmocka_unit_test(objects_of_resources),
