@@ -8,6 +8,7 @@
 
 #include "app/service_internal.h"
 #include "base/mem.h"
+#include "base/sanitize.h"
 
 /* buffered bytes per worker above which some connections are not read (br_loop_set_mark) */
 #define READ_MARK_BYTES (24u << 20)
@@ -460,7 +461,7 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
 {
     struct app app = {
         .config = config, .options = options, .n_workers = service_count_workers(config)};
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !BR_SANITIZED
     /* not set with sanitizers, which use much more memory than Braid counts */
     app.memory.resident = br_memory_resident;
 #endif

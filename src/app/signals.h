@@ -9,11 +9,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/sanitize.h"
 #include "net/loop.h"
 
 /* The signals thread ends the process BR_SIGNALS_GRACE_MS after the shutdown timeout, or
  * BR_SIGNALS_SECOND_MS after a second SIGTERM or SIGINT, whichever is earlier. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if BR_SANITIZED
 #define BR_SIGNALS_GRACE_MS 30000 /* freeing memory takes longer with a sanitizer */
 #else
 #define BR_SIGNALS_GRACE_MS 800

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/memory.h"
+#include "base/sanitize.h"
 #include "base/steps.h"
 
 /* Bytes that the C library keeps in front of a block. */
@@ -254,15 +255,9 @@ void br_free(void *memory)
     hooks->release(memory);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEM_MAPS false
-#else
-#define MEM_MAPS true
-#endif
-
 static bool mem_maps(void)
 {
-    return MEM_MAPS && hooks == &libc_hooks;
+    return !BR_SANITIZED && hooks == &libc_hooks;
 }
 
 static size_t mem_pages(size_t size)

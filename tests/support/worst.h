@@ -7,12 +7,14 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/sanitize.h"
+
 static inline size_t worst_mib_max(void)
 {
     const char *set = getenv("WORST_MIB");
     if (set)
         return strtoul(set, NULL, 10);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if BR_SANITIZED
     return 1;
 #else
     return 2;

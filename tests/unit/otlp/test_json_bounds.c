@@ -6,6 +6,7 @@
 #include "otlp/json/tree.h"
 #include "tests/support/mem_meter.h"
 #include "tests/support/test.h"
+#include "tests/support/worst.h"
 
 #define MIB (1u << 20)
 #define STEPS_MAX 8 /* per byte */
@@ -127,7 +128,7 @@ static void test_shapes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(shapes); i++) {
-        for (size_t size = MIB; size <= 8 * MIB; size *= 2) {
+        for (size_t size = MIB; size <= 4 * worst_mib_max() * MIB; size *= 2) {
             size_t len;
             char *text = make(&shapes[i], size, &len);
             struct cost cost = decode(shapes[i].signal, text, len, shapes[i].rc);

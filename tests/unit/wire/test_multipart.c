@@ -2,6 +2,7 @@
 /* Cases from RFC 2046 section 5.1, RFC 7578 and the example of RFC 2388. Queries follow the
  * WHATWG URL standard, section 5.1. */
 #include "base/mem.h"
+#include "base/sanitize.h"
 #include "base/steps.h"
 #include "tests/support/corpus.h"
 #include "tests/support/multipart_check.h"
@@ -319,7 +320,7 @@ static uint64_t steps_of(const char *boundary, const char *part, size_t size)
 }
 
 /* A sanitizer's memmem reads all remaining bytes at every call. */
-#ifdef __SANITIZE_ADDRESS__
+#if BR_SANITIZED
 #define FORM_SIZE ((size_t)1 << 15)
 #else
 #define FORM_SIZE ((size_t)1 << 20)
