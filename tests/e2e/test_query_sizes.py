@@ -55,7 +55,7 @@ def start(braid, tmp_path):
     """start(**options of the query API): a server whose store is empty."""
     def begin(**query):
         return QueryApi(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
-                                     extensions={"query": {"endpoint": "127.0.0.1:0", **query}})))
+                                     extensions={"query": {"endpoint": "127.0.0.1:0", "query_timeout": "120s", **query}})))
     return begin
 
 
