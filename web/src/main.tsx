@@ -86,7 +86,7 @@ function Page() {
         To the content
       </a>
       <header class="top">
-        <a class="brand" href={href("services", carried(query))} aria-label="Braid: services">
+        <a class="brand" href={href("services", carried(query))} aria-label="Braid, start page">
           <svg viewBox="0 0 32 32" width="22" height="22" aria-hidden="true">
             <g fill="none" stroke-width="4" stroke-linecap="round">
               <path class="strand-a" d="M9 4c0 8 14 8 14 15 0 4-2 6-5 9" />
