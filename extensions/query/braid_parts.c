@@ -11,7 +11,7 @@
 #include "base/sum.h"
 #include "otlp/fields.h"
 
-#define OPERATIONS_MAX 1000 /* maximum number of operations that are told apart */
+#define OPERATIONS_MAX 1000 /* maximum number of operations that are distinguished */
 #define SHOWN_MAX 20        /* maximum number of operations in a response */
 /* longest time that is computed with, in nanoseconds (115 days); the sum of QUERY_PARTS_SPANS_MAX
  * such times does not overflow */

@@ -118,20 +118,31 @@ void bed_end(struct bed *bed)
     fake_root_free(&bed->root);
 }
 
+#define PIECES 4
+
+/* Returns a record with metadata and a text. The first two of `pieces` are for br_wal_append. */
+static struct br_wal_record bed_record(struct br_wal_queue *queue, struct iovec pieces[PIECES],
+                                       const char *text, size_t len)
+{
+    pieces[0] = pieces[1] = (struct iovec){NULL, 0};
+    pieces[2] = (struct iovec){(void *)(uintptr_t) "k\0v\0", 5};
+    pieces[3] = (struct iovec){(void *)(uintptr_t)text, len};
+    return (struct br_wal_record){.queue = queue,
+                                  .signal = 1,
+                                  .n_records = 3,
+                                  .time_ns = 77,
+                                  .pieces = pieces,
+                                  .n_pieces = PIECES,
+                                  .metadata_len = 5};
+}
+
 int bed_append_to(struct bed *bed, struct br_wal_queue *queue, const char *text, size_t len,
                   bool keep, uint64_t *ret_number)
 {
     struct br_err err = {0};
-    struct iovec pieces[] = {{0}, {0}, {(void *)(uintptr_t) "k\0v\0", 5}, {0}};
-    pieces[3] = (struct iovec){(void *)(uintptr_t)text, len};
-    struct br_wal_record record = {.queue = queue,
-                                   .signal = 1,
-                                   .n_records = 3,
-                                   .time_ns = 77,
-                                   .pieces = pieces,
-                                   .n_pieces = 4,
-                                   .metadata_len = 5,
-                                   .keep = keep};
+    struct iovec pieces[PIECES];
+    struct br_wal_record record = bed_record(queue, pieces, text, len);
+    record.keep = keep;
     int rc = br_wal_append(bed->wal, &record, 1, &err);
     assert_int_equal(rc, record.rc);
     if (rc && !record.why)
@@ -197,16 +208,9 @@ void bed_expect_none(struct bed *bed)
 
 uint64_t bed_append_held(struct bed *bed, const char *text, enum delivery delivery)
 {
-    struct iovec pieces[] = {
-        {0}, {0}, {(void *)(uintptr_t) "k\0v\0", 5}, {(void *)(uintptr_t)text, strlen(text)}};
-    struct br_wal_record record = {.queue = bed->queue,
-                                   .signal = 1,
-                                   .n_records = 3,
-                                   .time_ns = 77,
-                                   .pieces = pieces,
-                                   .n_pieces = 4,
-                                   .metadata_len = 5,
-                                   .held = true};
+    struct iovec pieces[PIECES];
+    struct br_wal_record record = bed_record(bed->queue, pieces, text, strlen(text));
+    record.held = true;
     if (delivery == DELIVERED_BEFORE)
         br_wal_delivered(&record);
     assert_int_equal(br_wal_append(bed->wal, &record, 1, NULL), 0);

@@ -399,7 +399,7 @@ static void put_kept(struct br_str *out, const struct facts *f)
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
-/* The requests, and what was found out about them. */
+/* The requests as OTLP/JSON, and their fields before the processor changes them. */
 struct comparison {
     char *json[BR_SIGNALS];
     struct facts before[BR_SIGNALS];

@@ -2,6 +2,7 @@
 // Basic components that all views use.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useKeys } from "../keys";
 import { refresh } from "../state";
 
 const paths: Record<string, string> = {
@@ -415,5 +416,37 @@ export function useWindow(
         element.scrollTop = (row + 1) * rowHeight - element.clientHeight;
       setTop(element.scrollTop);
     },
+  };
+}
+
+/**
+ * Moves the choice in a list of `rows` rows by keyboard: arrows, j and k, page keys, Home and End.
+ * Enter opens the chosen row. Arrows also work while the list does not have the focus, and then
+ * give it the focus. Returns the handler for the keys of the list's element.
+ */
+export function useRowKeys(
+  body: { current: HTMLElement | null },
+  rows: number,
+  chosen: number,
+  onMove: (row: number) => void,
+  onOpen: (row: number) => void,
+): (event: KeyboardEvent) => void {
+  const move = (to: number): void => {
+    if (rows > 0) onMove(Math.min(rows - 1, Math.max(0, to)));
+  };
+  useKeys({
+    ArrowDown: () => (body.current?.focus(), move(chosen + 1)),
+    ArrowUp: () => (body.current?.focus(), move(chosen - 1)),
+  });
+  return (event) => {
+    if (event.key === "ArrowDown" || event.key === "j") move(chosen + 1);
+    else if (event.key === "ArrowUp" || event.key === "k") move(chosen - 1);
+    else if (event.key === "PageDown") move(chosen + 20);
+    else if (event.key === "PageUp") move(chosen - 20);
+    else if (event.key === "Home") move(0);
+    else if (event.key === "End") move(rows - 1);
+    else if (event.key === "Enter" && chosen >= 0 && event.target === body.current) onOpen(chosen);
+    else return;
+    event.preventDefault();
   };
 }

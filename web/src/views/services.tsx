@@ -15,6 +15,7 @@ import {
   SearchField,
   Skeleton,
   useWindow,
+  useRowKeys,
 } from "../parts/basics";
 import { NoData } from "../parts/nodata";
 import { carried, go, href, range, set, useDark, type Query } from "../state";
@@ -231,27 +232,11 @@ function List({
   const body = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => setChosen(-1), [rows]);
   const move = (to: number): void => {
-    const next = Math.min(rows.length - 1, Math.max(0, to));
-    setChosen(next);
-    view.reveal(next);
+    setChosen(to);
+    view.reveal(to);
   };
   const open = (row: Operation): void => go(...placeOf(row, query));
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.key === "ArrowDown" || event.key === "j") move(chosen + 1);
-    else if (event.key === "ArrowUp" || event.key === "k") move(chosen - 1);
-    else if (event.key === "PageDown") move(chosen + 20);
-    else if (event.key === "PageUp") move(chosen - 20);
-    else if (event.key === "Home") move(0);
-    else if (event.key === "End") move(rows.length - 1);
-    else if (event.key === "Enter" && chosen >= 0 && event.target === body.current)
-      open(rows[chosen]);
-    else return;
-    event.preventDefault();
-  };
-  useKeys({
-    ArrowDown: () => (body.current?.focus(), move(chosen + 1)),
-    ArrowUp: () => (body.current?.focus(), move(chosen - 1)),
-  });
+  const onKeyDown = useRowKeys(body, rows.length, chosen, move, (row) => open(rows[row]));
   const sortBy = (id: string): void => {
     const first = id === "service" || id === "operation"; // texts begin with A, numbers with the largest
     const next = sort === id ? !up : first;

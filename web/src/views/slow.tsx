@@ -277,6 +277,16 @@ function Bar({
 
 const calls = (value: number): string => (value >= 1.05 ? ` ×${amount(value, "")}` : "");
 
+const Titles = ({ of }: { of: string[] }) => (
+  <tr>
+    {of.map((title) => (
+      <th key={title} scope="col">
+        {title}
+      </th>
+    ))}
+  </tr>
+);
+
 function Parts({ data, query, types }: PartsProps) {
   const dark = useDark();
   const shown = data.parts.filter((part) => part.slow_ns > 0 || part.typical_ns > 0);
@@ -284,12 +294,7 @@ function Parts({ data, query, types }: PartsProps) {
     <table class="deltas parts">
       <caption>Parts of the mean duration</caption>
       <thead>
-        <tr>
-          <th scope="col">Part</th>
-          <th scope="col">Typical</th>
-          <th scope="col">Slow</th>
-          <th scope="col">Difference</th>
-        </tr>
+        <Titles of={["Part", "Typical", "Slow", "Difference"]} />
       </thead>
       <tbody>
         {shown.map((part) => {
@@ -396,13 +401,7 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
       <table class="deltas">
         <caption class="hidden">Functions by difference per span</caption>
         <thead class="hidden">
-          <tr>
-            <th scope="col">Function</th>
-            <th scope="col">Bar</th>
-            <th scope="col">Typical</th>
-            <th scope="col">Slow</th>
-            <th scope="col">Difference</th>
-          </tr>
+          <Titles of={["Function", "Bar", "Typical", "Slow", "Difference"]} />
         </thead>
         <tbody>
           {functions.slice(0, 6).map((row) => {

@@ -17,6 +17,7 @@ import {
   Skeleton,
   TextField,
   useWindow,
+  useRowKeys,
 } from "../parts/basics";
 import { NoData } from "../parts/nodata";
 import { Strip } from "../parts/strip";
@@ -511,28 +512,11 @@ function SpanRows({
     go(...placeOf(span));
   };
   const move = (to: number): void => {
-    const next = Math.min(spans.length - 1, Math.max(0, to));
-    if (next < 0) return;
-    choose(spans[next]);
-    view.reveal(next);
+    choose(spans[to]);
+    view.reveal(to);
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.key === "ArrowDown" || event.key === "j") move(chosen + 1);
-    else if (event.key === "ArrowUp" || event.key === "k") move(chosen - 1);
-    else if (event.key === "PageDown") move(chosen + 20);
-    else if (event.key === "PageUp") move(chosen - 20);
-    else if (event.key === "Home") move(0);
-    else if (event.key === "End") move(spans.length - 1);
-    else if (event.key === "Enter" && chosen >= 0 && event.target === body.current)
-      open(spans[chosen]);
-    else return;
-    event.preventDefault();
-  };
-  useKeys({
-    ArrowDown: () => (body.current?.focus(), move(chosen + 1)),
-    ArrowUp: () => (body.current?.focus(), move(chosen - 1)),
-    Enter: () => chosen >= 0 && open(spans[chosen]),
-  });
+  const onKeyDown = useRowKeys(body, spans.length, chosen, move, (row) => open(spans[row]));
+  useKeys({ Enter: () => chosen >= 0 && open(spans[chosen]) });
   return (
     <>
       <div
