@@ -15,12 +15,12 @@ import {
   Segments,
   Select,
   Skeleton,
-  TextField,
   useWindow,
   useRowKeys,
 } from "../parts/basics";
 import { NoData } from "../parts/nodata";
 import { Strip } from "../parts/strip";
+import { Search } from "../search/field";
 import {
   carried,
   go,
@@ -152,16 +152,7 @@ export function Spans({ query }: { query: Query }) {
             ["true", "Roots"],
           ]}
         />
-        <TextField
-          id="traceql"
-          label="TraceQL"
-          hidden
-          value={query.q ?? ""}
-          onCommit={(q) => set({ q })}
-          placeholder='TraceQL: { name = "order.place" && duration > 500ms }'
-          wide
-          invalid={invalid}
-        />
+        <Search query={query} error={invalid} />
         <button
           type="button"
           class={`button${live ? " live" : ""}`}
