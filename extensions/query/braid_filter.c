@@ -89,7 +89,8 @@ void query_braid_filter_release(struct query_braid_filter *of)
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
-bool query_braid_matches(const struct br_span_filter *filter, const struct br_stored_span *span)
+/* Returns true if a span fulfils the conditions of a filter other than attributes. */
+static bool filter_matches(const struct br_span_filter *filter, const struct br_stored_span *span)
 {
     if (filter->has_status && span->status != filter->status)
         return false;
@@ -114,7 +115,7 @@ struct filter_reader {
 static bool filter_on_each(const struct br_stored_span *span, void *arg)
 {
     struct filter_reader *reader = arg;
-    return !query_braid_matches(&reader->of->filter, span) || reader->fn(span, reader->arg);
+    return !filter_matches(&reader->of->filter, span) || reader->fn(span, reader->arg);
 }
 
 static bool filter_on_found(struct query_tempo_scan *scan, struct br_traceql_trace *trace)

@@ -38,9 +38,6 @@ int query_braid_filter_parse(struct query_braid_filter *of, struct query_job *jo
 /* Frees the query. Accepts a zeroed filter. */
 void query_braid_filter_release(struct query_braid_filter *of);
 
-/* Returns true if a span fulfils the conditions of a filter other than attributes. */
-bool query_braid_matches(const struct br_span_filter *filter, const struct br_stored_span *span);
-
 /* Calls `fn` for each selected span in no particular order. The span is valid during the call. With
  * a query, the data of job->store is freed between two calls (struct query_tempo_scan). Returns 0,
  * BR_EIO, BR_ENOMEM or an error of the query. If the search was cut (job->store->cut), the result

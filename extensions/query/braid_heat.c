@@ -102,14 +102,22 @@ static bool heat_is_selected(struct heat_report *report, const struct br_span_fa
     return report->is_selected;
 }
 
+static bool heat_matches(struct heat_report *report, const struct br_span_facts *span)
+{
+    const struct br_span_filter *filter = &report->of.filter;
+    if (span->duration_ns < filter->min_duration_ns ||
+        (filter->max_duration_ns && span->duration_ns > filter->max_duration_ns))
+        return false;
+    if ((filter->has_status && span->status != filter->status) ||
+        (filter->roots && span->parent_id))
+        return false;
+    return heat_is_selected(report, span);
+}
+
 static bool heat_on_facts(const struct br_span_facts *span, void *arg)
 {
     struct heat_report *report = arg;
-    const struct br_span_filter *filter = &report->of.filter;
-    bool is_too_long = filter->max_duration_ns && span->duration_ns > filter->max_duration_ns;
-    if (span->duration_ns < filter->min_duration_ns || is_too_long ||
-        (filter->has_status && span->status != filter->status) ||
-        (filter->roots && span->parent_id) || !heat_is_selected(report, span))
+    if (!heat_matches(report, span))
         return true;
     return heat_count(report, span->start_ns, span->duration_ns,
                       span->status == BR_SPAN_STATUS_ERROR);
@@ -173,8 +181,8 @@ static void heat_respond(const struct heat_report *report)
     heat_find_rows(report, &first, &last, &width);
     br_str_printf(out,
                   "{\"start_unix_ns\":\"%" PRIu64 "\",\"end_unix_ns\":\"%" PRIu64
-                  "\",\"step_ns\":%" PRIu64 ",\"steps\":%" PRIu64
-                  ",\"total\":{\"spans\":%" PRIu64 ",\"errors\":%" PRIu64 "},\"durations_ns\":[",
+                  "\",\"step_ns\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"total\":{\"spans\":%" PRIu64
+                  ",\"errors\":%" PRIu64 "},\"durations_ns\":[",
                   report->from_ns, report->until_ns, report->step_ns, report->n_steps, all.spans,
                   all.errors);
     for (unsigned range = first; last > first && range <= last; range += width)

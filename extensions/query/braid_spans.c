@@ -250,7 +250,8 @@ static bool spans_may_rank(const struct spans_request *request, const struct br_
 {
     int64_t rank = spans_search_rank(request, span);
     const struct br_span_position position = br_span_position(span, rank);
-    if (request->of.filter.after && !br_span_position_is_before(request->of.filter.after, &position))
+    if (request->of.filter.after &&
+        !br_span_position_is_before(request->of.filter.after, &position))
         return false;
     return !request->has_floor || rank >= request->floor;
 }
@@ -474,7 +475,8 @@ static bool spans_read_tail(struct query_job *job, struct spans_request *request
     filter->service = query_braid_param(job, "service");
     filter->name = query_braid_param(job, "name");
     return query_braid_duration(job, "min_duration", &filter->min_duration_ns) &&
-           query_braid_status_read(job, filter) && query_braid_flag(job, "roots", "true", &filter->roots);
+           query_braid_status_read(job, filter) &&
+           query_braid_flag(job, "roots", "true", &filter->roots);
 }
 
 static int spans_match_trace(struct spans_request *request, const struct br_stored_span *span,
