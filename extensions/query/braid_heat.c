@@ -69,7 +69,7 @@ static unsigned heat_range_of(const struct heat_report *report, uint64_t duratio
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
-static bool heat_count(struct heat_report *report, uint64_t start_ns, uint64_t duration_ns,
+static void heat_count(struct heat_report *report, uint64_t start_ns, uint64_t duration_ns,
                        bool failed)
 {
     uint64_t step = (start_ns - report->from_ns) / report->step_ns;
@@ -78,12 +78,17 @@ static bool heat_count(struct heat_report *report, uint64_t start_ns, uint64_t d
         &report->cells[heat_range_of(report, duration_ns) * report->n_steps + step];
     cell->spans++;
     cell->errors += failed;
+}
+
+static bool heat_may_continue(struct heat_report *report)
+{
     return ++report->n_read % SPANS_BETWEEN_LOOKS != 0 || query_job_may_continue(report->job);
 }
 
 static bool heat_on_span(const struct br_stored_span *span, void *arg)
 {
-    return heat_count(arg, span->start_ns, span->duration_ns, span->status == BR_SPAN_STATUS_ERROR);
+    heat_count(arg, span->start_ns, span->duration_ns, span->status == BR_SPAN_STATUS_ERROR);
+    return heat_may_continue(arg);
 }
 
 /* Returns true if the filter selects the operation of a span. Consecutive spans are often of the
@@ -117,10 +122,9 @@ static bool heat_matches(struct heat_report *report, const struct br_span_facts 
 static bool heat_on_facts(const struct br_span_facts *span, void *arg)
 {
     struct heat_report *report = arg;
-    if (!heat_matches(report, span))
-        return true;
-    return heat_count(report, span->start_ns, span->duration_ns,
-                      span->status == BR_SPAN_STATUS_ERROR);
+    if (heat_matches(report, span))
+        heat_count(report, span->start_ns, span->duration_ns, span->status == BR_SPAN_STATUS_ERROR);
+    return heat_may_continue(report);
 }
 
 /* --- The response ---------------------------------------------------------------------------- */

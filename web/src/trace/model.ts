@@ -28,6 +28,10 @@ export interface Tree {
   byId: Map<string, Node>;
   /** Number of spans whose parent is missing. */
   orphans: number;
+  /** The first span without a parent id; if there is none, the first span whose parent is missing. */
+  root: Node;
+  /** The span on the critical path that spent most time outside its children, or most CPU time. */
+  busiest: Node;
 }
 
 export function grow(trace: Trace): Tree {
@@ -97,11 +101,35 @@ export function grow(trace: Trace): Tree {
     byId,
     startUnixNs,
     orphans,
+    root: roots.find((node) => !node.span.parent_id) ?? roots[0],
+    busiest: busiestOf(nodes),
     duration: nodes.reduce((most, node) => Math.max(most, node.end), 0) || 1,
     services: [...new Set(trace.spans.map((span) => span.service))],
     errors: nodes.filter((node) => node.span.status === "error").length,
     withSamples: nodes.filter((node) => node.span.profile?.samples).length,
   };
+}
+
+/** Returns the first node if there is no critical path. */
+function busiestOf(nodes: Node[]): Node {
+  let best = nodes[0];
+  let most = -1;
+  for (const node of nodes) {
+    if (!node.critical.length) continue;
+    const self = node.critical.reduce((sum, [from, to]) => sum + to - from, 0);
+    const spentHere = Math.max(self, node.span.profile?.cpu_ns ?? 0);
+    if (spentHere > most) [best, most] = [node, spentHere];
+  }
+  return best;
+}
+
+/** The CPU time of the spans of each service that used any, the largest first. */
+export function cpuByService(tree: Tree): [string, number][] {
+  const sums = new Map<string, number>();
+  for (const { span } of tree.nodes)
+    if (span.profile?.cpu_ns)
+      sums.set(span.service, (sums.get(span.service) ?? 0) + span.profile.cpu_ns);
+  return [...sums].sort((a, b) => b[1] - a[1]);
 }
 
 /** Returns true if a span is below another one. Broken tracers produce cycles of parents. */
@@ -174,19 +202,32 @@ export function spent(node: Node): Spent {
 export const written = (value: Json): string =>
   typeof value === "string" ? value : JSON.stringify(value);
 
-export function matching(tree: Tree, text: string): Set<Node> | null {
+/** Finds a text in spans, their events and links, and their resources. */
+export function matching(tree: Tree, trace: Trace, text: string): Set<Node> | null {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
+  const has = (part?: string): boolean => !!part && part.toLowerCase().includes(wanted);
+  const inside = (attributes?: { key: string; value: Json }[]): boolean =>
+    !!attributes?.some(({ key, value }) => has(key) || has(written(value)));
+  // Many spans have the same resource.
+  const resources = trace.resources.map((each) => inside(each.attributes));
   const found = new Set<Node>();
   for (const node of tree.nodes) {
     const { span } = node;
     if (
-      span.name.toLowerCase().includes(wanted) ||
-      span.service.toLowerCase().includes(wanted) ||
+      has(span.name) ||
+      has(span.service) ||
+      has(span.status_message) ||
+      has(span.scope) ||
       span.span_id.startsWith(wanted) ||
-      span.attributes?.some(
-        ({ key, value }) =>
-          key.toLowerCase().includes(wanted) || written(value).toLowerCase().includes(wanted),
+      resources[span.resource] ||
+      inside(span.attributes) ||
+      span.events?.some((event) => has(event.name) || inside(event.attributes)) ||
+      span.links?.some(
+        (link) =>
+          link.trace_id.startsWith(wanted) ||
+          link.span_id.startsWith(wanted) ||
+          inside(link.attributes),
       )
     )
       found.add(node);

@@ -161,6 +161,17 @@ export function Waterfall(props: WaterfallProps) {
                               />
                             ) : null,
                           )}
+                        {span.events?.slice(0, EVENTS_SHOWN).map((event, n) => {
+                          const x = place(eventTime(props.tree, event.time_unix_ns));
+                          return x >= 0 && x <= 100 ? (
+                            <i
+                              key={n}
+                              class={`event${event.name === "exception" ? " event-error" : ""}`}
+                              style={{ left: `${x}%` }}
+                              title={event.name}
+                            />
+                          ) : null;
+                        })}
                         <span
                           class="bar-text"
                           style={
@@ -194,6 +205,12 @@ export function Waterfall(props: WaterfallProps) {
     </div>
   );
 }
+
+/** Largest number of events that are marked on one bar; the details list all of them. */
+const EVENTS_SHOWN = 50;
+
+/** Returns the time of an event in ns since the start of the trace. */
+const eventTime = (tree: Tree, unixNs: string): number => Number(BigInt(unixNs) - tree.startUnixNs);
 
 /** Labels at 1, 2 or 5 times a power of ten. */
 function Ticks({ from, to }: { from: number; to: number }) {
