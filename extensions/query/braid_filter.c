@@ -89,21 +89,25 @@ void query_braid_filter_release(struct query_braid_filter *of)
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
+bool query_braid_filter_has(const struct br_span_filter *filter, uint64_t duration_ns,
+                            uint8_t status, uint64_t parent_id)
+{
+    if (duration_ns < filter->min_duration_ns ||
+        (filter->max_duration_ns && duration_ns > filter->max_duration_ns))
+        return false;
+    return (!filter->has_status || status == filter->status) && (!filter->roots || !parent_id);
+}
+
 /* Returns true if a span fulfils the conditions of a filter other than attributes. */
 static bool filter_matches(const struct br_span_filter *filter, const struct br_stored_span *span)
 {
-    if (filter->has_status && span->status != filter->status)
-        return false;
     if (span->start_ns < filter->from_ns ||
         (filter->until_ns && span->start_ns >= filter->until_ns))
         return false;
     if ((filter->service && strcmp(span->service, filter->service) != 0) ||
         (filter->name && strcmp(span->name, filter->name) != 0))
         return false;
-    if (span->duration_ns < filter->min_duration_ns ||
-        (filter->max_duration_ns && span->duration_ns > filter->max_duration_ns))
-        return false;
-    return !filter->roots || !span->parent_id;
+    return query_braid_filter_has(filter, span->duration_ns, span->status, span->parent_id);
 }
 
 struct filter_reader {
@@ -112,18 +116,13 @@ struct filter_reader {
     void *arg;
 };
 
-static bool filter_on_each(const struct br_stored_span *span, void *arg)
-{
-    struct filter_reader *reader = arg;
-    return !filter_matches(&reader->of->filter, span) || reader->fn(span, reader->arg);
-}
-
 static bool filter_on_found(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
 {
+    struct filter_reader *reader = scan->arg;
     bool may_continue = true;
     for (uint32_t i = 0; i < trace->n_spans && may_continue; i++)
-        if (trace->spans[i].in)
-            may_continue = filter_on_each(trace->spans[i].row, scan->arg);
+        if (trace->spans[i].in && filter_matches(&reader->of->filter, trace->spans[i].row))
+            may_continue = reader->fn(trace->spans[i].row, reader->arg);
     return may_continue;
 }
 
@@ -157,5 +156,5 @@ int query_braid_filter_spans(struct query_braid_filter *of, struct query_job *jo
     filter.order = BR_SPANS_NEWEST;
     filter.after = NULL; /* the position is of another order; the caller compares it */
     return of->has_query ? filter_scan(of, job, &reader, &filter, err)
-                         : br_store_spans(job->store, &filter, filter_on_each, &reader, err);
+                         : br_store_spans(job->store, &filter, fn, arg, err);
 }

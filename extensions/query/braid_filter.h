@@ -35,6 +35,11 @@ bool query_braid_filter_read(struct query_braid_filter *of, struct query_job *jo
 int query_braid_filter_parse(struct query_braid_filter *of, struct query_job *job,
                              struct br_err *err);
 
+/* Returns true if a span with these values fulfils the filter's conditions on duration, status and
+ * parent. Durations are in nanoseconds; the parent_id of a root span is 0. */
+bool query_braid_filter_has(const struct br_span_filter *filter, uint64_t duration_ns,
+                            uint8_t status, uint64_t parent_id);
+
 /* Frees the query. Accepts a zeroed filter. */
 void query_braid_filter_release(struct query_braid_filter *of);
 

@@ -107,22 +107,12 @@ static bool heat_is_selected(struct heat_report *report, const struct br_span_fa
     return report->is_selected;
 }
 
-static bool heat_matches(struct heat_report *report, const struct br_span_facts *span)
-{
-    const struct br_span_filter *filter = &report->of.filter;
-    if (span->duration_ns < filter->min_duration_ns ||
-        (filter->max_duration_ns && span->duration_ns > filter->max_duration_ns))
-        return false;
-    if ((filter->has_status && span->status != filter->status) ||
-        (filter->roots && span->parent_id))
-        return false;
-    return heat_is_selected(report, span);
-}
-
 static bool heat_on_facts(const struct br_span_facts *span, void *arg)
 {
     struct heat_report *report = arg;
-    if (heat_matches(report, span))
+    if (query_braid_filter_has(&report->of.filter, span->duration_ns, span->status,
+                               span->parent_id) &&
+        heat_is_selected(report, span))
         heat_count(report, span->start_ns, span->duration_ns, span->status == BR_SPAN_STATUS_ERROR);
     return heat_may_continue(report);
 }
@@ -141,8 +131,8 @@ static struct heat_cell heat_sum(const struct heat_report *report, unsigned firs
     return sum;
 }
 
-/* Finds the rows of the response, each of which consists of `*ret_width` ranges. If there are no
- * spans, there are no rows. */
+/* Finds the rows of the response, each of which consists of `*ret_width` ranges. Without
+ * spans, the response has zero rows. */
 static void heat_find_rows(const struct heat_report *report, unsigned *ret_first,
                            unsigned *ret_last, unsigned *ret_width)
 {

@@ -28,7 +28,7 @@ export interface Tree {
   byId: Map<string, Node>;
   /** Number of spans whose parent is missing. */
   orphans: number;
-  /** The first span without a parent id; if there is none, the first span whose parent is missing. */
+  /** The first span without a parent id. If all spans have one, the first whose parent is missing. */
   root: Node;
   /** The span on the critical path that spent most time outside its children, or most CPU time. */
   busiest: Node;
@@ -110,7 +110,7 @@ export function grow(trace: Trace): Tree {
   };
 }
 
-/** Returns the first node if there is no critical path. */
+/** Returns the first node of a tree without a critical path. */
 function busiestOf(nodes: Node[]): Node {
   let best = nodes[0];
   let most = -1;
