@@ -20,6 +20,21 @@
 #define TRIM_MAX (64u << 20)
 /* divisor: up to 1/TRIM_SHARE of the memory limit is kept as freed memory */
 #define TRIM_SHARE 32u
+/* The C library returns the end of a heap only when a block of at least this size is freed
+ * (FASTBIN_CONSOLIDATION_THRESHOLD). */
+#define MARK_BYTES (64u << 10)
+
+/* A block in a heap that is freed by the next br_mem_trim. malloc_trim returns free pages between
+ * blocks, but not those at the end of a heap, except for the first heap of the process. */
+struct mem_mark {
+    struct mem_mark *next;
+};
+
+static _Atomic(struct mem_mark *) marks;
+static _Atomic unsigned trims; /* number of calls of br_mem_trim */
+/* 1 + `trims` at the thread's last mark; 0: the thread has not called br_mem_enlist yet */
+static _Thread_local unsigned marked;
+static _Atomic int kept_bytes = TRIM_MIN;
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
@@ -51,6 +66,7 @@ void br_mem_tune(size_t limit)
         keep = TRIM_MAX;
     (void)mallopt(M_MMAP_THRESHOLD, BR_MEM_MAPPED);
     (void)mallopt(M_TRIM_THRESHOLD, (int)keep);
+    atomic_store_explicit(&kept_bytes, (int)keep, memory_order_relaxed);
 }
 
 /* --- The meter -------------------------------------------------------------------------------- */
@@ -304,9 +320,32 @@ void br_unmap(void *memory, size_t had)
     (void)munmap(memory, mem_pages(had));
 }
 
+void br_mem_enlist(void)
+{
+    unsigned now = atomic_load_explicit(&trims, memory_order_relaxed) + 1;
+    struct mem_mark *mark = marked == now ? NULL : malloc(MARK_BYTES);
+    if (!mark)
+        return;
+    marked = now;
+    mark->next = atomic_load_explicit(&marks, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&marks, &mark->next, mark, memory_order_release,
+                                                  memory_order_relaxed))
+        continue;
+}
+
 void br_mem_trim(void)
 {
+    (void)mallopt(M_TRIM_THRESHOLD, 0);
+    struct mem_mark *mark = atomic_exchange_explicit(&marks, NULL, memory_order_acquire);
+    /* after the list was taken: a thread that adds a mark in between adds another one later */
+    atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
+    while (mark) {
+        struct mem_mark *next = mark->next;
+        free(mark);
+        mark = next;
+    }
     (void)malloc_trim(0);
+    (void)mallopt(M_TRIM_THRESHOLD, atomic_load_explicit(&kept_bytes, memory_order_relaxed));
 }
 
 void *br_malloc_for(enum br_holder holder, size_t size)
