@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +25,16 @@
  * (FASTBIN_CONSOLIDATION_THRESHOLD). */
 #define MARK_BYTES (64u << 10)
 
-/* A block in a heap that is freed by the next br_mem_trim. malloc_trim returns free pages between
- * blocks, but not those at the end of a heap, except for the first heap of the process. */
+/* A block that stays in the heap of a thread. To trim the end of that heap, br_mem_trim shrinks the
+ * block, which frees MARK_BYTES in the heap, and then enlarges it again. malloc_trim alone returns
+ * free pages between blocks, but not those at the end of a heap, except for the first heap of the
+ * process. Only the first page of a block is ever used. */
 struct mem_mark {
     struct mem_mark *next;
 };
 
-static _Atomic(struct mem_mark *) marks;
-static _Atomic unsigned trims; /* number of calls of br_mem_trim */
-/* 1 + `trims` at the thread's last mark; 0: the thread has not called br_mem_enlist yet */
-static _Thread_local unsigned marked;
+static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mem_mark *marks;
 static _Atomic int kept_bytes = TRIM_MIN;
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
@@ -322,30 +323,36 @@ void br_unmap(void *memory, size_t had)
 
 void br_mem_enlist(void)
 {
-    unsigned now = atomic_load_explicit(&trims, memory_order_relaxed) + 1;
-    struct mem_mark *mark = marked == now ? NULL : malloc(MARK_BYTES);
+    static _Thread_local bool enlisted;
+    struct mem_mark *mark = enlisted ? NULL : malloc(sizeof *mark + MARK_BYTES);
     if (!mark)
         return;
-    marked = now;
-    mark->next = atomic_load_explicit(&marks, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&marks, &mark->next, mark, memory_order_release,
-                                                  memory_order_relaxed))
-        continue;
+    enlisted = true;
+    pthread_mutex_lock(&marks_lock);
+    mark->next = marks;
+    marks = mark;
+    pthread_mutex_unlock(&marks_lock);
+}
+
+/* realloc takes the memory from the heap in which the block is, whichever thread calls it. */
+static void mem_resize_mark(struct mem_mark **mark, size_t size)
+{
+    struct mem_mark *moved = realloc(*mark, size);
+    if (moved)
+        *mark = moved;
 }
 
 void br_mem_trim(void)
 {
+    pthread_mutex_lock(&marks_lock);
     (void)mallopt(M_TRIM_THRESHOLD, 0);
-    struct mem_mark *mark = atomic_exchange_explicit(&marks, NULL, memory_order_acquire);
-    /* after the list was taken: a thread that adds a mark in between adds another one later */
-    atomic_fetch_add_explicit(&trims, 1, memory_order_relaxed);
-    while (mark) {
-        struct mem_mark *next = mark->next;
-        free(mark);
-        mark = next;
+    for (struct mem_mark **mark = &marks; *mark; mark = &(*mark)->next) {
+        mem_resize_mark(mark, sizeof **mark);
+        mem_resize_mark(mark, sizeof **mark + MARK_BYTES);
     }
     (void)malloc_trim(0);
     (void)mallopt(M_TRIM_THRESHOLD, atomic_load_explicit(&kept_bytes, memory_order_relaxed));
+    pthread_mutex_unlock(&marks_lock);
 }
 
 void *br_malloc_for(enum br_holder holder, size_t size)

@@ -59,34 +59,42 @@ static void threads_share_the_count(void **state)
 /* Fills a heap, and frees everything. */
 static void *use_a_heap(void *arg)
 {
-    (void)arg;
     void *blocks[BLOCKS];
-    for (size_t i = 0; i < BLOCKS; i++)
-        memset(blocks[i] = br_malloc(BLOCK), 1, BLOCK);
-    for (size_t i = 0; i < BLOCKS; i++)
-        br_free(blocks[i]);
+    pthread_barrier_t *turns = arg;
     br_mem_enlist();
     br_mem_enlist();
+    for (int turn = 0; turn < 3; turn++) {
+        (void)pthread_barrier_wait(turns);
+        for (size_t i = 0; i < BLOCKS; i++)
+            memset(blocks[i] = br_malloc(BLOCK), 1, BLOCK);
+        for (size_t i = 0; i < BLOCKS; i++)
+            br_free(blocks[i]);
+        (void)pthread_barrier_wait(turns);
+    }
     return NULL;
 }
 
-/* Each time, because a heap must be enlisted again after br_mem_trim. */
 static void heaps_of_other_threads_are_trimmed_to_their_end(void **state)
 {
     (void)state;
     if (BR_SANITIZED)
         skip();
+    pthread_t thread;
+    pthread_barrier_t turns;
     br_mem_tune(0);
+    assert_int_equal(pthread_barrier_init(&turns, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, use_a_heap, &turns), 0);
     for (int i = 0; i < 3; i++) {
-        pthread_t thread;
         br_mem_trim();
         size_t before = br_memory_resident();
-        assert_int_equal(pthread_create(&thread, NULL, use_a_heap, NULL), 0);
-        assert_int_equal(pthread_join(thread, NULL), 0);
+        (void)pthread_barrier_wait(&turns);
+        (void)pthread_barrier_wait(&turns);
         assert_in_range(br_memory_resident(), before + BLOCKS * BLOCK / 2, SIZE_MAX);
         br_mem_trim();
-        assert_in_range(br_memory_resident(), 0, before + BLOCKS * BLOCK / 4);
+        assert_in_range(br_memory_resident(), 0, before + BLOCKS * BLOCK / 8);
     }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)pthread_barrier_destroy(&turns);
 }
 
 static size_t sum_of_holders(void)
