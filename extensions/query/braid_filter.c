@@ -87,6 +87,34 @@ void query_braid_filter_release(struct query_braid_filter *of)
     br_arena_release(&of->arena);
 }
 
+/* --- Selections ------------------------------------------------------------------------------ */
+
+bool query_braid_selection_read(struct query_braid_selection *selection, struct query_job *job,
+                                bool *ret_any)
+{
+    *selection = (struct query_braid_selection){0};
+    *ret_any = query_braid_param(job, "selection_start") ||
+               query_braid_param(job, "selection_end") ||
+               query_braid_param(job, "selection_min_duration") ||
+               query_braid_param(job, "selection_max_duration");
+    if (!query_job_time(job, "selection_start", 0, &selection->from_ns) ||
+        !query_job_time(job, "selection_end", UINT64_MAX, &selection->to_ns) ||
+        !query_braid_duration(job, "selection_min_duration", &selection->min_duration_ns) ||
+        !query_braid_duration(job, "selection_max_duration", &selection->max_duration_ns))
+        return false;
+    if (!query_braid_param(job, "selection_max_duration"))
+        selection->max_duration_ns = UINT64_MAX;
+    return true;
+}
+
+bool query_braid_selection_has(const struct query_braid_selection *selection,
+                               const struct br_stored_span *span)
+{
+    return span->start_ns >= selection->from_ns && span->start_ns <= selection->to_ns &&
+           span->duration_ns >= selection->min_duration_ns &&
+           span->duration_ns <= selection->max_duration_ns;
+}
+
 /* --- Spans ----------------------------------------------------------------------------------- */
 
 bool query_braid_filter_has(const struct br_span_filter *filter, uint64_t duration_ns,

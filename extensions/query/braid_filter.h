@@ -43,6 +43,24 @@ bool query_braid_filter_has(const struct br_span_filter *filter, uint64_t durati
 /* Frees the query. Accepts a zeroed filter. */
 void query_braid_filter_release(struct query_braid_filter *of);
 
+/* A selection among the spans of a filter: bounds of the start (Unix nanoseconds) and of the
+ * duration (nanoseconds). All bounds are inclusive. */
+struct query_braid_selection {
+    uint64_t from_ns, to_ns;
+    uint64_t min_duration_ns, max_duration_ns;
+};
+
+/* Reads the parameters selection_start, selection_end, selection_min_duration and
+ * selection_max_duration, which have the formats of start, end, min_duration and max_duration. A
+ * missing parameter is no bound. Stores in `*ret_any` whether one of them is set. On failure, calls
+ * query_job_fail and returns false. */
+bool query_braid_selection_read(struct query_braid_selection *selection, struct query_job *job,
+                                bool *ret_any);
+
+/* Returns true if a span is in the selection. */
+bool query_braid_selection_has(const struct query_braid_selection *selection,
+                               const struct br_stored_span *span);
+
 /* Calls `fn` for each selected span in no particular order. The span is valid during the call. With
  * a query, the data of job->store is freed between two calls (struct query_tempo_scan). Returns 0,
  * BR_EIO, BR_ENOMEM or an error of the query. If the search was cut (job->store->cut), the result
