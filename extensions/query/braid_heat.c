@@ -4,13 +4,16 @@
  * that GET spans lists for the same parameters.
  *
  * Durations are counted in 16 ranges per power of ten. The response merges adjacent ranges, so that
- * the ranges with spans fill at most `rows` rows.
+ * the ranges with spans fill at most `rows` rows. With `cpu`, the response also contains the CPU
+ * time of each cell, which is the sum of the samples that were taken in its spans.
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 #include "extensions/query/braid.h"
 #include "extensions/query/braid_filter.h"
 #include "otlp/fields.h"
@@ -25,8 +28,18 @@
 /* number of spans between two checks whether the query may continue */
 #define SPANS_BETWEEN_LOOKS 4096
 
+/* maximum number of spans whose samples are read */
+#define CPU_SPANS_MAX 20000
+
 struct heat_cell {
     uint64_t spans, errors;
+    int64_t cpu_ns;
+};
+
+/* The cell of a span, to which the span's samples are added. */
+struct heat_span {
+    uint64_t span_id;
+    uint32_t cell; /* index in report->cells */
 };
 
 struct heat_report {
@@ -38,6 +51,12 @@ struct heat_report {
     unsigned first[64];
     struct heat_cell *cells; /* cells by range and step */
     uint64_t n_read;
+    bool with_cpu;
+    /* Spans whose samples are read. If `n_cpu_spans` exceeds CPU_SPANS_MAX, some are missing. */
+    struct heat_span *cpu_spans;
+    size_t n_cpu_spans;
+    uint32_t cap_cpu_spans;
+    int rc;
     /* operation whose spans were read last, and whether the filter selects it */
     uint32_t partition, operation;
     bool is_known, is_selected;
@@ -69,25 +88,40 @@ static unsigned heat_range_of(const struct heat_report *report, uint64_t duratio
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
-static void heat_count(struct heat_report *report, uint64_t start_ns, uint64_t duration_ns,
-                       bool failed)
+static void heat_keep_span(struct heat_report *report, uint64_t span_id, size_t cell)
+{
+    if (report->n_cpu_spans < CPU_SPANS_MAX) {
+        report->rc = br_grow(&report->cpu_spans, &report->cap_cpu_spans, report->n_cpu_spans + 1,
+                             sizeof *report->cpu_spans, CPU_SPANS_MAX);
+        if (report->rc)
+            return;
+        report->cpu_spans[report->n_cpu_spans] = (struct heat_span){span_id, (uint32_t)cell};
+    }
+    report->n_cpu_spans++;
+}
+
+static void heat_count(struct heat_report *report, uint64_t span_id, uint64_t start_ns,
+                       uint64_t duration_ns, bool failed)
 {
     uint64_t step = (start_ns - report->from_ns) / report->step_ns;
     step = step < report->n_steps ? step : report->n_steps - 1;
-    struct heat_cell *cell =
-        &report->cells[heat_range_of(report, duration_ns) * report->n_steps + step];
-    cell->spans++;
-    cell->errors += failed;
+    size_t cell = heat_range_of(report, duration_ns) * report->n_steps + step;
+    report->cells[cell].spans++;
+    report->cells[cell].errors += failed;
+    if (report->with_cpu)
+        heat_keep_span(report, span_id, cell);
 }
 
 static bool heat_may_continue(struct heat_report *report)
 {
-    return ++report->n_read % SPANS_BETWEEN_LOOKS != 0 || query_job_may_continue(report->job);
+    return !report->rc &&
+           (++report->n_read % SPANS_BETWEEN_LOOKS != 0 || query_job_may_continue(report->job));
 }
 
 static bool heat_on_span(const struct br_stored_span *span, void *arg)
 {
-    heat_count(arg, span->start_ns, span->duration_ns, span->status == BR_SPAN_STATUS_ERROR);
+    heat_count(arg, span->span_id, span->start_ns, span->duration_ns,
+               span->status == BR_SPAN_STATUS_ERROR);
     return heat_may_continue(arg);
 }
 
@@ -113,8 +147,53 @@ static bool heat_on_facts(const struct br_span_facts *span, void *arg)
     if (query_braid_filter_has(&report->of.filter, span->duration_ns, span->status,
                                span->parent_id) &&
         heat_is_selected(report, span))
-        heat_count(report, span->start_ns, span->duration_ns, span->status == BR_SPAN_STATUS_ERROR);
+        heat_count(report, span->span_id, span->start_ns, span->duration_ns,
+                   span->status == BR_SPAN_STATUS_ERROR);
     return heat_may_continue(report);
+}
+
+/* --- CPU time -------------------------------------------------------------------------------- */
+
+static int heat_compare_spans(const void *left, const void *right)
+{
+    const struct heat_span *a = left, *b = right;
+    return (a->span_id > b->span_id) - (a->span_id < b->span_id);
+}
+
+static bool heat_on_samples(const struct br_stored_samples *samples, void *arg)
+{
+    struct heat_report *report = arg;
+    const struct heat_span key = {.span_id = samples->span_id};
+    const struct heat_span *span = bsearch(&key, report->cpu_spans, report->n_cpu_spans,
+                                           sizeof *report->cpu_spans, heat_compare_spans);
+    if (span) {
+        int64_t *cpu_ns = &report->cells[span->cell].cpu_ns;
+        *cpu_ns = br_sum(*cpu_ns, samples->value);
+    }
+    return query_job_may_continue(report->job);
+}
+
+static bool heat_is_cpu(const struct br_stored_series *series, void *arg)
+{
+    (void)arg;
+    return query_braid_is_cpu(series->type);
+}
+
+static int heat_read_cpu(struct heat_report *report, struct br_err *err)
+{
+    if (!report->n_cpu_spans || report->n_cpu_spans > CPU_SPANS_MAX)
+        return 0;
+    uint64_t *ids = br_calloc(report->n_cpu_spans, sizeof *ids);
+    if (!ids)
+        return BR_ENOMEM;
+    qsort(report->cpu_spans, report->n_cpu_spans, sizeof *report->cpu_spans, heat_compare_spans);
+    for (size_t i = 0; i < report->n_cpu_spans; i++)
+        ids[i] = report->cpu_spans[i].span_id;
+    const struct br_sample_filter filter = {
+        .span_ids = ids, .n_span_ids = report->n_cpu_spans, .select_series = heat_is_cpu};
+    int rc = br_store_samples(report->job->store, &filter, 0, heat_on_samples, report, err);
+    br_free(ids);
+    return rc;
 }
 
 /* --- The response ---------------------------------------------------------------------------- */
@@ -127,6 +206,7 @@ static struct heat_cell heat_sum(const struct heat_report *report, unsigned firs
         for (uint64_t step = first_step; step < last_step; step++) {
             sum.spans += report->cells[range * report->n_steps + step].spans;
             sum.errors += report->cells[range * report->n_steps + step].errors;
+            sum.cpu_ns = br_sum(sum.cpu_ns, report->cells[range * report->n_steps + step].cpu_ns);
         }
     return sum;
 }
@@ -152,17 +232,22 @@ static void heat_find_rows(const struct heat_report *report, unsigned *ret_first
     *ret_width = width;
 }
 
-static void heat_put_cells(const struct heat_report *report, const char *name, unsigned first,
-                           unsigned last, unsigned width)
+enum heat_figure { HEAT_SPANS, HEAT_ERRORS, HEAT_CPU };
+
+static void heat_put_cells(const struct heat_report *report, enum heat_figure figure,
+                           unsigned first, unsigned last, unsigned width)
 {
+    static const char *const names[] = {"spans", "errors", "cpu_ns"};
     struct br_str *out = &report->job->out;
-    bool errors = !strcmp(name, "errors");
-    br_str_printf(out, ",\"%s\":[", name);
+    br_str_printf(out, ",\"%s\":[", names[figure]);
     for (unsigned range = first; range < last; range += width)
         for (uint64_t step = 0; step < report->n_steps; step++) {
             const struct heat_cell cell = heat_sum(report, range, range + width, step, step + 1);
-            br_str_printf(out, "%s%" PRIu64, range > first || step ? "," : "",
-                          errors ? cell.errors : cell.spans);
+            br_str_puts(out, range > first || step ? "," : "");
+            if (figure == HEAT_CPU)
+                br_str_printf(out, "%" PRId64, cell.cpu_ns);
+            else
+                br_str_printf(out, "%" PRIu64, figure == HEAT_ERRORS ? cell.errors : cell.spans);
         }
     br_str_putc(out, ']');
 }
@@ -183,8 +268,20 @@ static void heat_respond(const struct heat_report *report)
         br_str_printf(out, "%s%" PRIu64, range > first ? "," : "",
                       range < RANGES ? report->edges_ns[range] : UINT64_MAX);
     br_str_putc(out, ']');
-    heat_put_cells(report, "spans", first, last, width);
-    heat_put_cells(report, "errors", first, last, width);
+    heat_put_cells(report, HEAT_SPANS, first, last, width);
+    heat_put_cells(report, HEAT_ERRORS, first, last, width);
+    if (report->with_cpu && report->n_cpu_spans <= CPU_SPANS_MAX)
+        heat_put_cells(report, HEAT_CPU, first, last, width);
+    else
+        br_str_puts(out, ",\"cpu_ns\":null");
+    if (report->n_cpu_spans > CPU_SPANS_MAX)
+        br_str_printf(
+            out,
+            ",\"why_no_cpu\":\"CPU time is computed for at most %d spans: use a filter or a "
+            "shorter time range\"",
+            CPU_SPANS_MAX);
+    else
+        br_str_puts(out, ",\"why_no_cpu\":null");
 }
 
 /* --- The handler ----------------------------------------------------------------------------- */
@@ -199,9 +296,13 @@ static int heat_read(struct heat_report *report, struct br_err *err)
     if (!report->cells)
         return BR_ENOMEM;
     if (report->of.has_query)
-        return query_braid_filter_spans(&report->of, job, heat_on_span, report, err);
-    return br_store_span_facts(job->store, report->from_ns, report->until_ns, heat_on_facts, report,
-                               err);
+        rc = query_braid_filter_spans(&report->of, job, heat_on_span, report, err);
+    else
+        rc = br_store_span_facts(job->store, report->from_ns, report->until_ns, heat_on_facts,
+                                 report, err);
+    if (!rc)
+        rc = report->rc;
+    return rc ? rc : heat_read_cpu(report, err);
 }
 
 void query_braid_heat(struct query_job *job)
@@ -211,7 +312,8 @@ void query_braid_heat(struct query_job *job)
     uint64_t points;
     if (!query_braid_filter_read(&report.of, job) ||
         !query_job_number(job, "points", POINTS_DEFAULT, POINTS_MAX, &points) ||
-        !query_job_number(job, "rows", ROWS_DEFAULT, ROWS_MAX, &report.rows))
+        !query_job_number(job, "rows", ROWS_DEFAULT, ROWS_MAX, &report.rows) ||
+        !query_braid_flag(job, "cpu", "true", &report.with_cpu))
         return;
     points = points ? points : POINTS_DEFAULT;
     report.rows = report.rows ? report.rows : ROWS_DEFAULT;
@@ -227,6 +329,7 @@ void query_braid_heat(struct query_job *job)
     if (!rc)
         heat_respond(&report);
     br_free(report.cells);
+    br_free(report.cpu_spans);
     query_braid_filter_release(&report.of);
     query_braid_end(job, rc, &err);
 }

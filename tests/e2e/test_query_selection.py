@@ -89,6 +89,31 @@ def test_errors(api, path, params, error):
     assert error in answer["error"]
 
 
+@pytest.mark.parametrize("filters", [{}, {"q": "{ true }"}])
+def test_the_heat_map_has_cpu_time_by_cell(start, filters):
+    """In the heat map, each sample of 10 ms belongs to the cell of its span, not to those of the spans above it."""
+    api = start(requests())
+    answer = api.braid("heat", **WIDE, **filters, cpu="true")
+    steps, bounds = answer["steps"], answer["durations_ns"]
+    found = {}
+    for at, cpu in enumerate(answer["cpu_ns"]):
+        for duration in (80, 100, 960, 1000):
+            if bounds[at // steps] <= duration * MS < bounds[at // steps + 1] and answer["spans"][at]:
+                found[duration] = found.get(duration, 0) + cpu / MS
+    assert found == {80: 3 * 2 * 10, 100: 0, 960: 2 * 50 * 10, 1000: 0}
+    assert sum(answer["cpu_ns"]) == (3 * 2 + 2 * 50) * 10 * MS and answer["why_no_cpu"] is None
+    assert api.braid("heat", **WIDE, **filters)["cpu_ns"] is None
+
+
+def test_cpu_time_of_very_many_spans_is_not_computed(start):
+    made = Requests()
+    for _ in range(20001):
+        made.add(OTHER, 0, 1)
+    answer = start(made).braid("heat", **WIDE, cpu="true")
+    assert answer["total"]["spans"] == 20001 and answer["cpu_ns"] is None
+    assert answer["why_no_cpu"].startswith("CPU time is computed for at most 20000 spans")
+
+
 # --- Attributes --------------------------------------------------------------------------------------------------
 
 
