@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists slow spans, with filters and a chart over time. Each row links to the span's flame graph.
+// Lists slow spans, with filters and a heat map. Each row links to the span's flame graph.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, url, useResponse } from "../api";
-import type { Services, Span, Timeline, Spans as SpanList } from "../openapi";
+import type { Heat, Services, Span, Spans as SpanList } from "../openapi";
+import { boxOf, boxText, narrowed } from "../box";
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
@@ -20,7 +21,8 @@ import {
   useRowKeys,
 } from "../parts/basics";
 import { NoData } from "../parts/nodata";
-import { Strip } from "../parts/strip";
+import { HeatMap, type Shade } from "../parts/heat";
+import { Selection } from "./selection";
 import {
   carried,
   go,
@@ -66,12 +68,15 @@ export function Spans({ query }: { query: Query }) {
   };
   const sort = query.sort === "start" || query.sort === "cpu" ? query.sort : "duration";
   const live = query.live === "1";
-  const params = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
+  const all = { ...filter, ...times, roots: query.roots ?? "" };
+  const box = live ? null : boxOf(query);
+  const params = narrowed({ ...all, sort, limit: String(page) }, box);
   const list = url("spans", params);
   const found = useResponse<SpanList>(live ? "" : list);
   const long = useMore(found.data, params);
-  const line = useResponse<Timeline>(
-    url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }),
+  const shade: Shade = query.heat === "errors" || query.heat === "cpu" ? query.heat : "";
+  const heat = useResponse<Heat>(
+    url("heat", { ...all, points: "100", rows: "20", cpu: shade === "cpu" ? "true" : "" }),
   );
   const [chosen, setChosen] = useState("");
   const [reading, setReading] = useState(false);
@@ -91,13 +96,15 @@ export function Spans({ query }: { query: Query }) {
         setChosen("");
         return true;
       }
-      const key = ["q", "status", "roots", "min", "name", "service"].find((one) => query[one]);
+      const key = ["box", "q", "status", "roots", "min", "name", "service"].find(
+        (one) => query[one],
+      );
       if (key) set({ [key]: "" });
       return key !== undefined;
     },
   });
   useLayoutEffect(() => setChosen(""), [live ? "live" : list]);
-  const filtered = Object.values(filter).some(Boolean);
+  const filtered = box !== null || Object.values(filter).some(Boolean);
   return (
     <main class="view spans-view" id="main">
       <h1 class="hidden">Spans</h1>
@@ -173,19 +180,22 @@ export function Spans({ query }: { query: Query }) {
           Live
         </button>
       </div>
-      <div class="strip-box">
-        {line.data ? (
-          <Strip
-            data={line.data}
-            onRange={(start, end) => set({ start: String(start), end: String(end) })}
+      <div class="heat-frame">
+        {heat.data ? (
+          <HeatMap
+            data={heat.data}
+            shade={shade}
+            onShade={(to) => set({ heat: to }, true)}
+            box={box}
+            onBox={(to) => set({ box: to ? boxText(to) : "", live: "" })}
           />
-        ) : line.error ? (
-          <p class="quiet strip-empty">{line.error}</p>
         ) : (
-          <div class="strip-empty" />
+          heat.error && !invalid && <p class="quiet heat-empty">{heat.error}</p>
         )}
       </div>
-      {query.service && query.name && (
+      <Cut text={heat.data?.cut} />
+      {box && <Selection box={box} query={query} filter={all} />}
+      {query.service && query.name && !box && (
         <p class="offer">
           <Icon name="compare" />
           <a
@@ -217,7 +227,8 @@ export function Spans({ query }: { query: Query }) {
           <NoData
             onClear={
               filtered
-                ? () => set({ service: "", name: "", q: "", min: "", status: "", roots: "" })
+                ? () =>
+                    set({ service: "", name: "", q: "", min: "", status: "", roots: "", box: "" })
                 : undefined
             }
           />
