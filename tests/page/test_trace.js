@@ -124,6 +124,62 @@ describe("page: one trace", { concurrency: false }, () => {
     await page.finish();
   });
 
+  // Spans whose clocks differ, and where they must be: by Jaeger's rules, computed by hand. The root is a: 0 to 100 ms
+  // on the host blue. "pricing" is on the host green.
+  const within = (from, to, rest) => made("b", "a", "pricing", "call", from, to, rest);
+  const root = made("a", "", "checkout", "POST /checkout", 0, 100);
+  for (const [what, span, start] of [
+    ["is early and fits into its parent", within(-30, 10), 30],
+    ["is late and fits into its parent", within(90, 130), 30],
+    ["is far away", within(5000, 5100), 0],
+    ["is inside its parent", within(60, 100), 60],
+    ["begins early and is longer than its parent", within(-10, 110), 0],
+    ["begins in its parent and is longer", within(20, 140), 20],
+    ["is a consumer", within(150, 160, { kind: "consumer" }), 150],
+    ["is on the host of its parent", { ...within(90, 130), resource: 0 }, 90],
+  ])
+    it(`places a span that ${what}`, async () => {
+      const page = await open([root, span], `?span=${"b".repeat(16)}`);
+      const end = Math.max(100, start + span.duration_ns / 1e6);
+      const left = await page
+        .locator(".waterfall .bar")
+        .nth(1)
+        .evaluate((bar) => bar.style.left);
+      assert.ok(Math.abs(parseFloat(left) - (start / end) * 100) < 0.01, left);
+      const moved = start - Number(BigInt(span.start_unix_ns) - begin) / 1e6;
+      assert.equal(await page.locator(".mark-moved").count(), moved ? 1 : 0);
+      const button = page.getByRole("button", { name: /^Correct clocks/ });
+      assert.equal(await button.count(), moved ? 1 : 0);
+      if (moved) {
+        const text = `Moved by ${moved > 0 ? "+" : "−"}`;
+        assert.ok((await page.locator(".mark-moved").getAttribute("title")).startsWith(text));
+        await page.locator(".facts").getByText("the clock of its host differs").waitFor();
+        await button.click();
+        await page.has("clocks", "0");
+        await page.locator(".mark-moved").waitFor({ state: "detached" });
+        assert.equal(await button.getAttribute("aria-pressed"), "false");
+        await button.click();
+        await page.locator(".mark-moved").waitFor();
+      }
+      await page.finish();
+    });
+
+  it("moves the spans and events of one host together", async () => {
+    const page = await open([
+      root,
+      within(-30, 10, { events: [event("retry", -25)] }),
+      made("c", "b", "pricing", "query", -20, -10),
+    ]);
+    const lefts = await page
+      .locator(".waterfall .bar")
+      .evaluateAll((bars) => bars.map((b) => b.style.left));
+    assert.deepEqual(lefts.map(parseFloat), [0, 30, 40]);
+    const mark = await page.locator(".waterfall .event").evaluate((one) => one.style.left);
+    assert.equal(parseFloat(mark), 35);
+    assert.equal(await page.locator(".mark-moved").count(), 2);
+    await page.finish();
+  });
+
   it("marks events on the bars", async () => {
     const page = await open(spans);
     const marks = page.locator(".waterfall .event");

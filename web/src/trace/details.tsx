@@ -8,6 +8,7 @@ import { clock, count, day, duration, milliseconds, percent, typeName } from "..
 import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../parts/basics";
 import { carried, copy, href, set, useDark, type Query } from "../state";
 import { spent, written, type Node } from "./model";
+import { movedText } from "./skew";
 import { pin } from "../views/compare";
 
 const unexplainedHelp =
@@ -51,6 +52,14 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
             <dt>After</dt>
             <dd>{duration(node.start)}</dd>
           </div>
+          {node.moved !== 0 && (
+            <div class="figures-wide">
+              <dt>Clock</dt>
+              <dd>
+                {movedText(node)}. <i>Began</i> is the time that the host reported.
+              </dd>
+            </div>
+          )}
           <div>
             <dt>Samples</dt>
             <dd>{count(span.profile?.samples ?? 0)}</dd>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trace as a tree: order of rows, how each span spent its time, and the critical path.
 import type { Json, Trace, TraceSpan } from "../openapi";
+import { correctClocks, hostsOf } from "./skew";
 
 export interface Node {
   span: TraceSpan;
@@ -10,6 +11,7 @@ export interface Node {
   children: Node[];
   start: number; // ns since the start of the trace
   end: number;
+  moved: number; // ns by which the span was moved because of its host's clock
   below: number; // number of descendants
   errorBelow: boolean;
   samplesBelow: number;
@@ -28,14 +30,17 @@ export interface Tree {
   byId: Map<string, Node>;
   /** Number of spans whose parent is missing. */
   orphans: number;
+  /** Number of spans that were moved because of the clocks of their hosts. */
+  moved: number;
   /** The first span without a parent id. If all spans have one, the first whose parent is missing. */
   root: Node;
   /** The span on the critical path that spent most time outside its children, or most CPU time. */
   busiest: Node;
 }
 
-export function grow(trace: Trace): Tree {
-  const startUnixNs = trace.spans.reduce(
+/** Builds the tree. `clocks`: whether differences between the clocks of hosts are corrected. */
+export function grow(trace: Trace, clocks: boolean): Tree {
+  let startUnixNs = trace.spans.reduce(
     (least, span) => (BigInt(span.start_unix_ns) < least ? BigInt(span.start_unix_ns) : least),
     trace.spans.length ? BigInt(trace.spans[0].start_unix_ns) : 0n,
   );
@@ -50,6 +55,7 @@ export function grow(trace: Trace): Tree {
       children: [],
       start,
       end: start + span.duration_ns,
+      moved: 0,
       below: 0,
       errorBelow: false,
       samplesBelow: 0,
@@ -68,6 +74,16 @@ export function grow(trace: Trace): Tree {
     } else {
       if (node.span.parent_id) orphans++;
       roots.push(node);
+    }
+  }
+  const moved = clocks ? correctClocks(roots, hostsOf(trace)) : 0;
+  if (moved) {
+    // The first span may have been moved.
+    const first = all.reduce((least, node) => Math.min(least, node.start), Infinity);
+    startUnixNs += BigInt(first);
+    for (const node of all) {
+      node.start -= first;
+      node.end -= first;
     }
   }
   const byStart = (a: Node, b: Node): number => a.start - b.start || b.end - a.end;
@@ -101,6 +117,7 @@ export function grow(trace: Trace): Tree {
     byId,
     startUnixNs,
     orphans,
+    moved,
     root: roots.find((node) => !node.span.parent_id) ?? roots[0],
     busiest: busiestOf(nodes),
     duration: nodes.reduce((most, node) => Math.max(most, node.end), 0) || 1,

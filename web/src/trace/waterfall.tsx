@@ -5,6 +5,7 @@ import { serviceColor } from "../color";
 import { count, duration } from "../format";
 import { Icon, useSize, useWindow } from "../parts/basics";
 import type { Node, Tree } from "./model";
+import { movedText } from "./skew";
 
 const rowHeight = 26;
 
@@ -118,6 +119,11 @@ export function Waterfall(props: WaterfallProps) {
                     <span class="waterfall-label" title={`${span.service}: ${span.name}`}>
                       <span class="service">{span.service}</span> {span.name}
                     </span>
+                    {node.moved !== 0 && (
+                      <span class="mark-moved" title={movedText(node)}>
+                        <Icon name="clock" />
+                      </span>
+                    )}
                     {closed && node.below > 0 && <small class="count">+{count(node.below)}</small>}
                     {failed ? (
                       <span class="mark-error" title="Error">
@@ -162,7 +168,7 @@ export function Waterfall(props: WaterfallProps) {
                             ) : null,
                           )}
                         {span.events?.slice(0, EVENTS_SHOWN).map((event, n) => {
-                          const x = place(eventTime(props.tree, event.time_unix_ns));
+                          const x = place(eventTime(props.tree, node, event.time_unix_ns));
                           return x >= 0 && x <= 100 ? (
                             <i
                               key={n}
@@ -209,8 +215,9 @@ export function Waterfall(props: WaterfallProps) {
 /** Largest number of events that are marked on one bar; the details list all of them. */
 const EVENTS_SHOWN = 50;
 
-/** Returns the time of an event in ns since the start of the trace. */
-const eventTime = (tree: Tree, unixNs: string): number => Number(BigInt(unixNs) - tree.startUnixNs);
+/** Returns the time of an event of a span in ns since the start of the trace. */
+const eventTime = (tree: Tree, node: Node, unixNs: string): number =>
+  Number(BigInt(unixNs) - tree.startUnixNs) + node.moved;
 
 /** Labels at 1, 2 or 5 times a power of ten. */
 function Ticks({ from, to }: { from: number; to: number }) {

@@ -55,7 +55,8 @@ export function TraceView({ id, query }: { id: string; query: Query }) {
 
 function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading: boolean }) {
   const dark = useDark();
-  const tree = useMemo(() => grow(trace), [trace]);
+  const clocks = query.clocks !== "0";
+  const tree = useMemo(() => grow(trace, clocks), [trace, clocks]);
   const matches = useMemo(
     () => matching(tree, trace, query.search ?? ""),
     [tree, trace, query.search],
@@ -210,6 +211,18 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
         >
           <i class="critical-key" /> Critical path
         </button>
+        {(tree.moved > 0 || !clocks) && (
+          <button
+            type="button"
+            class="button"
+            aria-pressed={clocks}
+            title="Moves spans whose host has another clock into their parents"
+            onClick={() => set({ clocks: clocks ? "0" : "" }, true)}
+          >
+            <Icon name="clock" /> Correct clocks
+            {tree.moved > 0 && <small class="count">{count(tree.moved)}</small>}
+          </button>
+        )}
         <button
           type="button"
           class="button"
