@@ -157,6 +157,38 @@ describe("page: lists that stay", { concurrency: false }, () => {
     await page.finish();
   });
 
+  it("seven visible tabs load, although each shows spans live", async () => {
+    const page = await open("#/spans?live=1");
+    const tabs = [page];
+    for (let i = 0; i < 6; i++) {
+      const tab = await page.context().newPage();
+      await tab.goto(`${server.url}#/spans?live=1`);
+      tabs.push(tab);
+    }
+    const states = () =>
+      Promise.all(
+        tabs.map(async (tab) =>
+          (await tab.locator(".spans .row").count())
+            ? "live"
+            : (await tab.getByText("Four other tabs show spans live").count())
+              ? "waits"
+              : "",
+        ),
+      );
+    let now = [];
+    do now = await states();
+    while (now.includes(""));
+    assert.equal(now.filter((state) => state === "live").length, 4);
+    // Another request is not delayed by the streams.
+    const waiting = tabs[now.indexOf("waits")];
+    await waiting.evaluate(() => fetch("/api/braid/services").then((answer) => answer.text()));
+    // A slot becomes free when a tab is hidden.
+    await hide(tabs[now.indexOf("live")], true);
+    do now = await states();
+    while (now.filter((state) => state === "live").length < 5);
+    await page.finish();
+  });
+
   it("Escape closes one thing at a time", async () => {
     const page = await open("#/spans?service=checkout&status=error&roots=true");
     await page.getByText("No span in this time range").or(rowsOf(page).first()).first().waitFor();

@@ -4,8 +4,8 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Heat } from "../openapi";
 import { type Box } from "../box";
-import { clock, compact, count, duration, percent } from "../format";
-import { useDark } from "../state";
+import { clock, compact, count, duration, percent, zoneMinutes } from "../format";
+import { useDark, useRemembered } from "../state";
 import { Segments, useSize } from "./basics";
 
 const height = 136;
@@ -84,6 +84,7 @@ export function HeatMap({
 }) {
   const shade = wanted === "cpu" && !data.cpu_ns ? "" : wanted; // until the CPU times arrive
   const dark = useDark();
+  const zoneChoice = useRemembered("zone");
   const [frame, width] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [cells, setCells] = useState<Cells | null>(null);
@@ -131,7 +132,7 @@ export function HeatMap({
       context.fillText(edges[row] > 1e18 ? "∞" : duration(edges[row]), inset.left - 8, y);
     }
     const apart = steps.find((s) => (s / (step * columns)) * room > 72) ?? 86400;
-    const zone = new Date(begin * 1000).getTimezoneOffset() * 60;
+    const zone = -zoneMinutes(begin * 1000) * 60;
     context.textAlign = "center";
     for (
       let t = Math.ceil((begin - zone) / apart) * apart + zone;
@@ -166,7 +167,7 @@ export function HeatMap({
         Math.max(1, rise - 0.5),
       );
     }
-  }, [data, width, dark, shade]);
+  }, [data, width, dark, shade, zoneChoice]);
 
   const cellAt = (event: PointerEvent): { x: number; y: number } => {
     const place = frame.current!.getBoundingClientRect();

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { get, url, useResponse } from "../api";
 import type { Heat, Services, Span, Spans as SpanList } from "../openapi";
 import { boxOf, boxText, narrowed } from "../box";
+import { inSlot } from "../slots";
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
@@ -312,8 +313,7 @@ interface Tail {
 }
 
 /**
- * Follows new spans. The stream is closed while the tab is hidden, because a browser opens only six
- * connections to a server, and each stream uses one of them in all tabs together.
+ * Follows new spans. The stream is closed while the tab is hidden, so that another tab can have its slot.
  */
 function useTail(on: boolean, filter: Query, paused: boolean): Tail {
   const [spans, setSpans] = useState<Span[]>([]);
@@ -342,42 +342,50 @@ function useTail(on: boolean, filter: Query, paused: boolean): Tail {
   }, [on, address, refreshed]);
   useEffect(() => {
     if (!on || !visible) return undefined;
-    const source = new EventSource(address);
-    source.addEventListener("spans", (event) => {
-      let come: Span[];
-      try {
-        come = JSON.parse((event as MessageEvent<string>).data) as Span[];
-      } catch {
-        return;
-      }
-      waiting.current.push(...come);
-      if (performance.getEntriesByName("tail").length > 500) performance.clearMeasures("tail");
-      performance.measure("tail", { start: performance.now(), detail: come.length });
-      if (waiting.current.length > keptSpans) waiting.current = waiting.current.slice(-keptSpans);
-      // Faster updates than four per second cannot be read.
-      timer.current ||= window.setTimeout(() => {
+    const start = (): (() => void) => {
+      setError("");
+      const source = new EventSource(address);
+      source.addEventListener("spans", (event) => {
+        let come: Span[];
+        try {
+          come = JSON.parse((event as MessageEvent<string>).data) as Span[];
+        } catch {
+          return;
+        }
+        waiting.current.push(...come);
+        if (performance.getEntriesByName("tail").length > 500) performance.clearMeasures("tail");
+        performance.measure("tail", { start: performance.now(), detail: come.length });
+        if (waiting.current.length > keptSpans) waiting.current = waiting.current.slice(-keptSpans);
+        // Faster updates than four per second cannot be read.
+        timer.current ||= window.setTimeout(() => {
+          timer.current = 0;
+          if (stopped.current) setHeld(waiting.current.length);
+          else release();
+        }, 250);
+      });
+      source.onopen = () => setError("");
+      source.onerror = () => {
+        const ended = source.readyState === EventSource.CLOSED;
+        setError(
+          ended ? "The live tail has ended." : "The live tail was interrupted; reconnecting.",
+        );
+        // An EventSource does not report the error of the server, so request a list with the same
+        // filters to get the message.
+        if (ended)
+          get(url("spans", { ...filter, limit: "1" })).catch((why: unknown) => {
+            setError("");
+            setRefused(String((why as Error).message));
+          });
+      };
+      return () => {
+        clearTimeout(timer.current);
         timer.current = 0;
-        if (stopped.current) setHeld(waiting.current.length);
-        else release();
-      }, 250);
-    });
-    source.onopen = () => setError("");
-    source.onerror = () => {
-      const ended = source.readyState === EventSource.CLOSED;
-      setError(ended ? "The live tail has ended." : "The live tail was interrupted; reconnecting.");
-      // An EventSource does not report the error of the server, so request a list with the same
-      // filters to get the message.
-      if (ended)
-        get(url("spans", { ...filter, limit: "1" })).catch((why: unknown) => {
-          setError("");
-          setRefused(String((why as Error).message));
-        });
+        source.close();
+      };
     };
-    return () => {
-      clearTimeout(timer.current);
-      timer.current = 0;
-      source.close();
-    };
+    const text =
+      "Four other tabs show spans live. This one begins when one of them is closed or hidden.";
+    return inSlot(start, () => setError(text));
   }, [on, address, refreshed, visible]);
   useEffect(() => {
     if (!paused) release();

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Trace } from "../openapi";
-import { count, day, clock, duration } from "../format";
+import { count, day, clock, duration, zoneName } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
 import {
@@ -185,7 +185,7 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
           <div>
             <dt>Began</dt>
             <dd>
-              {day(startMs)} {clock(startMs)}
+              {day(startMs)} {clock(startMs)} <small>{zoneName(startMs)}</small>
             </dd>
           </div>
         </dl>
