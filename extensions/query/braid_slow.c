@@ -63,6 +63,7 @@ struct slow_side {
 
 struct slow_report {
     struct query_job *job;
+    uint64_t max_nodes; /* maximum number of bars in the response */
     struct query_braid_filter of;
     /* the selection, if `has_selection`. Without a selection, the spans are divided by duration. */
     struct query_braid_selection selection;
@@ -491,7 +492,8 @@ static int slow_respond(struct slow_report *report, struct br_flame *flame, stru
     if (!rc && id)
         rc = slow_flame(report, &type, flame, err);
     if (!rc)
-        rc = br_flamebearer_make(flame, QUERY_BRAID_NODES_MAX, true, &job->arena, &flamebearer);
+        rc = br_flamebearer_make(flame, (uint32_t)report->max_nodes, true, &job->arena,
+                                 &flamebearer);
     if (rc)
         return rc;
     slow_put_side(report, '{', &report->sides[1]);
@@ -601,6 +603,8 @@ void query_braid_slow(struct query_job *job)
     }
     if (!query_braid_filter_read(&report->of, job) ||
         !query_braid_selection_read(&report->selection, job, &report->has_selection) ||
+        !query_job_number(job, "max_nodes", QUERY_BRAID_NODES_MAX, QUERY_FLAMEBEARER_NODES_TOP,
+                          &report->max_nodes) ||
         !slow_read_names(job, report)) {
         br_free(report);
         return;

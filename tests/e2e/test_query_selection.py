@@ -57,6 +57,18 @@ def test_the_samples_of_the_selection_are_compared(start):
     assert (function["slow_per_span"], function["typical_per_span"]) == (500 * MS, 20 * MS)
 
 
+def test_the_number_of_bars_can_be_limited(start):
+    """The graph of all bars has total, main, and both functions."""
+    made = requests()
+    made.add(PRICE, 0, 100, samples=1, stack="other work")
+    api = start(made)
+    params = {**WIDE, "service": PRICE[0], "name": PRICE[1], "selection_min_duration": "500ms"}
+    names = api.braid("slow", **params)["flamebearer"]["names"]
+    assert {"total", "main", PRICE[1], "other work"} <= set(names)
+    names = api.braid("slow", **params, max_nodes=3)["flamebearer"]["names"]
+    assert "other" in names and "other work" not in names
+
+
 def test_parts_below_selected_requests(start):
     answer = start(requests()).braid("slow", **WIDE, service=PRICE[0], name=PRICE[1], of_service=CHECKOUT[0],
                                      of_name=CHECKOUT[1], selection_min_duration="500ms")

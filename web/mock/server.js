@@ -202,6 +202,10 @@ export async function startMock({
       return at >= start && at <= end && lasted >= least && lasted <= most;
     };
   };
+  const merge = (flame, q) => {
+    if (merged && !q.max_nodes)
+      flame.names = flame.names.map((name) => (name === merged ? "other" : name));
+  };
   const stacksOf = (selection, type) => {
     const into = new Map();
     for (const span of selection) if (span.samples) stacksOfSpan(span, types[type].short, into);
@@ -278,8 +282,7 @@ export async function startMock({
       ? largeStacks(20000, types[type].scale)
       : trieOf(stacksOf(spans, type), types[type].scale);
     const flame = flamebearer(trie);
-    if (merged && !q.max_nodes)
-      flame.names = flame.names.map((name) => (name === merged ? "other" : name));
+    merge(flame, q);
     const samples = Math.round(flame.numTicks / types[type].scale);
     return {
       types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans),
@@ -562,6 +565,7 @@ export async function startMock({
           types[type].scale,
         );
       const flame = flamebearerOfDifference(side(q.left), side(q.right));
+      merge(flame, q);
       const n = (ticks) => ({ total: ticks, samples: Math.round(ticks / types[type].scale) });
       return {
         type,
@@ -675,6 +679,7 @@ export async function startMock({
         .sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta))
         .slice(0, 50);
       const flame = flamebearerOfDifference(l, r);
+      merge(flame, q);
       return {
         slow: describe(slow),
         typical: describe(typical),

@@ -100,13 +100,14 @@ export function SlowView({ query }: { query: Query }) {
           type,
           of_service,
           of_name,
+          max_nodes: query.nodes ?? "",
           ...times,
           ...selected,
         })
       : "",
   );
   const choose = (changes: Query): void =>
-    set({ of_service: "", of_name: "", zoom: "", ...changes });
+    set({ of_service: "", of_name: "", zoom: "", nodes: "", ...changes });
   return (
     <>
       <Loading on={loading} />
@@ -184,6 +185,7 @@ export function SlowView({ query }: { query: Query }) {
               bearer={data.flamebearer}
               unit={data.unit}
               query={query}
+              expandable
               scale="absolute"
               sample={{ left: data.sample.typical, right: data.sample.slow }}
               since={at}
