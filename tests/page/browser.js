@@ -36,8 +36,8 @@ export async function startBrowser() {
 
 export const mockOf = (options = {}) => startMock({ now, dist, traces: 1500, ...options });
 
-/** A page, and its problems: errors, violations of the policy, requests to other origins,
- * dialogs. */
+/** A page, and its problems: errors, also on the console, violations of the policy, requests to other
+ * origins, dialogs. */
 export async function openPage(browser, server, hash = "", { clock = true, ...options } = {}) {
   const context = await browser.newContext({
     viewport: { width: 1280, height: 800 },
@@ -67,7 +67,10 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
     void dialog.dismiss();
   });
   page.on("console", (message) => {
-    if (/Content Security Policy|Trusted/i.test(message.text())) faults.push(message.text());
+    // Chromium itself reports responses of tests of errors.
+    const isError = message.type() === "error" && !/^Failed to load/.test(message.text());
+    if (isError || /Content Security Policy|Trusted/i.test(message.text()))
+      faults.push(message.text());
   });
   page.on("request", (request) => {
     if (!request.url().startsWith(server.url) && !/^(about|data|blob):/.test(request.url()))
@@ -134,10 +137,8 @@ export async function findBar(page, name, flame = page.locator(".flame").first()
   for (let y = 10; y < box.height; y += 20) {
     for (let x = 8; x < box.width; x += Math.max(6, box.width / 60)) {
       await page.mouse.move(box.x + x, box.y + y);
-      const shown = await page
-        .locator(".tip-name")
-        .textContent({ timeout: 50 })
-        .catch(() => "");
+      // The page has handled the event and has updated its tooltip when move() returns.
+      const shown = await page.evaluate(() => document.querySelector(".tip-name")?.textContent);
       if (shown === name) return { x: box.x + x, y: box.y + y };
     }
   }
