@@ -76,7 +76,19 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
     if (!request.url().startsWith(server.url) && !/^(about|data|blob):/.test(request.url()))
       faults.push(`request to ${request.url()}`);
   });
+  const pending = new Set();
+  page.on("request", (request) => request.resourceType() !== "eventsource" && pending.add(request));
+  page.on("requestfinished", (request) => pending.delete(request));
+  page.on("requestfailed", (request) => pending.delete(request));
   await page.goto(server.url + hash);
+  /** Waits until the page has drawn the responses of all its requests. */
+  page.settled = async () => {
+    await page.locator("main").first().waitFor();
+    for (let idle = 0; idle < 3; idle = pending.size ? 0 : idle + 1)
+      await page.evaluate(
+        () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
+      );
+  };
   page.finish = async () => {
     faults.push(...(await page.evaluate(() => window.violations)));
     assert.equal(await page.evaluate(() => window.xss), undefined, "a payload ran");

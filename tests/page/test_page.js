@@ -1200,7 +1200,7 @@ describe("page: accessibility", { concurrency: false }, () => {
     ]) {
       it(`${name} has no axe violations, ${size}`, async () => {
         const page = await open(hash(), { colorScheme: "light", viewport });
-        await page.waitForLoadState("networkidle");
+        await page.settled();
         await page.waitForFunction(() => !document.querySelector(".skeleton"));
         await checkAccessibility(page, `${name} ${size} light`);
         assert.ok(
