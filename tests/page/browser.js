@@ -146,13 +146,24 @@ export async function checkAccessibility(page, what, rules = null) {
 export async function findBar(page, name, flame = page.locator(".flame").first()) {
   await flame.waitFor();
   const box = await flame.locator("canvas").boundingBox();
-  for (let y = 10; y < box.height; y += 20) {
-    for (let x = 8; x < box.width; x += Math.max(6, box.width / 60)) {
-      await page.mouse.move(box.x + x, box.y + y);
-      // The page has handled the event and has updated its tooltip when move() returns.
-      const shown = await page.evaluate(() => document.querySelector(".tip-name")?.textContent);
-      if (shown === name) return { x: box.x + x, y: box.y + y };
-    }
+  // Synthetic events in the page, since each move of the real mouse takes a frame.
+  const at = await flame.locator("canvas").evaluate(
+    async (canvas, [wanted, { x, y, width, height }]) => {
+      for (let clientY = y + 10; clientY < y + height; clientY += 20)
+        for (let clientX = x + 8; clientX < x + width; clientX += Math.max(6, width / 60)) {
+          canvas.dispatchEvent(new MouseEvent("mousemove", { clientX, clientY, bubbles: true }));
+          // Preact updates the tooltip in a microtask.
+          await null;
+          if (document.querySelector(".tip-name")?.textContent === wanted)
+            return { x: clientX, y: clientY };
+        }
+      return null;
+    },
+    [name, box],
+  );
+  if (at) {
+    await page.mouse.move(at.x, at.y);
+    return at;
   }
   return assert.fail(`no bar ${name}`);
 }
