@@ -357,7 +357,7 @@ describe(
         const page = await open(hash);
         await page.waitForLoadState("networkidle");
         await checkAccessibility(page, hash);
-        await page.context().close();
+        await page.finish();
       }
     });
   },

@@ -1180,6 +1180,7 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
 
 describe("page: accessibility", { concurrency: false }, () => {
   for (const [name, hash] of [
+    ["services", () => "#/services"],
     ["spans", () => checkout],
     ["a trace", () => ofSlow()],
     ["attributes", () => ofSlow("&tab=attributes")],
@@ -1199,7 +1200,7 @@ describe("page: accessibility", { concurrency: false }, () => {
     ]) {
       it(`${name} has no axe violations, ${size}`, async () => {
         const page = await open(hash(), { colorScheme: "light", viewport });
-        await page.waitForLoadState("networkidle");
+        await page.settled();
         await page.waitForFunction(() => !document.querySelector(".skeleton"));
         await checkAccessibility(page, `${name} ${size} light`);
         assert.ok(
@@ -1210,7 +1211,7 @@ describe("page: accessibility", { concurrency: false }, () => {
         await page.emulateMedia({ colorScheme: "dark" });
         await painted(page);
         await checkAccessibility(page, `${name} ${size} dark`, ["color-contrast"]);
-        await page.context().close();
+        await page.finish();
       });
     }
   }
@@ -1223,6 +1224,6 @@ describe("page: accessibility", { concurrency: false }, () => {
     await page.keyboard.press("?");
     await page.getByRole("dialog").waitFor();
     await checkAccessibility(page, "help");
-    await page.context().close();
+    await page.finish();
   });
 });

@@ -30,10 +30,10 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
         <header>
           <h2>
             <i class="service-mark" style={{ background: serviceColor(span.service, dark) }} />
-            <span>{span.name}</span>
+            <bdi>{span.name}</bdi>
           </h2>
           <p>
-            {span.service} · {span.kind}
+            <bdi>{span.service}</bdi> · {span.kind}
             {span.status !== "unset" && (
               <span class={`status status-${span.status}`}>{span.status}</span>
             )}
@@ -91,12 +91,12 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
               ...carried(query),
             })}
           >
-            Slow against typical {span.name}
+            Slow against typical <bdi>{span.name}</bdi>
           </a>
           <a
             href={href("profile", { query: selector(span.service, span.name), ...carried(query) })}
           >
-            Profile of all {span.name}
+            Profile of all <bdi>{span.name}</bdi>
           </a>
         </p>
       </aside>
@@ -363,7 +363,9 @@ function Attributes({ title, list }: { title: string; list?: Attribute[] }) {
             .sort((a, b) => (a.key < b.key ? -1 : 1))
             .map(({ key, value }) => (
               <tr key={key}>
-                <th scope="row">{key}</th>
+                <th scope="row">
+                  <bdi>{key}</bdi>
+                </th>
                 <td class={`value-${typeof value}`}>{written(value)}</td>
               </tr>
             ))

@@ -117,7 +117,7 @@ export function Waterfall(props: WaterfallProps) {
                     </button>
                     <i class="service-mark" style={{ background: color }} />
                     <span class="waterfall-label" title={`${span.service}: ${span.name}`}>
-                      <span class="service">{span.service}</span> {span.name}
+                      <bdi class="service">{span.service}</bdi> <bdi>{span.name}</bdi>
                     </span>
                     {node.moved !== 0 && (
                       <span class="mark-moved" title={movedText(node)}>

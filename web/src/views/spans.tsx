@@ -622,11 +622,13 @@ function SpanRows({
                         class="service-mark"
                         style={{ background: serviceColor(span.service, dark) }}
                       />
-                      <span>{span.service}</span>
+                      <span>
+                        <bdi>{span.service}</bdi>
+                      </span>
                     </div>
                     <div role="gridcell" class="col-operation">
                       <a href={linkOf(span)} tabIndex={-1}>
-                        {span.name}
+                        <bdi>{span.name}</bdi>
                       </a>
                       {span.kind !== "internal" && span.kind !== "unspecified" && (
                         <small>{span.kind}</small>

@@ -142,7 +142,7 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
       <Loading on={loading} />
       <header class="title">
         <h1>
-          <span class="quiet">{root.span.service}</span> {root.span.name}
+          <bdi class="quiet">{root.span.service}</bdi> <bdi>{root.span.name}</bdi>
           {root.span.parent_id && <span class="quiet"> (the root span is missing)</span>}
         </h1>
         <dl>
