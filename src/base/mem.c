@@ -24,6 +24,9 @@
 /* The C library returns the end of a heap only when a block of at least this size is freed
  * (FASTBIN_CONSOLIDATION_THRESHOLD). */
 #define MARK_BYTES (64u << 10)
+/* Bytes that the C library adds when it enlarges a heap, and leaves when it trims one. This is its
+ * default. br_mem_trim leaves the size of a mark, which it needs to enlarge the mark again. */
+#define TOP_PAD (128 << 10)
 
 /* A block that stays in the heap of a thread. To trim the end of that heap, br_mem_trim shrinks the
  * block, which frees MARK_BYTES in the heap, and then enlarges it again. malloc_trim alone returns
@@ -346,11 +349,13 @@ void br_mem_trim(void)
 {
     pthread_mutex_lock(&marks_lock);
     (void)mallopt(M_TRIM_THRESHOLD, 0);
+    (void)mallopt(M_TOP_PAD, MARK_BYTES);
     for (struct mem_mark **mark = &marks; *mark; mark = &(*mark)->next) {
         mem_resize_mark(mark, sizeof **mark);
         mem_resize_mark(mark, sizeof **mark + MARK_BYTES);
     }
     (void)malloc_trim(0);
+    (void)mallopt(M_TOP_PAD, TOP_PAD);
     (void)mallopt(M_TRIM_THRESHOLD, atomic_load_explicit(&kept_bytes, memory_order_relaxed));
     pthread_mutex_unlock(&marks_lock);
 }
