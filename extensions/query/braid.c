@@ -288,6 +288,8 @@ const struct query_route query_braid_routes[] = {
     GET("status", braid_status),
     GET("services", braid_list_services),
     GET("operations", query_braid_operations),
+    GET("heat", query_braid_heat),
+    GET("differences", query_braid_differences),
     GET("spans", query_braid_spans),
     GET("traces/*", query_braid_trace),
     GET("traces/*/otlp", query_trace_otlp),

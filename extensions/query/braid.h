@@ -5,6 +5,9 @@
  * - braid.c: routes, status of the store, services
  * - braid_operations.c: figures of services and operations
  * - braid_spans.c: spans, live tail
+ * - braid_filter.c: the parameters that select spans
+ * - braid_heat.c: numbers of spans by time and duration
+ * - braid_differences.c: attributes that differ between selected spans and the rest
  * - braid_trace.c: one trace
  * - braid_profile.c: profiles, functions, differences
  * - braid_slow.c: slow spans compared with typical ones
@@ -167,6 +170,8 @@ const char *query_braid_status(uint8_t status);
 /* --- Handlers -------------------------------------------------------------------------------- */
 
 void query_braid_operations(struct query_job *job);
+void query_braid_heat(struct query_job *job);
+void query_braid_differences(struct query_job *job);
 void query_braid_spans(struct query_job *job);
 void query_braid_tail(struct query_job *job);
 void query_braid_trace(struct query_job *job);

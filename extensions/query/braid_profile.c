@@ -33,6 +33,7 @@ struct profile_request {
     struct query_selection selection;
     bool of_span;
     enum profile_scope scope;
+    const char *service; /* only with SCOPE_TRACE: selects the spans of this service; or NULL */
     uint64_t span_id;
     uint8_t trace_id[16];
     const char *type; /* profile type in the request; NULL: the request has no profile type */
@@ -65,9 +66,15 @@ static bool profile_read_scope(struct query_job *job, struct profile_request *re
 static bool profile_read_ids(struct query_job *job, const char *trace, const char *span,
                              struct profile_request *request)
 {
+    const char *service = query_job_param(job, "service");
     request->of_span = true;
     if (!profile_read_scope(job, request))
         return false;
+    request->service = service && *service ? service : NULL;
+    if (request->service && request->scope != SCOPE_TRACE) {
+        query_job_fail(job, 400, "service is only possible with scope=trace");
+        return false;
+    }
     /* the span id may be empty if the whole trace is requested */
     bool whole = request->scope == SCOPE_TRACE && !*span;
     if (!br_id_parse(trace, strlen(trace), request->trace_id, sizeof request->trace_id))
@@ -91,6 +98,25 @@ static const struct query_braid_row *profile_local_root(const struct query_braid
     return row;
 }
 
+/* Selects the spans of the service. An empty list of span ids would select the whole trace. */
+static int profile_select_service(struct query_job *job, const struct query_braid_rows *rows,
+                                  struct profile_request *request, struct br_err *err)
+{
+    int rc = 0;
+    bool found = false;
+    for (size_t i = 0; !rc && i < rows->count; i++) {
+        const struct br_stored_span *span = &rows->rows[i].span;
+        if (strcmp(span->service, request->service) != 0)
+            continue;
+        found = true;
+        rc = query_selection_add_span(job, &request->selection, span->span_id);
+    }
+    if (!rc && !found)
+        return br_err_set(err, BR_EINVAL, "no span of the trace is of service \"%.100s\"",
+                          request->service);
+    return rc;
+}
+
 /* Reads the span's trace, and selects the span ids within the scope. */
 static int profile_select_span(struct query_job *job, struct profile_request *request,
                                struct br_err *err)
@@ -105,7 +131,9 @@ static int profile_select_span(struct query_job *job, struct profile_request *re
         request->root = profile_local_root(&rows, row)->span;
     if (!rc)
         rc = query_selection_add_trace(job, &request->selection, request->trace_id);
-    if (!rc && request->scope == SCOPE_SUBTREE && row)
+    if (!rc && request->service)
+        rc = profile_select_service(job, &rows, request, err);
+    else if (!rc && request->scope == SCOPE_SUBTREE && row)
         rc = query_braid_select_subtree(&rows, row, &request->selection);
     else if (!rc && request->scope != SCOPE_TRACE)
         rc = query_selection_add_span(job, &request->selection, request->span_id);

@@ -4,7 +4,8 @@
  * samples of their local subtrees. Slow spans are at or above the 95th percentile of duration;
  * typical ones are between the 40th and the 60th. If a request names two operations, the spans of
  * one of them (`of`) are divided into slow and typical ones, and the spans of the other operation
- * below these spans are compared.
+ * below these spans are compared. With a selection, the selected spans take the place of the slow
+ * ones, and all other spans of the filter that of the typical ones.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -14,6 +15,7 @@
 #include "base/mem.h"
 #include "base/sum.h"
 #include "extensions/query/braid.h"
+#include "extensions/query/braid_filter.h"
 #include "extensions/query/braid_parts.h"
 
 #define SPANS_MAX                                                                                  \
@@ -39,10 +41,17 @@ struct slow_list {
     size_t count;
 };
 
+/* Durations of spans. They are sorted after all of them are read. */
+struct slow_durations {
+    uint64_t *ns;
+    size_t count;
+    uint32_t cap;
+};
+
 struct slow_side {
     const char *name;
-    /* the side's part of report->durations_ns: index of the first span, and number of spans */
-    size_t first, count;
+    const uint64_t *durations_ns; /* durations of the side's spans, sorted */
+    size_t count;                 /* number of these spans */
     struct slow_list read, examples;
     /* the compared spans, whose parts and samples are in the response; sorted by duration after
      * all of them are read */
@@ -54,9 +63,14 @@ struct slow_side {
 
 struct slow_report {
     struct query_job *job;
-    uint64_t *durations_ns; /* durations of all spans of the operation, sorted */
-    size_t count;
-    uint32_t cap;
+    uint64_t max_nodes; /* maximum number of bars in the response */
+    struct query_braid_filter of;
+    /* the selection, if `has_selection`. Without a selection, the spans are divided by duration. */
+    struct query_braid_selection selection;
+    bool has_selection;
+    /* Durations of the spans of each side. Without a selection, all durations are in the second
+     * list, and both sides are parts of this list. */
+    struct slow_durations durations[BR_FLAME_SIDES];
     /* sides[0] are the typical spans, sides[1] the slow spans */
     struct slow_side sides[BR_FLAME_SIDES];
     /* the operation below these spans that is compared; NULL: the spans themselves are compared */
@@ -85,47 +99,53 @@ static size_t slow_rank(size_t count, size_t percent)
 
 static void slow_divide(struct slow_report *report)
 {
-    size_t count = report->count, slow = slow_rank(count, 95);
+    const uint64_t *durations_ns = report->durations[1].ns;
+    size_t count = report->durations[1].count, slow = slow_rank(count, 95);
     size_t low = slow_rank(count, 40), high = slow_rank(count, 60);
-    while (slow > 0 && report->durations_ns[slow - 1] == report->durations_ns[slow])
+    while (slow > 0 && durations_ns[slow - 1] == durations_ns[slow])
         slow--;
     if (high >= slow)
         high = slow ? slow - 1 : 0;
     if (low > high)
         low = high;
-    report->sides[0].first = low;
+    report->sides[0].durations_ns = durations_ns + low;
     report->sides[0].count = slow ? high - low + 1 : 0;
-    report->sides[1].first = slow;
+    report->sides[1].durations_ns = durations_ns + slow;
     report->sides[1].count = count - slow;
 }
 
 /* --- Finding the spans ----------------------------------------------------------------------- */
 
+/* Returns the side of a selection to which a span belongs. */
+static unsigned slow_side_of(const struct slow_report *report, const struct br_stored_span *span)
+{
+    return !report->has_selection || query_braid_selection_has(&report->selection, span);
+}
+
 static bool slow_on_duration(const struct br_stored_span *span, void *arg)
 {
     struct slow_report *report = arg;
-    if (report->count == SPANS_MAX) {
-        query_job_note(report->job, "there are more spans of this operation than one query reads");
+    struct slow_durations *durations = &report->durations[slow_side_of(report, span)];
+    if (durations->count == SPANS_MAX) {
+        query_job_note(report->job, "there are more spans than one query reads");
         return false;
     }
-    report->rc = br_grow(&report->durations_ns, &report->cap, report->count + 1,
-                         sizeof *report->durations_ns, SPANS_MAX);
+    report->rc = br_grow(&durations->ns, &durations->cap, durations->count + 1,
+                         sizeof *durations->ns, SPANS_MAX);
     if (report->rc)
         return false;
-    report->durations_ns[report->count++] = span->duration_ns;
+    durations->ns[durations->count++] = span->duration_ns;
     return query_job_may_continue(report->job);
 }
 
-static void slow_choose_spans(const struct slow_report *report, struct slow_side *side)
+static void slow_choose_spans(struct slow_side *side)
 {
-    const uint64_t *durations_ns =
-        br_mem_end(report->durations_ns, side->first * sizeof *report->durations_ns);
     side->read.count = side->count < SIDE_MAX ? side->count : SIDE_MAX;
     for (size_t i = 0; i < side->read.count; i++)
-        side->read.durations_ns[i] = durations_ns[i * side->count / side->read.count];
+        side->read.durations_ns[i] = side->durations_ns[i * side->count / side->read.count];
     side->examples.count = side->count < EXAMPLES_MAX ? side->count : EXAMPLES_MAX;
     for (size_t i = 0; i < side->examples.count; i++)
-        side->examples.durations_ns[i] = durations_ns[side->count - side->examples.count + i];
+        side->examples.durations_ns[i] = side->durations_ns[side->count - side->examples.count + i];
 }
 
 static void slow_list_add(struct slow_list *list, const struct br_stored_span *span)
@@ -141,7 +161,10 @@ static void slow_list_add(struct slow_list *list, const struct br_stored_span *s
 static bool slow_on_span(const struct br_stored_span *span, void *arg)
 {
     struct slow_report *report = arg;
+    unsigned of = slow_side_of(report, span);
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++) {
+        if (report->has_selection && i != of)
+            continue;
         slow_list_add(&report->sides[i].read, span);
         slow_list_add(&report->sides[i].examples, span);
     }
@@ -352,16 +375,14 @@ static void slow_put_examples(struct slow_report *report, const struct slow_side
 static void slow_put_side(struct slow_report *report, char before, const struct slow_side *side)
 {
     struct br_str *out = &report->job->out;
-    const uint64_t *durations_ns =
-        br_mem_end(report->durations_ns, side->first * sizeof *report->durations_ns);
     size_t count = report->below_name ? side->n_compared : side->count;
     uint64_t shortest_ns = 0, median_ns = 0;
     if (count && report->below_name) {
         shortest_ns = side->compared[0].duration_ns;
         median_ns = side->compared[(count - 1) / 2].duration_ns;
     } else if (count) {
-        shortest_ns = durations_ns[0];
-        median_ns = durations_ns[(count - 1) / 2];
+        shortest_ns = side->durations_ns[0];
+        median_ns = side->durations_ns[(count - 1) / 2];
     }
     br_str_putc(out, before);
     br_str_json(out, side->name, strlen(side->name));
@@ -420,18 +441,30 @@ static int slow_put_functions(struct query_job *job, const struct br_flame *flam
     return 0;
 }
 
+static const char *slow_why_no_sides(const struct slow_report *report)
+{
+    if (report->has_selection && !report->sides[1].count)
+        return "there are no spans in the selection";
+    if (report->has_selection && !report->sides[0].count)
+        return "all spans are in the selection";
+    if (!report->has_selection && !report->durations[1].count)
+        return "this operation has no spans in this time range";
+    if (!report->has_selection && report->durations[1].count < SPANS_MIN)
+        return "there are fewer than 5 spans of this operation: use a longer time range";
+    return NULL;
+}
+
 static const char *slow_why_empty(const struct slow_report *report, size_t type)
 {
-    if (!report->count)
-        return "this operation has no spans in this time range";
-    if (report->count < SPANS_MIN)
-        return "there are fewer than 5 spans of this operation: use a longer time range";
+    const char *why = slow_why_no_sides(report);
+    if (why)
+        return why;
     if (report->below_name && !report->sides[0].n_compared && !report->sides[1].n_compared)
         return "neither the slow nor the typical requests have spans of this operation";
     if (!report->sides[0].count)
         return "all spans of this operation have the same duration";
     if (type == BRAID_TYPES_MAX)
-        return "the spans of this operation have no samples";
+        return "the compared spans have no samples";
     return NULL;
 }
 
@@ -459,7 +492,8 @@ static int slow_respond(struct slow_report *report, struct br_flame *flame, stru
     if (!rc && id)
         rc = slow_flame(report, &type, flame, err);
     if (!rc)
-        rc = br_flamebearer_make(flame, QUERY_BRAID_NODES_MAX, true, &job->arena, &flamebearer);
+        rc = br_flamebearer_make(flame, (uint32_t)report->max_nodes, true, &job->arena,
+                                 &flamebearer);
     if (rc)
         return rc;
     slow_put_side(report, '{', &report->sides[1]);
@@ -479,44 +513,76 @@ static int slow_respond(struct slow_report *report, struct br_flame *flame, stru
     return rc;
 }
 
-static int slow_read_store(struct slow_report *report, struct br_span_filter *filter,
-                           struct br_err *err)
+/* Reads the durations, and divides the spans into the two sides. Stores the shortest duration of
+ * the sides. */
+static int slow_read_durations(struct slow_report *report, struct br_err *err)
 {
-    int rc = br_store_spans(report->job->store, filter, slow_on_duration, report, err);
-    if (!rc)
-        rc = report->rc;
-    if (rc || report->count < SPANS_MIN)
-        return rc;
-    qsort(report->durations_ns, report->count, sizeof *report->durations_ns, slow_compare);
-    slow_divide(report);
+    int rc = query_braid_filter_spans(&report->of, report->job, slow_on_duration, report, err);
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
-        slow_choose_spans(report, &report->sides[i]);
-    filter->min_duration_ns =
-        report->durations_ns[report->sides[report->sides[0].count ? 0 : 1].first];
-    rc = br_store_spans(report->job->store, filter, slow_on_span, report, err);
+        if (report->durations[i].count)
+            qsort(report->durations[i].ns, report->durations[i].count,
+                  sizeof *report->durations[i].ns, slow_compare);
+    if (rc || report->rc)
+        return rc ? rc : report->rc;
+    if (report->has_selection)
+        for (unsigned i = 0; i < BR_FLAME_SIDES; i++) {
+            report->sides[i].durations_ns = report->durations[i].ns;
+            report->sides[i].count = report->durations[i].count;
+        }
+    else if (report->durations[1].count >= SPANS_MIN) {
+        slow_divide(report);
+        report->of.filter.min_duration_ns =
+            report->sides[report->sides[0].count ? 0 : 1].durations_ns[0];
+    }
+    return 0;
+}
+
+static int slow_read_spans(struct slow_report *report, struct br_err *err)
+{
+    int rc = query_braid_filter_parse(&report->of, report->job, err);
+    if (!rc)
+        rc = slow_read_durations(report, err);
+    if (rc || !(report->sides[0].count + report->sides[1].count))
+        return rc;
+    for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
+        slow_choose_spans(&report->sides[i]);
+    return query_braid_filter_spans(&report->of, report->job, slow_on_span, report, err);
+}
+
+static int slow_read_store(struct slow_report *report, struct br_err *err)
+{
+    int rc = slow_read_spans(report, err);
+    /* after reading the spans, because a query with TraceQL clears the arena of the job */
+    report->parts = rc ? NULL : query_parts_new(report->job);
+    if (!rc && !report->parts)
+        rc = BR_ENOMEM;
     if (!rc)
         rc = slow_read_sides(report, err);
     return rc ? rc : slow_sum(report, err);
 }
 
-/* Reads the names of the operations. The spans of the operation in `filter` are divided into slow
+/* Reads the names of the operations. The spans of the operation in the filter are divided into slow
  * and typical ones. */
-static bool slow_read_names(struct query_job *job, struct slow_report *report,
-                            struct br_span_filter *filter)
+static bool slow_read_names(struct query_job *job, struct slow_report *report)
 {
-    const char *of_service = query_job_param(job, "of_service");
-    const char *of_name = query_job_param(job, "of_name");
-    filter->service = query_job_param(job, "service");
-    filter->name = query_job_param(job, "name");
-    if (!filter->service || !*filter->service || !filter->name || !*filter->name) {
-        query_job_fail(job, 400, "missing parameter: set service and name (of the operation)");
+    struct br_span_filter *filter = &report->of.filter;
+    const char *of_service = query_braid_param(job, "of_service");
+    const char *of_name = query_braid_param(job, "of_name");
+    if (!report->has_selection && !(filter->service && filter->name)) {
+        query_job_fail(
+            job, 400, "missing parameter: set service and name (of the operation), or a selection");
         return false;
     }
-    if (!(of_service && *of_service) != !(of_name && *of_name)) {
+    if (!of_service != !of_name) {
         query_job_fail(job, 400, "missing parameter: set both of_service and of_name, or neither");
         return false;
     }
-    if (of_name && *of_name) {
+    if (of_name && !(filter->service && filter->name)) {
+        query_job_fail(job, 400,
+                       "missing parameter: of_service and of_name also need service and name");
+        return false;
+    }
+    if (of_name) {
         report->below_service = filter->service;
         report->below_name = filter->name;
         filter->service = of_service;
@@ -527,30 +593,35 @@ static bool slow_read_names(struct query_job *job, struct slow_report *report,
 
 void query_braid_slow(struct query_job *job)
 {
-    struct br_span_filter filter = {.order = BR_SPANS_NEWEST};
     struct br_flame flame;
     struct br_err err = {0};
-    struct slow_report *report = br_arena_calloc(&job->arena, 1, sizeof *report);
+    /* not in the arena of the job, which a query with TraceQL clears */
+    struct slow_report *report = br_calloc(1, sizeof *report);
     if (!report) {
         query_braid_end(job, BR_ENOMEM, &err);
         return;
     }
-    if (!slow_read_names(job, report, &filter) ||
-        !query_braid_range(job, &filter.from_ns, &filter.until_ns))
+    if (!query_braid_filter_read(&report->of, job) ||
+        !query_braid_selection_read(&report->selection, job, &report->has_selection) ||
+        !query_job_number(job, "max_nodes", QUERY_BRAID_NODES_MAX, QUERY_FLAMEBEARER_NODES_TOP,
+                          &report->max_nodes) ||
+        !slow_read_names(job, report)) {
+        br_free(report);
         return;
+    }
     report->job = job;
     report->sides[0].name = "typical";
     report->sides[1].name = "slow";
-    report->parts = query_parts_new(job);
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
-    if (!rc && !report->parts)
-        rc = BR_ENOMEM;
     if (!rc)
-        rc = slow_read_store(report, &filter, &err);
+        rc = slow_read_store(report, &err);
     if (!rc)
         rc = slow_respond(report, &flame, &err);
     br_flame_release(&flame);
     query_parts_free(report->parts);
-    br_free(report->durations_ns);
+    for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
+        br_free(report->durations[i].ns);
+    query_braid_filter_release(&report->of);
+    br_free(report);
     query_braid_end(job, rc, &err);
 }

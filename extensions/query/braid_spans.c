@@ -8,9 +8,8 @@
 #include "base/mem.h"
 #include "base/sum.h"
 #include "extensions/query/braid.h"
-#include "extensions/query/tempo.h"
+#include "extensions/query/braid_filter.h"
 #include "otlp/fields.h"
-#include "query/traceql.h"
 
 #define LIMIT_DEFAULT 100
 #define TAIL_SPANS_MAX 500 /* maximum number of spans in one event of the live tail */
@@ -55,12 +54,10 @@ struct spans_cpu {
 };
 
 struct spans_request {
-    struct br_span_filter filter;
+    struct query_braid_filter of; /* selects the spans */
     bool subtree;
     enum spans_sort sort;
     uint64_t limit;
-    struct br_traceql query;
-    bool has_query;
     struct query_braid_rows *rows;
     /* The next two fields are for a search through all spans. `rows` has room for twice `limit`
      * rows, which are the best rows found so far. After `limit` rows were found, only rows whose
@@ -68,8 +65,7 @@ struct spans_request {
     bool has_floor;
     int64_t floor;
     struct br_span_position after; /* end of the previous page; filter.after points to it */
-    /* arena of the query and of the texts of rows, because the store's texts are freed after
-     * each page */
+    /* arena of the texts of rows, because the store's texts are freed after each page */
     struct br_arena arena;
     struct br_map *texts; /* set of the names that rows use */
     struct spans_cpu *cpu;
@@ -81,50 +77,18 @@ struct spans_request {
     bool is_cpu;
 };
 
-static const char *spans_param(const struct query_job *job, const char *name)
-{
-    const char *value = query_job_param(job, name);
-    return value && *value ? value : NULL;
-}
-
-static bool spans_read_status(struct query_job *job, struct spans_request *request)
-{
-    const char *text = spans_param(job, "status");
-    struct br_span_filter *filter = &request->filter;
-    if (!text)
-        return true;
-    filter->has_status = true;
-    for (filter->status = 0; filter->status < 3; filter->status++)
-        if (!strcmp(query_braid_status(filter->status), text)) {
-            filter->failed = filter->status == BR_SPAN_STATUS_ERROR;
-            return true;
-        }
-    query_job_fail(job, 400, "invalid status: must be error, ok or unset, got \"%.40s\"", text);
-    return false;
-}
-
 static bool spans_read_sort(struct query_job *job, struct spans_request *request)
 {
     static const char *const names[] = {"duration", "start", "cpu"};
-    const char *text = spans_param(job, "sort");
+    const char *text = query_braid_param(job, "sort");
     for (unsigned i = 0; i < BR_COUNT(names); i++)
         if (!strcmp(text ? text : "duration", names[i])) {
             request->sort = (enum spans_sort)i;
-            request->filter.order =
+            request->of.filter.order =
                 request->sort == SPANS_BY_START ? BR_SPANS_NEWEST : BR_SPANS_SLOWEST;
             return true;
         }
     query_job_fail(job, 400, "invalid sort: must be duration, start or cpu, got \"%.40s\"", text);
-    return false;
-}
-
-static bool spans_read_flag(struct query_job *job, const char *name, const char *yes, bool *ret)
-{
-    const char *text = spans_param(job, name);
-    *ret = text && !strcmp(text, yes);
-    if (!text || *ret || !strcmp(text, "false") || !strcmp(text, "self"))
-        return true;
-    query_job_fail(job, 400, "invalid %s: must be %s, got \"%.40s\"", name, yes, text);
     return false;
 }
 
@@ -133,9 +97,9 @@ _Static_assert(sizeof(struct br_span_position) == 40, "the cursor must not conta
 /* Reads the position that spans_put_next has written. */
 static bool spans_read_after(struct query_job *job, struct spans_request *request)
 {
-    const char *text = spans_param(job, "after");
+    const char *text = query_braid_param(job, "after");
     struct br_span_position *after = &request->after;
-    struct br_span_filter *filter = &request->filter;
+    struct br_span_filter *filter = &request->of.filter;
     if (!text)
         return true;
     if (br_hex_decode(text, strlen(text), (uint8_t *)after, sizeof *after) != sizeof *after) {
@@ -151,51 +115,15 @@ static bool spans_read_after(struct query_job *job, struct spans_request *reques
 
 static bool spans_read(struct query_job *job, struct spans_request *request)
 {
-    struct br_span_filter *filter = &request->filter;
-    filter->service = spans_param(job, "service");
-    filter->name = spans_param(job, "name");
-    if (!query_braid_range(job, &filter->from_ns, &filter->until_ns) ||
-        !query_braid_duration(job, "min_duration", &filter->min_duration_ns) ||
-        !query_braid_duration(job, "max_duration", &filter->max_duration_ns))
-        return false;
-    if (!spans_read_status(job, request) || !spans_read_sort(job, request) ||
+    if (!query_braid_filter_read(&request->of, job) || !spans_read_sort(job, request) ||
         !spans_read_after(job, request))
         return false;
-    if (!spans_read_flag(job, "roots", "true", &filter->roots) ||
-        !spans_read_flag(job, "figures", "subtree", &request->subtree) ||
+    if (!query_braid_flag(job, "figures", "subtree", &request->subtree) ||
         !query_job_number(job, "limit", LIMIT_DEFAULT, BRAID_SPANS_MAX, &request->limit))
         return false;
     if (!request->limit)
         request->limit = LIMIT_DEFAULT;
     return true;
-}
-
-/* --- TraceQL --------------------------------------------------------------------------------- */
-
-static int spans_read_query(struct query_job *job, struct spans_request *request,
-                            struct br_err *err)
-{
-    const char *text = spans_param(job, "q");
-    struct br_span_filter narrowed = request->filter;
-    if (!text)
-        return 0;
-    request->has_query = true;
-    int rc = br_traceql_parse(&request->query, text, strlen(text), &request->arena, err);
-    if (!rc && request->query.metric)
-        rc = br_err_set(err, BR_EINVAL, "q must select spans, but this query is a metric");
-    if (rc || request->query.needs_trace)
-        return rc;
-    rc = br_traceql_filter(&request->query, &narrowed);
-    if (rc)
-        return rc;
-    /* A span must fulfil the conditions of the request and the conditions of the query. If the
-     * request and the query both have a service or name, the filter uses that of the request.
-     * The condition of the query is then evaluated later. */
-    request->filter.needles = narrowed.needles;
-    request->filter.n_needles = narrowed.n_needles;
-    request->filter.service = request->filter.service ? request->filter.service : narrowed.service;
-    request->filter.name = request->filter.name ? request->filter.name : narrowed.name;
-    return 0;
 }
 
 /* --- Searching all spans --------------------------------------------------------------------- */
@@ -256,7 +184,7 @@ static bool spans_on_cpu(const struct br_stored_samples *samples, void *arg)
  * differ, to an hour after the range, because spans may be long. */
 static int spans_read_cpu(struct spans_request *request, struct br_err *err)
 {
-    const struct br_span_filter *filter = &request->filter;
+    const struct br_span_filter *filter = &request->of.filter;
     const struct query_job *job = request->rows->job;
     struct br_sample_filter samples = {
         .from_ns = filter->from_ns > CPU_BEFORE_NS ? filter->from_ns - CPU_BEFORE_NS : 0,
@@ -322,7 +250,8 @@ static bool spans_may_rank(const struct spans_request *request, const struct br_
 {
     int64_t rank = spans_search_rank(request, span);
     const struct br_span_position position = br_span_position(span, rank);
-    if (request->filter.after && !br_span_position_is_before(request->filter.after, &position))
+    if (request->of.filter.after &&
+        !br_span_position_is_before(request->of.filter.after, &position))
         return false;
     return !request->has_floor || rank >= request->floor;
 }
@@ -356,61 +285,9 @@ static bool spans_add(struct spans_request *request, const struct br_stored_span
     return query_job_may_continue(rows->job);
 }
 
-static bool spans_matches(const struct spans_request *request, const struct br_stored_span *span)
-{
-    const struct br_span_filter *filter = &request->filter;
-    if (filter->has_status && span->status != filter->status)
-        return false;
-    if (span->start_ns < filter->from_ns ||
-        (filter->until_ns && span->start_ns >= filter->until_ns))
-        return false;
-    if ((filter->service && strcmp(span->service, filter->service) != 0) ||
-        (filter->name && strcmp(span->name, filter->name) != 0))
-        return false;
-    if (span->duration_ns < filter->min_duration_ns ||
-        (filter->max_duration_ns && span->duration_ns > filter->max_duration_ns))
-        return false;
-    return !filter->roots || !span->parent_id;
-}
-
 static bool spans_on_each(const struct br_stored_span *span, void *arg)
 {
-    struct spans_request *request = arg;
-    return spans_matches(request, span) ? spans_add(request, span)
-                                        : query_job_may_continue(request->rows->job);
-}
-
-static bool spans_on_found(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
-{
-    struct spans_request *request = scan->arg;
-    bool may_continue = true;
-    for (uint32_t i = 0; i < trace->n_spans && may_continue; i++)
-        if (trace->spans[i].in && spans_matches(request, trace->spans[i].row))
-            may_continue = spans_add(request, trace->spans[i].row);
-    return may_continue;
-}
-
-static int spans_scan(struct spans_request *request, const struct br_span_filter *filter,
-                      struct br_err *err)
-{
-    struct query_job *job = request->rows->job;
-    struct query_tempo_scan scan = {.job = job,
-                                    .query = &request->query,
-                                    .filter = filter,
-                                    .on_trace = spans_on_found,
-                                    .arg = request};
-    struct br_span_filter all = {.from_ns = request->filter.from_ns,
-                                 .until_ns = request->filter.until_ns};
-    if (request->query.needs_trace)
-        /* the filter selects all spans, because a span may match because of other spans in its
-         * trace */
-        scan.filter = &all;
-    query_tempo_scan_execute(&scan);
-    if (scan.cut && job->store && !job->store->cut)
-        job->store->cut = scan.cut;
-    if (scan.rc)
-        *err = scan.err;
-    return scan.rc;
+    return spans_add(arg, span);
 }
 
 /* Searches all spans for the best ones in the order that the request sorts by: the spans that match
@@ -418,18 +295,13 @@ static int spans_scan(struct spans_request *request, const struct br_span_filter
 static int spans_search(struct spans_request *request, struct br_err *err)
 {
     struct query_braid_rows *rows = request->rows;
-    struct br_span_filter filter = request->filter;
     rows->max = 2 * (size_t)request->limit;
-    filter.order = BR_SPANS_NEWEST;
-    filter.after = NULL; /* spans_may_rank compares it */
     request->texts = br_map_new(TEXTS_MAX);
     int rc = request->texts ? 0 : BR_ENOMEM;
     if (!rc && request->sort == SPANS_BY_CPU)
         rc = spans_read_cpu(request, err);
     if (!rc)
-        rc = request->has_query
-                 ? spans_scan(request, &filter, err)
-                 : br_store_spans(rows->job->store, &filter, spans_on_each, request, err);
+        rc = query_braid_filter_spans(&request->of, rows->job, spans_on_each, request, err);
     if (!rc)
         rc = rows->rc;
     spans_keep_best(request);
@@ -440,7 +312,7 @@ static int spans_search(struct spans_request *request, struct br_err *err)
 
 static void spans_request_release(struct spans_request *request)
 {
-    br_traceql_release(&request->query);
+    query_braid_filter_release(&request->of);
     br_free(request->cpu);
     br_index_release(&request->cpu_index);
     br_map_free(request->texts, NULL);
@@ -539,13 +411,13 @@ void query_braid_spans(struct query_job *job)
     if (!spans_read(job, &request))
         return;
     br_arena_init(&request.arena, ARENA_BYTES_MAX);
-    int rc = spans_read_query(job, &request, &err);
-    if (!rc && (request.has_query || request.sort == SPANS_BY_CPU)) {
+    int rc = query_braid_filter_parse(&request.of, job, &err);
+    if (!rc && (request.of.has_query || request.sort == SPANS_BY_CPU)) {
         rc = spans_search(&request, &err);
     } else if (!rc) {
         rows.max = (size_t)request.limit;
-        request.filter.limit = (uint32_t)rows.max + 1;
-        rc = br_store_spans(job->store, &request.filter, spans_on_span, &request, &err);
+        request.of.filter.limit = (uint32_t)rows.max + 1;
+        rc = br_store_spans(job->store, &request.of.filter, spans_on_span, &request, &err);
         rc = rc ? rc : rows.rc;
     }
     if (!rc)
@@ -597,13 +469,14 @@ static bool spans_on_tail(const struct br_stored_span *span, void *arg)
 
 static bool spans_read_tail(struct query_job *job, struct spans_request *request)
 {
-    struct br_span_filter *filter = &request->filter;
+    struct br_span_filter *filter = &request->of.filter;
     *filter = (struct br_span_filter){.order = BR_SPANS_NEWEST, .limit = TAIL_LOOK_MAX};
     filter->from_ns = job->now_ns > TAIL_BACK_NS ? job->now_ns - TAIL_BACK_NS : 0;
-    filter->service = spans_param(job, "service");
-    filter->name = spans_param(job, "name");
+    filter->service = query_braid_param(job, "service");
+    filter->name = query_braid_param(job, "name");
     return query_braid_duration(job, "min_duration", &filter->min_duration_ns) &&
-           spans_read_status(job, request) && spans_read_flag(job, "roots", "true", &filter->roots);
+           query_braid_status_read(job, filter) &&
+           query_braid_flag(job, "roots", "true", &filter->roots);
 }
 
 static int spans_match_trace(struct spans_request *request, const struct br_stored_span *span,
@@ -614,7 +487,7 @@ static int spans_match_trace(struct spans_request *request, const struct br_stor
     bool any;
     int rc = br_traceql_trace_read(&trace, store, span->trace_id, BRAID_TRACE_SPANS_MAX, err);
     if (!rc)
-        rc = br_traceql_match_trace(&request->query, store, &trace, &any, err);
+        rc = br_traceql_match_trace(&request->of.query, store, &trace, &any, err);
     *ret = false;
     for (uint32_t i = 0; i < trace.n_spans && !rc; i++)
         if (trace.spans[i].row->span_id == span->span_id)
@@ -634,9 +507,9 @@ static int spans_match_rows(struct spans_request *request, size_t limit, struct 
         bool in = false;
         if (!query_job_may_continue(rows->job))
             break;
-        rc = request->query.needs_trace
+        rc = request->of.query.needs_trace
                  ? spans_match_trace(request, span, &in, err)
-                 : br_traceql_match_span(&request->query, rows->job->store, &one, &in, err);
+                 : br_traceql_match_span(&request->of.query, rows->job->store, &one, &in, err);
         if (!rc && in)
             rows->rows[count++] = rows->rows[i];
     }
@@ -647,13 +520,13 @@ static int spans_match_rows(struct spans_request *request, size_t limit, struct 
 static int spans_find_tail(struct spans_tail *tail, struct br_err *err)
 {
     struct spans_request *request = &tail->request;
-    int rc = spans_read_query(tail->rows.job, request, err);
-    tail->rows.max = request->has_query ? TAIL_CANDIDATES_MAX : TAIL_SPANS_MAX;
+    int rc = query_braid_filter_parse(&request->of, tail->rows.job, err);
+    tail->rows.max = request->of.has_query ? TAIL_CANDIDATES_MAX : TAIL_SPANS_MAX;
     if (!rc)
-        rc = br_store_spans(tail->rows.job->store, &request->filter, spans_on_tail, tail, err);
+        rc = br_store_spans(tail->rows.job->store, &request->of.filter, spans_on_tail, tail, err);
     if (!rc)
         rc = tail->rows.rc;
-    if (!rc && request->has_query)
+    if (!rc && request->of.has_query)
         rc = spans_match_rows(request, TAIL_SPANS_MAX, err);
     return rc ? rc : query_braid_sum_rows(&tail->rows, err);
 }

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,24 @@
 #define TRIM_MAX (64u << 20)
 /* divisor: up to 1/TRIM_SHARE of the memory limit is kept as freed memory */
 #define TRIM_SHARE 32u
+/* The C library returns the end of a heap only when a block of at least this size is freed
+ * (FASTBIN_CONSOLIDATION_THRESHOLD). */
+#define MARK_BYTES (64u << 10)
+/* Bytes that the C library adds when it enlarges a heap, and leaves when it trims one. This is its
+ * default. br_mem_trim leaves the size of a mark, which it needs to enlarge the mark again. */
+#define TOP_PAD (128 << 10)
+
+/* A block that stays in the heap of a thread. To trim the end of that heap, br_mem_trim shrinks the
+ * block, which frees MARK_BYTES in the heap, and then enlarges it again. malloc_trim alone returns
+ * free pages between blocks, but not those at the end of a heap, except for the first heap of the
+ * process. Only the first page of a block is ever used. */
+struct mem_mark {
+    struct mem_mark *next;
+};
+
+static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mem_mark *marks;
+static _Atomic int kept_bytes = TRIM_MIN;
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
@@ -51,6 +70,7 @@ void br_mem_tune(size_t limit)
         keep = TRIM_MAX;
     (void)mallopt(M_MMAP_THRESHOLD, BR_MEM_MAPPED);
     (void)mallopt(M_TRIM_THRESHOLD, (int)keep);
+    atomic_store_explicit(&kept_bytes, (int)keep, memory_order_relaxed);
 }
 
 /* --- The meter -------------------------------------------------------------------------------- */
@@ -304,9 +324,40 @@ void br_unmap(void *memory, size_t had)
     (void)munmap(memory, mem_pages(had));
 }
 
+void br_mem_enlist(void)
+{
+    static _Thread_local bool enlisted;
+    struct mem_mark *mark = enlisted ? NULL : malloc(sizeof *mark + MARK_BYTES);
+    if (!mark)
+        return;
+    enlisted = true;
+    pthread_mutex_lock(&marks_lock);
+    mark->next = marks;
+    marks = mark;
+    pthread_mutex_unlock(&marks_lock);
+}
+
+/* realloc takes the memory from the heap in which the block is, whichever thread calls it. */
+static void mem_resize_mark(struct mem_mark **mark, size_t size)
+{
+    struct mem_mark *moved = realloc(*mark, size);
+    if (moved)
+        *mark = moved;
+}
+
 void br_mem_trim(void)
 {
+    pthread_mutex_lock(&marks_lock);
+    (void)mallopt(M_TRIM_THRESHOLD, 0);
+    (void)mallopt(M_TOP_PAD, MARK_BYTES);
+    for (struct mem_mark **mark = &marks; *mark; mark = &(*mark)->next) {
+        mem_resize_mark(mark, sizeof **mark);
+        mem_resize_mark(mark, sizeof **mark + MARK_BYTES);
+    }
     (void)malloc_trim(0);
+    (void)mallopt(M_TOP_PAD, TOP_PAD);
+    (void)mallopt(M_TRIM_THRESHOLD, atomic_load_explicit(&kept_bytes, memory_order_relaxed));
+    pthread_mutex_unlock(&marks_lock);
 }
 
 void *br_malloc_for(enum br_holder holder, size_t size)

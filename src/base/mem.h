@@ -62,8 +62,14 @@ void *br_remap(void *memory, size_t had, size_t size);
 void br_unmap(void *memory, size_t had);
 
 /* Returns to the system the freed memory that the C library keeps. Takes milliseconds, during
- * which the heaps are locked. */
+ * which the heaps are locked. The free end of a heap is returned only if it is the first heap of
+ * the process, or if a thread that uses it has called br_mem_enlist. */
 void br_mem_trim(void);
+
+/* Enlists the heap of the calling thread for br_mem_trim. Threads that allocate memory call it
+ * once; later calls do nothing. It adds a block of 64 KiB to the heap, which is never freed and of
+ * which a page is used. */
+void br_mem_enlist(void);
 
 /* --- The meter -------------------------------------------------------------------------------- */
 

@@ -174,6 +174,7 @@ static void host_on_trim(struct br_timer *timer)
     struct br_trimmer *trimmer = br_container_of(timer, struct br_trimmer, look);
     (void)br_host_timer(trimmer->host, &trimmer->look, BR_TRIM_LOOK_MS, host_on_trim);
     uint64_t taken = br_pool_taken(trimmer->host->pool), recent = taken - trimmer->seen_bytes;
+    br_mem_enlist();
     trimmer->seen_bytes = taken;
     trimmer->work_bytes += recent;
     if (trimmer->host->memory && trimmer->seen_trims != br_memory_trims(trimmer->host->memory)) {

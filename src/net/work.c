@@ -156,6 +156,7 @@ static void work_on_run(uv_work_t *request)
 {
     struct net_work *work = request->data;
     work->work->run(work->work);
+    br_mem_enlist();
     work_count(work, -1);
     pthread_mutex_lock(&work->lock);
     work->over = true;

@@ -62,6 +62,17 @@ def test_flame_graphs_of_a_span_its_subtree_and_its_trace(api):
                                  "total": got["samples"] * shop.PERIOD}]
 
 
+def test_flame_graphs_of_the_spans_of_one_service_in_a_trace(api):
+    for service, names in {"shop": ["checkout", "price", "query"], "stock": ["reserve"]}.items():
+        got = span_profile(api, "price", scope="trace", service=service)
+        assert shop.stacks_of(got["flamebearer"]) == shop.folded(*names)
+        assert got["samples"] == sum(shop.COUNTS[name] for name in names)
+    path = f"/api/braid/spans/{TRACE_HEX}/{SPAN['price'].hex()}/profile"
+    for params in ({"scope": "trace", "service": "none"}, {"scope": "subtree", "service": "shop"}):
+        code, body = api.refused(path, **params)
+        assert code == 400 and "service" in str(body)
+
+
 def test_a_trace_has_a_flame_graph_without_a_span(api):
     got = api.braid("profile", trace=TRACE_HEX, scope="trace")
     assert got["flamebearer"] == span_profile(api, "price", scope="trace")["flamebearer"]

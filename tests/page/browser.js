@@ -36,8 +36,8 @@ export async function startBrowser() {
 
 export const mockOf = (options = {}) => startMock({ now, dist, traces: 1500, ...options });
 
-/** A page, and its problems: errors, violations of the policy, requests to other origins,
- * dialogs. */
+/** A page, and its problems: errors, also on the console, violations of the policy, requests to other
+ * origins, dialogs. */
 export async function openPage(browser, server, hash = "", { clock = true, ...options } = {}) {
   const context = await browser.newContext({
     viewport: { width: 1280, height: 800 },
@@ -67,13 +67,28 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
     void dialog.dismiss();
   });
   page.on("console", (message) => {
-    if (/Content Security Policy|Trusted/i.test(message.text())) faults.push(message.text());
+    // Chromium itself reports responses of tests of errors.
+    const isError = message.type() === "error" && !/^Failed to load/.test(message.text());
+    if (isError || /Content Security Policy|Trusted/i.test(message.text()))
+      faults.push(message.text());
   });
   page.on("request", (request) => {
     if (!request.url().startsWith(server.url) && !/^(about|data|blob):/.test(request.url()))
       faults.push(`request to ${request.url()}`);
   });
+  const pending = new Set();
+  page.on("request", (request) => request.resourceType() !== "eventsource" && pending.add(request));
+  page.on("requestfinished", (request) => pending.delete(request));
+  page.on("requestfailed", (request) => pending.delete(request));
   await page.goto(server.url + hash);
+  /** Waits until the page has drawn the responses of all its requests. */
+  page.settled = async () => {
+    await page.locator("main").first().waitFor();
+    for (let idle = 0; idle < 3; idle = pending.size ? 0 : idle + 1)
+      await page.evaluate(
+        () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
+      );
+  };
   page.finish = async () => {
     faults.push(...(await page.evaluate(() => window.violations)));
     assert.equal(await page.evaluate(() => window.xss), undefined, "a payload ran");
@@ -131,15 +146,24 @@ export async function checkAccessibility(page, what, rules = null) {
 export async function findBar(page, name, flame = page.locator(".flame").first()) {
   await flame.waitFor();
   const box = await flame.locator("canvas").boundingBox();
-  for (let y = 10; y < box.height; y += 20) {
-    for (let x = 8; x < box.width; x += Math.max(6, box.width / 60)) {
-      await page.mouse.move(box.x + x, box.y + y);
-      const shown = await page
-        .locator(".tip-name")
-        .textContent({ timeout: 50 })
-        .catch(() => "");
-      if (shown === name) return { x: box.x + x, y: box.y + y };
-    }
+  // Synthetic events in the page, since each move of the real mouse takes a frame.
+  const at = await flame.locator("canvas").evaluate(
+    async (canvas, [wanted, { x, y, width, height }]) => {
+      for (let clientY = y + 10; clientY < y + height; clientY += 20)
+        for (let clientX = x + 8; clientX < x + width; clientX += Math.max(6, width / 60)) {
+          canvas.dispatchEvent(new MouseEvent("mousemove", { clientX, clientY, bubbles: true }));
+          // Preact updates the tooltip in a microtask.
+          await null;
+          if (document.querySelector(".tip-name")?.textContent === wanted)
+            return { x: clientX, y: clientY };
+        }
+      return null;
+    },
+    [name, box],
+  );
+  if (at) {
+    await page.mouse.move(at.x, at.y);
+    return at;
   }
   return assert.fail(`no bar ${name}`);
 }

@@ -162,7 +162,7 @@ describe(
     it("shows the slow spans, and the flame graph of exactly one of them", async () => {
       const page = await open("#/spans?service=checkout&name=order.calculate_totals");
       await page.locator(".spans .row").first().waitFor();
-      await page.locator(".strip canvas").waitFor();
+      await page.locator(".heat canvas").waitFor();
       const wanted = data.spans.filter((span) => span.key === slow.key).length;
       await page.waitForFunction(
         (n) => document.querySelector(".foot").textContent.startsWith(`${n} spans`),
@@ -357,7 +357,7 @@ describe(
         const page = await open(hash);
         await page.waitForLoadState("networkidle");
         await checkAccessibility(page, hash);
-        await page.context().close();
+        await page.finish();
       }
     });
   },

@@ -19,7 +19,7 @@ describe("page hostile", { concurrency: false }, () => {
 
   /** Uses every control of the page that handles the data. */
   const pokeAt = async (page) => {
-    await page.waitForLoadState("networkidle");
+    await page.settled();
     await page.waitForFunction(() => !document.querySelector(".skeleton"));
     const canvas = page.locator(".flame canvas");
     const box = (await canvas.count()) ? await canvas.first().boundingBox() : null;
@@ -103,7 +103,7 @@ describe("page hostile", { concurrency: false }, () => {
       `#javascript:window.xss=1`,
     ]) {
       const page = await openPage(browser, server, hash);
-      await page.waitForLoadState("networkidle");
+      await page.settled();
       await page.locator("header.top").waitFor();
       await page.locator("main").waitFor();
       await page.finish();

@@ -111,11 +111,14 @@ describe("page: lists that stay", { concurrency: false }, () => {
   it("Back restores the row and the scroll position, also behind the first page", async () => {
     const page = await open("#/spans");
     await rowsOf(page).first().waitFor();
-    for (const top of [29000, 35000]) {
+    for (const [top, least] of [
+      [29000, 1000],
+      [35000, 1196],
+    ]) {
       await scrollTo(page, top);
       await page.waitForFunction(
         (rows) => Number(document.querySelector(".foot").textContent.replace(/\D/g, "")) > rows,
-        top / 30 + 30,
+        least,
       );
     }
     const row = page.locator('.spans .row[aria-rowindex="1172"]');
@@ -151,6 +154,38 @@ describe("page: lists that stay", { concurrency: false }, () => {
         () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))),
       );
     }
+    await page.finish();
+  });
+
+  it("seven visible tabs load, although each shows spans live", async () => {
+    const page = await open("#/spans?live=1");
+    const tabs = [page];
+    for (let i = 0; i < 6; i++) {
+      const tab = await page.context().newPage();
+      await tab.goto(`${server.url}#/spans?live=1`);
+      tabs.push(tab);
+    }
+    const states = () =>
+      Promise.all(
+        tabs.map(async (tab) =>
+          (await tab.locator(".spans .row").count())
+            ? "live"
+            : (await tab.getByText("Four other tabs show spans live").count())
+              ? "waits"
+              : "",
+        ),
+      );
+    let now = [];
+    do now = await states();
+    while (now.includes(""));
+    assert.equal(now.filter((state) => state === "live").length, 4);
+    // Another request is not delayed by the streams.
+    const waiting = tabs[now.indexOf("waits")];
+    await waiting.evaluate(() => fetch("/api/braid/services").then((answer) => answer.text()));
+    // A slot becomes free when a tab is hidden.
+    await hide(tabs[now.indexOf("live")], true);
+    do now = await states();
+    while (now.filter((state) => state === "live").length < 5);
     await page.finish();
   });
 
@@ -226,11 +261,25 @@ describe("page: manners of the flame graph", { concurrency: false }, () => {
     await page.mouse.up();
     assert.ok((await range())[0] < from, "to the right is to earlier bars");
     await wait(page);
-    assert.equal((await page.query()).get("zoom"), null, "a drag is no click");
+    // The range is in the URL, and a link or a reload shows it. A drag is no click, so there is no bar.
+    await page.waitForFunction(() => {
+      const part = new URLSearchParams(location.hash.split("?")[1]).get("zoom")?.slice(1);
+      const [from, length] = document.querySelector(".flame canvas").dataset.range.split(" ");
+      return part?.split("-").every((share, i) => Math.abs(share - [from, length][i]) < 1e-5);
+    });
+    const before = (await range()).map((share) => share.toFixed(4));
+    await page.reload();
+    await page.locator(".flame canvas").waitFor();
+    await page.waitForFunction(() => document.querySelector(".flame canvas").dataset.range);
+    assert.deepEqual(
+      (await range()).map((share) => share.toFixed(4)),
+      before,
+    );
     await page.keyboard.press("Escape");
     await page.waitForFunction(
       () => document.querySelector(".flame canvas").dataset.range === "0.000000 1.000000",
     );
+    await page.has("zoom", "");
     await page.finish();
   });
 
@@ -304,6 +353,25 @@ describe("page: manners of the flame graph", { concurrency: false }, () => {
     );
     await page.locator("#find").fill("Formatter.format");
     await page.locator(".found", { hasText: "% in" }).waitFor();
+    await page.finish();
+  });
+
+  it("a bar of merged functions is also replaced in comparisons", async () => {
+    const page = await open("#/compare/slow?service=checkout&name=order.place&show=flame");
+    for (const address of ["slow", "diff"]) {
+      if (address === "diff") {
+        const side = encodeURIComponent(
+          "query=%7Bservice_name%3D%22checkout%22%7D&start=now-1h&end=now",
+        );
+        await page.to(`#/compare?left=${side}&right=${side}&show=flame`);
+      }
+      const at = await findBar(page, "other");
+      await page.mouse.click(at.x, at.y);
+      await page.has("nodes", "1048576");
+      await until("a request for all nodes", () =>
+        server.requests.some((one) => new RegExp(`${address}\\?.*max_nodes=1048576`).test(one)),
+      );
+    }
     await page.finish();
   });
 

@@ -94,7 +94,7 @@ describe("page: spans", { concurrency: false }, () => {
           (cell) => cell.textContent === "tls.handshake",
         ),
     );
-    await page.getByLabel("TraceQL").fill("nonsense");
+    await page.getByLabel(/TraceQL$/).fill("{ nonsense");
     await page.keyboard.press("Enter");
     await page.getByRole("alert").getByText("is no span selector").waitFor();
     await page.finish();
@@ -107,7 +107,7 @@ describe("page: spans", { concurrency: false }, () => {
         (name) => new URLSearchParams(location.hash.split("?")[1]).get("sort") === name,
         key,
       );
-    await page.getByRole("button", { name: "CPU" }).click();
+    await page.getByRole("button", { name: "CPU", exact: true }).click();
     await order("cpu");
     await page.waitForFunction(() =>
       document.querySelector('[aria-sort="descending"]')?.textContent.includes("CPU"),
@@ -145,28 +145,8 @@ describe("page: spans", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("chooses a range with the brush, by mouse and by keys, and with the picker", async () => {
+  it("chooses a time range with the picker", async () => {
     const page = await open("#/spans");
-    const strip = page.locator(".strip");
-    await strip.waitFor();
-    await drag(page, strip, 0.3, 0.6, 50);
-    await page.waitForFunction(
-      () => /start=\d{13}/.test(location.hash) && /end=\d{13}/.test(location.hash),
-    );
-    const brushed = await page.query();
-    assert.ok(Number(brushed.get("end")) - Number(brushed.get("start")) < 3600e3);
-    const hour = page.waitForResponse((answer) => answer.url().includes("/timeline"));
-    await page.to("#/spans");
-    await hour;
-    await painted(page);
-    await strip.focus();
-    await page.keyboard.press("ArrowRight");
-    for (let i = 0; i < 3; i++) await page.keyboard.press("Shift+ArrowRight");
-    await page.keyboard.press("Enter");
-    await page.waitForFunction(() => /start=\d{13}/.test(location.hash));
-    const keyed = await page.query();
-    // Four of 120 buckets of an hour.
-    assert.equal(Number(keyed.get("end")) - Number(keyed.get("start")), 120e3);
     await page.getByRole("button", { name: /^Time range/ }).click();
     await page.getByRole("button", { name: "Last 15 minutes" }).click();
     await page.has("start", "now-15m");
@@ -209,11 +189,11 @@ describe("page: spans", { concurrency: false }, () => {
       }, cells);
     await all([".spans .row .col-status", "error"]);
     await page.getByRole("group", { name: "Status" }).getByText("All").click();
-    await page.getByLabel("TraceQL").fill('{ name = "tls.handshake" }');
+    await page.getByLabel(/TraceQL$/).fill('{ name = "tls.handshake" }');
     await page.keyboard.press("Enter");
     await page.has("q", '{ name = "tls.handshake" }');
     await all([".spans .col-operation a", "tls.handshake"]);
-    await page.getByLabel("TraceQL").fill("nonsense");
+    await page.getByLabel(/TraceQL$/).fill("{ nonsense");
     await page.keyboard.press("Enter");
     await page.getByRole("alert").getByText("is no span selector").waitFor();
     assert.equal(await page.getByText("Waiting for spans").count(), 0);
@@ -1200,6 +1180,7 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
 
 describe("page: accessibility", { concurrency: false }, () => {
   for (const [name, hash] of [
+    ["services", () => "#/services"],
     ["spans", () => checkout],
     ["a trace", () => ofSlow()],
     ["attributes", () => ofSlow("&tab=attributes")],
@@ -1219,7 +1200,7 @@ describe("page: accessibility", { concurrency: false }, () => {
     ]) {
       it(`${name} has no axe violations, ${size}`, async () => {
         const page = await open(hash(), { colorScheme: "light", viewport });
-        await page.waitForLoadState("networkidle");
+        await page.settled();
         await page.waitForFunction(() => !document.querySelector(".skeleton"));
         await checkAccessibility(page, `${name} ${size} light`);
         assert.ok(
@@ -1230,7 +1211,7 @@ describe("page: accessibility", { concurrency: false }, () => {
         await page.emulateMedia({ colorScheme: "dark" });
         await painted(page);
         await checkAccessibility(page, `${name} ${size} dark`, ["color-contrast"]);
-        await page.context().close();
+        await page.finish();
       });
     }
   }
@@ -1243,6 +1224,6 @@ describe("page: accessibility", { concurrency: false }, () => {
     await page.keyboard.press("?");
     await page.getByRole("dialog").waitFor();
     await checkAccessibility(page, "help");
-    await page.context().close();
+    await page.finish();
   });
 });

@@ -167,6 +167,10 @@ export async function startMock({
       const least = length(q.min_duration);
       spans = spans.filter((s) => s.durationMs >= least);
     }
+    if (q.max_duration) {
+      const longest = length(q.max_duration) * 1e6;
+      spans = spans.filter((s) => Math.round(s.durationMs * 1e6) <= Math.round(longest));
+    }
     if (q.status) spans = spans.filter((s) => (s.error ? "error" : "unset") === q.status);
     if (q.roots === "true") spans = spans.filter((s) => !s.parent);
     if (q.q) {
@@ -184,6 +188,23 @@ export async function startMock({
       }
     }
     return { spans, start, end };
+  };
+  /** Returns whether a span is in the box that the parameters selection_* describe; null without a box. */
+  const inBox = (q) => {
+    if (!q.selection_start && !q.selection_end && !q.selection_min_duration) return null;
+    const [start, end] = [BigInt(q.selection_start || 0), BigInt(q.selection_end || 2n ** 63n)];
+    const least = Math.round(length(q.selection_min_duration || "0ns") * 1e6);
+    const most = q.selection_max_duration
+      ? Math.round(length(q.selection_max_duration) * 1e6)
+      : Infinity;
+    return (s) => {
+      const [at, lasted] = [BigInt(ns(s.startMs)), Math.round(s.durationMs * 1e6)];
+      return at >= start && at <= end && lasted >= least && lasted <= most;
+    };
+  };
+  const merge = (flame, q) => {
+    if (merged && !q.max_nodes)
+      flame.names = flame.names.map((name) => (name === merged ? "other" : name));
   };
   const stacksOf = (selection, type) => {
     const into = new Map();
@@ -261,8 +282,7 @@ export async function startMock({
       ? largeStacks(20000, types[type].scale)
       : trieOf(stacksOf(spans, type), types[type].scale);
     const flame = flamebearer(trie);
-    if (merged && !q.max_nodes)
-      flame.names = flame.names.map((name) => (name === merged ? "other" : name));
+    merge(flame, q);
     const samples = Math.round(flame.numTicks / types[type].scale);
     return {
       types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans),
@@ -407,7 +427,7 @@ export async function startMock({
       };
     },
     spans: (q) => {
-      const key = JSON.stringify({ ...q, max_duration: "", limit: "", after: "" });
+      const key = JSON.stringify({ ...q, limit: "", after: "" });
       if (sorted.key !== key) {
         const order =
           { start: (a, b) => b.startMs - a.startMs, cpu: (a, b) => b.samples - a.samples }[
@@ -417,13 +437,82 @@ export async function startMock({
       }
       let { spans } = sorted;
       const limit = Math.min(Number(q.limit ?? 100), 1000);
-      if (q.max_duration) {
-        const longest = length(q.max_duration);
-        spans = spans.filter((s) => Math.round(s.durationMs * 1e6) <= Math.round(longest * 1e6));
-      }
       const from = Number(q.after || 0);
       const next = from + limit < spans.length ? String(from + limit) : null;
       return { spans: spans.slice(from, from + limit).map(briefOf), next, cut: null };
+    },
+    heat: (q) => {
+      const { spans, start, end } = select(q);
+      const steps = Math.min(Number(q.points ?? 100), 200);
+      const first = BigInt(ns(start));
+      const step = Number((BigInt(ns(end)) - first) / BigInt(steps)) + 1;
+      // Two ranges per power of ten, from the shortest to the longest span.
+      const rangeOf = (s) =>
+        Math.floor(2 * Math.log10(Math.max(1, Math.round(s.durationMs * 1e6))));
+      const edge = (i) => Math.ceil(10 ** (i / 2));
+      const ranges = spans.map(rangeOf);
+      const [low, high] = [Math.min(...ranges), Math.max(...ranges) + 1];
+      const empties = () => new Array(spans.length ? (high - low) * steps : 0).fill(0);
+      const out = { spans: empties(), errors: empties(), cpu: empties() };
+      spans.forEach((s, i) => {
+        const column = Math.min(steps - 1, Number((BigInt(ns(s.startMs)) - first) / BigInt(step)));
+        const cell = (ranges[i] - low) * steps + column;
+        out.spans[cell]++;
+        out.errors[cell] += s.error ? 1 : 0;
+        out.cpu[cell] += s.samples * 10e6;
+      });
+      return {
+        start_unix_ns: ns(start),
+        end_unix_ns: ns(end),
+        step_ns: step,
+        steps,
+        total: { spans: spans.length, errors: spans.filter((s) => s.error).length },
+        durations_ns: spans.length
+          ? Array.from({ length: high - low + 1 }, (_, i) => edge(low + i))
+          : [],
+        spans: out.spans,
+        errors: out.errors,
+        cpu_ns: q.cpu === "true" ? out.cpu : null,
+        why_no_cpu: null,
+        cut: null,
+      };
+    },
+    differences: (q) => {
+      const { spans } = select(q);
+      const within = inBox(q);
+      const sides = [spans.filter(within), spans.filter((s) => !within(s))];
+      const counts = new Map();
+      sides.forEach((list, side) => {
+        for (const s of list)
+          for (const [attribute, value, condition] of [
+            ["name", s.name, `name = ${JSON.stringify(s.name)}`],
+            ["resource.service.name", s.service, `resource.service.name = "${s.service}"`],
+            ["status", s.error ? "error" : "unset", `status = ${s.error ? "error" : "unset"}`],
+          ]) {
+            if (!counts.has(condition))
+              counts.set(condition, { attribute, value, condition, n: [0, 0] });
+            counts.get(condition).n[side]++;
+          }
+      });
+      const share = (n, i) => (sides[i].length ? n[i] / sides[i].length : 0);
+      const list = [...counts.values()].map(({ attribute, value, condition, n }) => ({
+        attribute,
+        value: render(value),
+        condition,
+        selected: n[0],
+        rest: n[1],
+        selected_share: share(n, 0),
+        rest_share: share(n, 1),
+      }));
+      const far = (one) => Math.abs(one.selected_share - one.rest_share);
+      const [selected, rest] = sides.map(({ length: n }) => ({ spans: n, read: n }));
+      return {
+        selected,
+        rest,
+        values: list.length,
+        attributes: list.sort((a, b) => far(b) - far(a)).slice(0, Number(q.limit || 40)),
+        cut: null,
+      };
     },
     timeline: (q) => {
       const { spans, start, end } = select(q);
@@ -476,6 +565,7 @@ export async function startMock({
           types[type].scale,
         );
       const flame = flamebearerOfDifference(side(q.left), side(q.right));
+      merge(flame, q);
       const n = (ticks) => ({ total: ticks, samples: Math.round(ticks / types[type].scale) });
       return {
         type,
@@ -492,8 +582,9 @@ export async function startMock({
         ...q,
         service: q.of_service || q.service,
         name: q.of_name || q.name,
-        q: "",
+        q: inBox(q) ? q.q : "",
       });
+      const chosen = inBox(q);
       const sorted = [...spans].sort((a, b) => a.durationMs - b.durationMs);
       const type = types[q.type] ? q.type : cpuType;
       const cut = (a, b) =>
@@ -501,8 +592,8 @@ export async function startMock({
       const key = `${plain(q.service ?? "")}/${plain(q.name ?? "")}`;
       const below = (list) =>
         q.of_name ? list.flatMap((s) => within(s).filter((one) => one.key === key)) : list;
-      const typical = below(cut(0.4, 0.6)),
-        slow = below(cut(0.95, 1));
+      const typical = below(chosen ? sorted.filter((s) => !chosen(s)) : cut(0.4, 0.6)),
+        slow = below(chosen ? sorted.filter(chosen) : cut(0.95, 1));
       const trie = (list) =>
         trieOf(stacksOf(list.flatMap(localOf), type), types[type].scale / Math.max(1, list.length));
       const [l, r] = [trie(typical), trie(slow)];
@@ -588,6 +679,7 @@ export async function startMock({
         .sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta))
         .slice(0, 50);
       const flame = flamebearerOfDifference(l, r);
+      merge(flame, q);
       return {
         slow: describe(slow),
         typical: describe(typical),
@@ -844,6 +936,25 @@ export async function startMock({
 
   const requests = [];
   const tails = new Set();
+  // Tags, and the values of some of them, as Tempo's API returns them.
+  const tagsOf = () => [
+    { name: "span", tags: ["http.route", "http.method", "db.statement", 'a "quoted" name'] },
+    { name: "resource", tags: ["service.name", "host.name"] },
+    { name: "intrinsic", tags: ["name", "status", "duration"] },
+  ];
+  const valuesOf = (tag, q) => {
+    const { spans } = select({ start: q.start, end: q.end });
+    const of = {
+      name: (s) => s.name,
+      "resource.service.name": (s) => s.service,
+      status: (s) => (s.error ? "error" : "unset"),
+      "span.http.route": () => '/a "quoted" \\ route',
+      "span.http.method": () => "GET",
+    }[tag];
+    const type = tag === "status" ? "keyword" : "string";
+    const values = of ? [...new Set(spans.map(of))] : [];
+    return { tagValues: values.sort().map((value) => ({ type, value: render(value) })) };
+  };
   const server = createServer(async (request, response) => {
     const url = new URL(request.url, "http://localhost");
     const q = Object.fromEntries(url.searchParams);
@@ -863,6 +974,11 @@ export async function startMock({
       response.end(zip ? gzipSync(body) : body);
     };
     try {
+      const tempo = /^\/api\/v2\/search\/(?:tags|tag\/([^/]+)\/values)$/.exec(url.pathname);
+      if (tempo) {
+        const answer = tempo[1] ? valuesOf(decodeURIComponent(tempo[1]), q) : { scopes: tagsOf() };
+        return send(200, "application/json", JSON.stringify(answer));
+      }
       if (!url.pathname.startsWith("/api/braid/")) {
         const path = normalize(url.pathname === "/" ? "/index.html" : url.pathname);
         const file = join(dist, path);

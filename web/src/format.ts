@@ -122,18 +122,39 @@ export const milliseconds = (unixNs: string): number => Number(unixNs) / 1e6;
 
 const two = (value: number): string => String(value).padStart(2, "0");
 
+// The time zone of all times: that of the browser, or UTC.
+let inUtc = false;
+export const setUtc = (on: boolean): void => void (inUtc = on);
+
+/** Returns by how many minutes the clocks of the zone are ahead of UTC at a time. */
+export const zoneMinutes = (ms: number): number => (inUtc ? 0 : -new Date(ms).getTimezoneOffset());
+
+/** Returns the name of the zone at a time, such as UTC+5:30. */
+export function zoneName(ms: number): string {
+  const minutes = Math.abs(zoneMinutes(ms));
+  const rest = minutes % 60 ? `:${two(minutes % 60)}` : "";
+  const sign = zoneMinutes(ms) < 0 ? "−" : "+";
+  return minutes ? `UTC${sign}${Math.floor(minutes / 60)}${rest}` : "UTC";
+}
+
+/** Returns a date whose fields in UTC are those of a time in the zone. */
+const zoned = (ms: number): Date => new Date(ms + zoneMinutes(ms) * 60e3);
+
 export function day(ms: number): string {
-  const date = new Date(ms);
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  const date = zoned(ms);
+  return `${date.getUTCFullYear()}-${two(date.getUTCMonth() + 1)}-${two(date.getUTCDate())}`;
 }
 
 export function clock(ms: number, fraction = 3): string {
-  const date = new Date(ms);
-  const text = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  const date = zoned(ms);
+  const text = `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}:${two(date.getUTCSeconds())}`;
   return fraction
-    ? `${text}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, fraction)}`
+    ? `${text}.${String(date.getUTCMilliseconds()).padStart(3, "0").slice(0, fraction)}`
     : text;
 }
+
+/** Returns a time in Unix ms for a text such as 2026-11-22T15:00:00 in the zone; NaN for other texts. */
+export const timeOf = (text: string): number => Date.parse(inUtc ? `${text}Z` : text);
 
 /** Returns a function's name without its package path. */
 export function shortName(name: string): string {

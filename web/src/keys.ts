@@ -44,6 +44,7 @@ export const help: { title: string; keys: [string, string][] }[] = [
       ["/", "search"],
       ["1 … 6", "services, spans, profiles, compare, join health, privacy"],
       ["r", "refresh"],
+      ["u", "show times in UTC, or in the time zone of the browser"],
       ["Esc", "close one thing: the selection, the search or a filter, the zoom, the trace"],
     ],
   },

@@ -2,11 +2,12 @@
 // The frame of the page, which is the same in every view.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { setUtc } from "./format";
 import { help, useKeys } from "./keys";
 import { Icon } from "./parts/basics";
 import { Login } from "./parts/login";
 import { Save } from "./parts/save";
-import { TimeRange } from "./parts/time";
+import { chooseZone, TimeRange } from "./parts/time";
 import {
   carried,
   copy,
@@ -44,6 +45,8 @@ function Page() {
   const dark = useDark();
   const theme = useRemembered("theme");
   const palette = useRemembered("palette");
+  const zone = useRemembered("zone");
+  setUtc(zone === "utc"); // before the views format times
   const helping = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     document.documentElement.dataset.theme = theme || "auto";
@@ -57,6 +60,12 @@ function Page() {
   useKeys({
     "?": () => helping.current?.showModal(),
     r: refresh,
+    // Views with a search field of their own have their own key.
+    "/": () => {
+      to("spans");
+      window.setTimeout(() => document.getElementById("traceql")?.focus());
+    },
+    u: () => chooseZone(zone === "utc" ? "" : "utc"),
     "1": () => to("services"),
     "2": () => to("spans"),
     "3": () => to("profile"),

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "base/sanitize.h"
 #include "tests/support/test.h"
 
 #define KIB 1024u
@@ -50,6 +51,50 @@ static void threads_share_the_count(void **state)
     assert_in_range(br_mem_live() - before, MIB, MIB + ROUNDING + PAGE);
     br_free(block);
     assert_int_equal(br_mem_live(), before);
+}
+
+#define BLOCKS 60u
+#define BLOCK (60 * KIB)
+
+/* Fills a heap, and frees everything. */
+static void *use_a_heap(void *arg)
+{
+    void *blocks[BLOCKS];
+    pthread_barrier_t *turns = arg;
+    br_mem_enlist();
+    br_mem_enlist();
+    for (int turn = 0; turn < 3; turn++) {
+        (void)pthread_barrier_wait(turns);
+        for (size_t i = 0; i < BLOCKS; i++)
+            memset(blocks[i] = br_malloc(BLOCK), 1, BLOCK);
+        for (size_t i = 0; i < BLOCKS; i++)
+            br_free(blocks[i]);
+        (void)pthread_barrier_wait(turns);
+    }
+    return NULL;
+}
+
+static void heaps_of_other_threads_are_trimmed_to_their_end(void **state)
+{
+    (void)state;
+    if (BR_SANITIZED)
+        skip();
+    pthread_t thread;
+    pthread_barrier_t turns;
+    br_mem_tune(0);
+    assert_int_equal(pthread_barrier_init(&turns, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, use_a_heap, &turns), 0);
+    for (int i = 0; i < 3; i++) {
+        br_mem_trim();
+        size_t before = br_memory_resident();
+        (void)pthread_barrier_wait(&turns);
+        (void)pthread_barrier_wait(&turns);
+        assert_in_range(br_memory_resident(), before + BLOCKS * BLOCK / 2, SIZE_MAX);
+        br_mem_trim();
+        assert_in_range(br_memory_resident(), 0, before + BLOCKS * BLOCK / 8);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)pthread_barrier_destroy(&turns);
 }
 
 static size_t sum_of_holders(void)
@@ -357,6 +402,7 @@ SUITE(memory)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_counted_until_they_are_freed),
         cmocka_unit_test(threads_share_the_count),
+        cmocka_unit_test(heaps_of_other_threads_are_trimmed_to_their_end),
         cmocka_unit_test(memory_categories_add_up),
         cmocka_unit_test(a_scope_has_a_maximum),
         cmocka_unit_test(a_scope_counts_in_the_enclosing_scope),

@@ -36,6 +36,10 @@ export interface GraphProps {
   samples?: number;
   /** A bar to move to, in a new object for each move. */
   target?: { bar: number } | null;
+  /** The visible range as text: its ends as shares of the whole graph. Empty: the range of the zoom. */
+  part?: string;
+  /** Called a moment after the user has changed the visible range by wheel or drag. */
+  onPart?: (part: string) => void;
   onZoom: (bar: number) => void;
   onSandwich: (name: string) => void;
   onMenu?: (bar: number, x: number, y: number) => void;
@@ -148,12 +152,21 @@ export function FlameGraph(props: GraphProps) {
     range: [number, number];
     far: boolean;
   } | null>(null);
+  const part = props.part ?? "";
+  const toldPart = useRef(part);
+  const telling = useRef(0);
   const clicked = useRef<{ flame: Flame; bar: number } | null>(null);
   const frame = useRef(0);
   const wanted: [number, number] =
     zoom >= 0 && zoom < flame.n
       ? [flame.start[zoom], flame.start[zoom] + flame.total[zoom]]
       : [0, flame.width];
+
+  /** Returns the range that the URL describes. */
+  const chosen = (): [number, number] => {
+    const [from, to] = part.split("-").map((share) => Number(share) * flame.width);
+    return from >= 0 && to > from && to <= flame.width ? [from, to] : wanted;
+  };
 
   const paint = useRef(() => {});
   paint.current = () => {
@@ -196,7 +209,7 @@ export function FlameGraph(props: GraphProps) {
   const zoomed = useRef(zoom);
   useLayoutEffect(() => {
     if (drawn.current !== flame) {
-      range.current = wanted;
+      range.current = chosen();
       zoomed.current = zoom;
       if (width && height) {
         paint.current();
@@ -243,13 +256,33 @@ export function FlameGraph(props: GraphProps) {
     setMoved(begin !== wanted[0] || begin + kept !== wanted[1]);
     setHover(null);
     paint.current();
+    clearTimeout(telling.current);
+    telling.current = window.setTimeout(() => {
+      const shares = range.current.map((value) => (value / (flame.width || 1)).toFixed(7));
+      toldPart.current =
+        range.current[0] === wanted[0] && range.current[1] === wanted[1] ? "" : shares.join("-");
+      props.onPart?.(toldPart.current);
+    }, 200);
   };
   const showAll = (): boolean => {
     if (!moved) return false;
     show(wanted[0], wanted[1] - wanted[0]);
     return true;
   };
-  useLayoutEffect(() => setMoved(false), [flame, zoom]);
+  useLayoutEffect(() => {
+    clearTimeout(telling.current);
+    setMoved(part !== "");
+  }, [flame, zoom]);
+  useEffect(() => () => clearTimeout(telling.current), []);
+  // Another range from the URL, for example after going back.
+  useLayoutEffect(() => {
+    if (part === toldPart.current) return;
+    toldPart.current = part;
+    if (zoomed.current !== zoom || drawn.current !== flame || part === "") return;
+    range.current = chosen();
+    setMoved(true);
+    paint.current();
+  }, [part]);
   useKeys({ z: showAll, Escape: showAll });
 
   // Preact adds wheel listeners that cannot prevent the browser's own zoom.

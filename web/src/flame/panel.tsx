@@ -92,13 +92,12 @@ export function FlamePanel({
   const [target, setTarget] = useState<{ bar: number } | null>(null);
   const [menu, setMenu] = useState<{ bar: number; x: number; y: number } | null>(null);
   const two = flame.sides !== null;
-  const hashes = useMemo(
-    () => (query.zoom ? pathHashes(flame) : null),
-    [flame, query.zoom !== undefined],
-  );
+  // The key `zoom` contains the bar, and behind a ~ the range that the user has chosen by wheel or drag.
+  const [zoomed, part = ""] = (query.zoom ?? "").split("~");
+  const hashes = useMemo(() => (zoomed ? pathHashes(flame) : null), [flame, zoomed !== ""]);
   const zoom = useMemo(
-    () => (hashes && query.zoom ? hashes.indexOf(parseInt(query.zoom, 16)) : -1),
-    [hashes, query.zoom],
+    () => (hashes && zoomed ? hashes.indexOf(parseInt(zoomed, 16)) : -1),
+    [hashes, zoomed],
   );
   const matches = useMemo(() => search(flame, query.find ?? ""), [flame, query.find]);
   const show = (query.show as Show) || (small ? "flame" : "both");
@@ -317,6 +316,8 @@ export function FlamePanel({
                 since={since}
                 samples={samples}
                 target={target}
+                part={part}
+                onPart={(to) => set({ zoom: zoomed + (to && `~${to}`) }, true)}
                 onZoom={onBar}
                 onMenu={(bar, x, y) => setMenu({ bar, x, y })}
               />

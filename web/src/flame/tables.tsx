@@ -147,7 +147,8 @@ export function FunctionTable({
                       }}
                     />
                     <span>
-                      {shortName(name)} <small>{fileHint(name, flame.files[row.name] ?? "")}</small>
+                      <bdi>{shortName(name)}</bdi>{" "}
+                      <small>{fileHint(name, flame.files[row.name] ?? "")}</small>
                     </span>
                   </div>
                   {sides ? (

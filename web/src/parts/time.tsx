@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time range selector: relative presets, or a fixed start and end.
 import { useState } from "preact/hooks";
-import { clock, day } from "../format";
-import { set, type Query } from "../state";
-import { Icon, Popover } from "./basics";
+import { clock, day, setUtc, timeOf, zoneName } from "../format";
+import { remember, set, useRemembered, type Query } from "../state";
+import { Icon, Popover, Segments } from "./basics";
 
 const presets: [string, string][] = [
   ["now-5m", "5 minutes"],
@@ -35,11 +35,12 @@ const local = (ms: number): string => `${day(ms)}T${clock(ms, 0)}`;
 export function TimeRange({ query }: { query: Query }) {
   return (
     <Popover
-      label={`Time range: ${rangeText(query)}`}
+      label={`Time range: ${rangeText(query)} ${zoneName(Date.now())}`}
       button={
         <>
           <Icon name="clock" />
-          <span class="range-text">{rangeText(query)}</span>
+          <span class="range-text">{rangeText(query)}</span>{" "}
+          <small class="range-zone">{zoneName(Date.now())}</small>
           <Icon name="down" />
         </>
       }
@@ -49,12 +50,19 @@ export function TimeRange({ query }: { query: Query }) {
   );
 }
 
+/** Shows all times in the zone of the browser, or in UTC. */
+export function chooseZone(zone: string): void {
+  setUtc(zone === "utc");
+  remember("zone", zone);
+}
+
 function Ranges({ query, close }: { query: Query; close: () => void }) {
   const fixed = isFixed(query);
   const [start, setStart] = useState(local(fixed ? Number(query.start) : Date.now() - 3600e3));
   const [end, setEnd] = useState(local(fixed ? Number(query.end || Date.now()) : Date.now()));
-  const from = Date.parse(start);
-  const to = Date.parse(end);
+  const zone = useRemembered("zone");
+  const from = timeOf(start);
+  const to = timeOf(end);
   const right = from < to;
   return (
     <div class="ranges">
@@ -82,6 +90,20 @@ function Ranges({ query, close }: { query: Query; close: () => void }) {
           close();
         }}
       >
+        <Segments
+          label="Time zone"
+          value={zone}
+          onChange={(chosen) => {
+            chooseZone(chosen);
+            // the same times in the other zone
+            setStart(local(from));
+            setEnd(local(to));
+          }}
+          options={[
+            ["", "Local time"],
+            ["utc", "UTC"],
+          ]}
+        />
         <label>
           From
           <input

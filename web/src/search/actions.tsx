@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buttons next to an attribute in the details of a span.
-import type { Json } from "../openapi";
+import type { Attribute } from "../openapi";
 import { carried, copy, href, type Query } from "../state";
 import { format, keyOf, literalOf } from "./query";
 
 /** Links that list the spans with, or without, the value of an attribute, and a button that copies the value. */
 export function AttributeActions({
   scope,
-  name,
-  value,
+  attribute,
   shown,
   query,
 }: {
   /** Scope of the attribute in TraceQL: span, resource, event or link. */
   scope: string;
-  name: string;
-  value: Json;
+  attribute: Attribute;
   shown: string;
   query: Query;
 }) {
-  const literal = literalOf(value);
+  const name = attribute.key;
+  const literal = literalOf(attribute.value);
   const to = (op: string): string =>
     href("spans", {
       ...carried(query),

@@ -167,8 +167,10 @@ export const add = (chips: Chip[], chip: Chip): Chip[] => [
 
 /** Short names that the user may type. */
 const aliases: Record<string, string> = { service, operation: "name" };
-const strings =
-  /^(?:name|statusMessage|rootName|rootServiceName|resource\.service\.name|\w+:\w*(?:name|Name|rootService|version|ID|id|statusMessage))$/;
+const strings = new RegExp(
+  String.raw`^(?:name|statusMessage|rootName|rootServiceName|resource\.service\.name|` +
+    String.raw`\w+:\w*(?:name|Name|rootService|version|ID|id|statusMessage))$`,
+);
 const keywords = /^(?:span:)?(?:status|kind)$/;
 
 /** Returns the literal of a typed value. */
@@ -185,14 +187,8 @@ function typed(key: string, op: string, text: string): string {
   return quote(text);
 }
 
-interface Typed {
-  key: string;
-  op: string;
-  value: string;
-}
-
 /** Splits text such as `http.route = /cart` at its operator; null if it does not begin so. */
-function split(text: string): Typed | null {
+export function split(text: string): Chip | null {
   const found =
     /^\s*((?:[^\s{}()=~!<>&|^,"]|"(?:[^"\\\n]|\\[^])*")+)\s*(=~|!~|!=|>=|<=|=|>|<)\s*([^]*)$/.exec(
       text,
@@ -215,7 +211,7 @@ export function condition(text: string): Chip | null {
 }
 
 /** Intrinsics without a colon. */
-const intrinsics = [
+export const intrinsics = [
   "name",
   "status",
   "duration",
@@ -235,4 +231,4 @@ export const textOf = ({ key, op, value }: Chip): string =>
 
 /** Returns the trace id that a text is, with 32 digits, or "". */
 export const traceId = (text: string): string =>
-  /^(?:[\da-f]{16}|[\da-f]{32})$/i.test(text) ? text.toLowerCase().padStart(32, "0") : "";
+  /^[\da-f]{16,32}$/i.test(text) ? text.toLowerCase().padStart(32, "0") : "";

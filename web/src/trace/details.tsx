@@ -9,6 +9,7 @@ import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../
 import { AttributeActions } from "../search/actions";
 import { carried, copy, href, set, useDark, type Query } from "../state";
 import { spent, written, type Node } from "./model";
+import { movedText } from "./skew";
 import { pin } from "../views/compare";
 
 const unexplainedHelp =
@@ -30,10 +31,10 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
         <header>
           <h2>
             <i class="service-mark" style={{ background: serviceColor(span.service, dark) }} />
-            <span>{span.name}</span>
+            <bdi>{span.name}</bdi>
           </h2>
           <p>
-            {span.service} · {span.kind}
+            <bdi>{span.service}</bdi> · {span.kind}
             {span.status !== "unset" && (
               <span class={`status status-${span.status}`}>{span.status}</span>
             )}
@@ -52,6 +53,14 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
             <dt>After</dt>
             <dd>{duration(node.start)}</dd>
           </div>
+          {node.moved !== 0 && (
+            <div class="figures-wide">
+              <dt>Clock</dt>
+              <dd>
+                {movedText(node)}. <i>Began</i> is the time that the host reported.
+              </dd>
+            </div>
+          )}
           <div>
             <dt>Samples</dt>
             <dd>{count(span.profile?.samples ?? 0)}</dd>
@@ -83,12 +92,12 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
               ...carried(query),
             })}
           >
-            Slow against typical {span.name}
+            Slow against typical <bdi>{span.name}</bdi>
           </a>
           <a
             href={href("profile", { query: selector(span.service, span.name), ...carried(query) })}
           >
-            Profile of all {span.name}
+            Profile of all <bdi>{span.name}</bdi>
           </a>
         </p>
       </aside>
@@ -366,17 +375,18 @@ function Attributes({
         {list.length ? (
           [...list]
             .sort((a, b) => (a.key < b.key ? -1 : 1))
-            .map(({ key, value }) => (
-              <tr key={key}>
-                <th scope="row">{key}</th>
-                <td class={`value-${typeof value}`}>
-                  {written(value)}
+            .map((attribute) => (
+              <tr key={attribute.key}>
+                <th scope="row">
+                  <bdi>{attribute.key}</bdi>
+                </th>
+                <td class={`value-${typeof attribute.value}`}>
+                  {written(attribute.value)}
                   {scope && (
                     <AttributeActions
                       scope={scope}
-                      name={key}
-                      value={value}
-                      shown={written(value)}
+                      attribute={attribute}
+                      shown={written(attribute.value)}
                       query={query}
                     />
                   )}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trace as a tree: order of rows, how each span spent its time, and the critical path.
 import type { Json, Trace, TraceSpan } from "../openapi";
+import { correctClocks, hostsOf } from "./skew";
 
 export interface Node {
   span: TraceSpan;
@@ -10,6 +11,7 @@ export interface Node {
   children: Node[];
   start: number; // ns since the start of the trace
   end: number;
+  moved: number; // ns by which the span was moved because of its host's clock
   below: number; // number of descendants
   errorBelow: boolean;
   samplesBelow: number;
@@ -28,10 +30,17 @@ export interface Tree {
   byId: Map<string, Node>;
   /** Number of spans whose parent is missing. */
   orphans: number;
+  /** Number of spans that were moved because of the clocks of their hosts. */
+  moved: number;
+  /** The first span without a parent id. If all spans have one, the first whose parent is missing. */
+  root: Node;
+  /** The span on the critical path that spent most time outside its children, or most CPU time. */
+  busiest: Node;
 }
 
-export function grow(trace: Trace): Tree {
-  const startUnixNs = trace.spans.reduce(
+/** Builds the tree. `clocks`: whether differences between the clocks of hosts are corrected. */
+export function grow(trace: Trace, clocks: boolean): Tree {
+  let startUnixNs = trace.spans.reduce(
     (least, span) => (BigInt(span.start_unix_ns) < least ? BigInt(span.start_unix_ns) : least),
     trace.spans.length ? BigInt(trace.spans[0].start_unix_ns) : 0n,
   );
@@ -46,6 +55,7 @@ export function grow(trace: Trace): Tree {
       children: [],
       start,
       end: start + span.duration_ns,
+      moved: 0,
       below: 0,
       errorBelow: false,
       samplesBelow: 0,
@@ -64,6 +74,16 @@ export function grow(trace: Trace): Tree {
     } else {
       if (node.span.parent_id) orphans++;
       roots.push(node);
+    }
+  }
+  const moved = clocks ? correctClocks(roots, hostsOf(trace)) : 0;
+  if (moved) {
+    // The first span may have been moved.
+    const first = all.reduce((least, node) => Math.min(least, node.start), Infinity);
+    startUnixNs += BigInt(first);
+    for (const node of all) {
+      node.start -= first;
+      node.end -= first;
     }
   }
   const byStart = (a: Node, b: Node): number => a.start - b.start || b.end - a.end;
@@ -97,11 +117,36 @@ export function grow(trace: Trace): Tree {
     byId,
     startUnixNs,
     orphans,
+    moved,
+    root: roots.find((node) => !node.span.parent_id) ?? roots[0],
+    busiest: busiestOf(nodes),
     duration: nodes.reduce((most, node) => Math.max(most, node.end), 0) || 1,
     services: [...new Set(trace.spans.map((span) => span.service))],
     errors: nodes.filter((node) => node.span.status === "error").length,
     withSamples: nodes.filter((node) => node.span.profile?.samples).length,
   };
+}
+
+/** Returns the first node of a tree without a critical path. */
+function busiestOf(nodes: Node[]): Node {
+  let best = nodes[0];
+  let most = -1;
+  for (const node of nodes) {
+    if (!node.critical.length) continue;
+    const self = node.critical.reduce((sum, [from, to]) => sum + to - from, 0);
+    const spentHere = Math.max(self, node.span.profile?.cpu_ns ?? 0);
+    if (spentHere > most) [best, most] = [node, spentHere];
+  }
+  return best;
+}
+
+/** The CPU time of the spans of each service that used any, the largest first. */
+export function cpuByService(tree: Tree): [string, number][] {
+  const sums = new Map<string, number>();
+  for (const { span } of tree.nodes)
+    if (span.profile?.cpu_ns)
+      sums.set(span.service, (sums.get(span.service) ?? 0) + span.profile.cpu_ns);
+  return [...sums].sort((a, b) => b[1] - a[1]);
 }
 
 /** Returns true if a span is below another one. Broken tracers produce cycles of parents. */
@@ -174,19 +219,32 @@ export function spent(node: Node): Spent {
 export const written = (value: Json): string =>
   typeof value === "string" ? value : JSON.stringify(value);
 
-export function matching(tree: Tree, text: string): Set<Node> | null {
+/** Finds a text in spans, their events and links, and their resources. */
+export function matching(tree: Tree, trace: Trace, text: string): Set<Node> | null {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
+  const has = (part?: string): boolean => !!part && part.toLowerCase().includes(wanted);
+  const inside = (attributes?: { key: string; value: Json }[]): boolean =>
+    !!attributes?.some(({ key, value }) => has(key) || has(written(value)));
+  // Many spans have the same resource.
+  const resources = trace.resources.map((each) => inside(each.attributes));
   const found = new Set<Node>();
   for (const node of tree.nodes) {
     const { span } = node;
     if (
-      span.name.toLowerCase().includes(wanted) ||
-      span.service.toLowerCase().includes(wanted) ||
+      has(span.name) ||
+      has(span.service) ||
+      has(span.status_message) ||
+      has(span.scope) ||
       span.span_id.startsWith(wanted) ||
-      span.attributes?.some(
-        ({ key, value }) =>
-          key.toLowerCase().includes(wanted) || written(value).toLowerCase().includes(wanted),
+      resources[span.resource] ||
+      inside(span.attributes) ||
+      span.events?.some((event) => has(event.name) || inside(event.attributes)) ||
+      span.links?.some(
+        (link) =>
+          link.trace_id.startsWith(wanted) ||
+          link.span_id.startsWith(wanted) ||
+          inside(link.attributes),
       )
     )
       found.add(node);

@@ -5,6 +5,7 @@ import { serviceColor } from "../color";
 import { count, duration } from "../format";
 import { Icon, useSize, useWindow } from "../parts/basics";
 import type { Node, Tree } from "./model";
+import { movedText } from "./skew";
 
 const rowHeight = 26;
 
@@ -116,8 +117,13 @@ export function Waterfall(props: WaterfallProps) {
                     </button>
                     <i class="service-mark" style={{ background: color }} />
                     <span class="waterfall-label" title={`${span.service}: ${span.name}`}>
-                      <span class="service">{span.service}</span> {span.name}
+                      <bdi class="service">{span.service}</bdi> <bdi>{span.name}</bdi>
                     </span>
+                    {node.moved !== 0 && (
+                      <span class="mark-moved" title={movedText(node)}>
+                        <Icon name="clock" />
+                      </span>
+                    )}
                     {closed && node.below > 0 && <small class="count">+{count(node.below)}</small>}
                     {failed ? (
                       <span class="mark-error" title="Error">
@@ -161,6 +167,17 @@ export function Waterfall(props: WaterfallProps) {
                               />
                             ) : null,
                           )}
+                        {span.events?.slice(0, EVENTS_SHOWN).map((event, n) => {
+                          const x = place(eventTime(props.tree, node, event.time_unix_ns));
+                          return x >= 0 && x <= 100 ? (
+                            <i
+                              key={n}
+                              class={`event${event.name === "exception" ? " event-error" : ""}`}
+                              style={{ left: `${x}%` }}
+                              title={event.name}
+                            />
+                          ) : null;
+                        })}
                         <span
                           class="bar-text"
                           style={
@@ -194,6 +211,13 @@ export function Waterfall(props: WaterfallProps) {
     </div>
   );
 }
+
+/** Largest number of events that are marked on one bar; the details list all of them. */
+const EVENTS_SHOWN = 50;
+
+/** Returns the time of an event of a span in ns since the start of the trace. */
+const eventTime = (tree: Tree, node: Node, unixNs: string): number =>
+  Number(BigInt(unixNs) - tree.startUnixNs) + node.moved;
 
 /** Labels at 1, 2 or 5 times a power of ten. */
 function Ticks({ from, to }: { from: number; to: number }) {

@@ -84,7 +84,9 @@ function TwoView({ query }: { query: Query }) {
     );
   }, [services.data, left, right]);
   const { data, error, loading, at } = useResponse<Diff>(
-    left && right ? url("diff", { left, right, type: query.type ?? "" }) : "",
+    left && right
+      ? url("diff", { left, right, type: query.type ?? "", max_nodes: query.nodes ?? "" })
+      : "",
   );
   return (
     <>
@@ -134,6 +136,7 @@ function TwoView({ query }: { query: Query }) {
           bearer={data.flamebearer}
           unit={data.unit}
           query={query}
+          expandable
           since={at}
           sample={data.average ? null : { left: sampleOf(data.left), right: sampleOf(data.right) }}
           label="Difference of A and B"

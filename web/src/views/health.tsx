@@ -69,7 +69,7 @@ export function HealthView({ query }: { query: Query }) {
                           style={{ background: serviceColor(row.name, dark) }}
                         />
                         <a href={href("spans", { service: row.name, ...carried(query) })}>
-                          {row.name}
+                          <bdi>{row.name}</bdi>
                         </a>
                       </th>
                       <td class="number">{count(row.spans)}</td>

@@ -148,10 +148,10 @@ function FoundTable({ rows, query }: { rows: Found[]; query: Query }) {
                       ...carried(query),
                     })}
                   >
-                    {row.service}
+                    <bdi>{row.service}</bdi>
                   </a>
                 ) : (
-                  <span class="quiet">{row.service || "–"}</span>
+                  <bdi class="quiet">{row.service || "–"}</bdi>
                 )}
               </td>
             </tr>
@@ -230,12 +230,14 @@ const mask = "[REDACTED]";
 /** A text with its masked parts highlighted. */
 const Text = ({ text }: { text: string }) => (
   <td class="left mono">
-    {text.split(mask).map((part, i) => (
-      <>
-        {i > 0 && <b>{mask}</b>}
-        {part}
-      </>
-    ))}
+    <bdi>
+      {text.split(mask).map((part, i) => (
+        <>
+          {i > 0 && <b>{mask}</b>}
+          {part}
+        </>
+      ))}
+    </bdi>
   </td>
 );
 

@@ -102,12 +102,15 @@ export function ProfileView({ query }: { query: Query }) {
   const path = ofSpan
     ? `spans/${encodeURIComponent(query.trace)}/${encodeURIComponent(query.span)}/profile`
     : "profile";
-  const params: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
+  const spans = scope === "trace" ? (query.service ?? "") : "";
+  const params: Query = ofSpan
+    ? { scope, type, service: spans }
+    : { query: query.query ?? "", ...times, type };
   const { data, error, loading, at } = useResponse<Profile>(
     ofSpan || query.query ? url(path, { ...params, max_nodes: query.nodes ?? "" }) : "",
   );
   const selection: Query = ofSpan
-    ? { trace: query.trace, span: query.span, scope }
+    ? { trace: query.trace, span: query.span, scope, service: spans }
     : { query: query.query ?? "", ...times };
   const { service, name } = readSelector(query.query ?? "");
   const label = ofSpan
@@ -121,11 +124,17 @@ export function ProfileView({ query }: { query: Query }) {
         {ofSpan ? (
           <>
             <p class="selection">
-              {scope === "trace"
-                ? "All of "
-                : scope === "subtree"
-                  ? "A span and its descendants in "
-                  : "A span of "}
+              {scope === "trace" && spans ? (
+                <>
+                  The spans of <bdi>{spans}</bdi> in{" "}
+                </>
+              ) : scope === "trace" ? (
+                "All of "
+              ) : scope === "subtree" ? (
+                "A span and its descendants in "
+              ) : (
+                "A span of "
+              )}
               <a
                 class="mono"
                 href={href(`trace/${query.trace}`, { span: query.span, ...carried(query) })}
@@ -136,7 +145,7 @@ export function ProfileView({ query }: { query: Query }) {
             <Segments
               label="Samples of"
               value={scope}
-              onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
+              onChange={(value) => set({ scope: value, service: "", zoom: "", of: "" }, true)}
               options={[
                 ["self", "This span"],
                 ["subtree", "With descendants"],

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares slow spans of an operation with typical ones: in words, by the parts of their durations, and by functions.
+// Compares slow spans of an operation with typical ones, or the spans of a box of the heat map with all others: in
+// words, by the parts of their durations, and by functions.
 import { useEffect } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Services, Slow, SlowPart } from "../openapi";
+import { boxOf, lengthsOf, selectionOf } from "../box";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { amount, count, duration, percent, shortName, typeName } from "../format";
 import { Cut, Empty, Failed, Loading, Select, Skeleton } from "../parts/basics";
 import { carried, href, range, set, useDark, type Query } from "../state";
 import { busiest } from "./profile";
+import { timesOf } from "./selection";
 
 const commonTypes = [
   "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
@@ -40,14 +43,31 @@ const typesOf: Partial<Record<SlowPart["kind"], RegExp>> = {
 const typeOf = (part: SlowPart, types: string[]): string =>
   types.find((id) => typesOf[part.kind]?.test(id)) ?? "";
 
-/** Returns the query of the comparison of a part's operation, below the same slow and typical requests. */
-const below = (part: SlowPart, query: Query): Query => ({
-  service: part.service,
-  name: part.name,
-  of_service: query.of_service || query.service,
-  of_name: query.of_name || query.name,
-  ...carried(query),
-});
+/** Returns the part of a query that chooses the two sides: the time range, and the selection with its filter. */
+function sidesOf(query: Query): Query {
+  const { q = "", status = "", roots = "", min = "", box = "" } = query;
+  return { ...carried(query), ...(box && { q, status, roots, min, box }) };
+}
+
+/** Returns the address of the comparison of a part's operation, below the same spans of both sides. */
+const below = (part: SlowPart, query: Query): string =>
+  href("compare/slow", {
+    service: part.service,
+    name: part.name,
+    of_service: query.of_service || query.service,
+    of_name: query.of_name || query.name,
+    ...sidesOf(query),
+  });
+
+/** A link to the comparison of a part's operation. A selection of several operations has none. */
+const Below = ({ part, query, children }: { part: SlowPart; query: Query; children: string }) =>
+  query.name ? <a href={below(part, query)}>{children}</a> : <span>{children}</span>;
+
+/** Names of both sides. */
+const names = (query: Query) =>
+  boxOf(query)
+    ? { slow: "Selected", typical: "Rest", slowOnes: "selected", typicalOnes: "other" }
+    : { slow: "Slow", typical: "Typical", slowOnes: "slow", typicalOnes: "typical" };
 
 export function SlowView({ query }: { query: Query }) {
   const times = range(query);
@@ -56,16 +76,38 @@ export function SlowView({ query }: { query: Query }) {
   const service = list.find((entry) => entry.name === query.service);
   useEffect(() => {
     const first = busiest(list) ?? list[0];
+    if (boxOf(query)) return;
     if (first && !query.service)
       set({ service: first.name, name: first.operations[0]?.name ?? "" }, true);
     else if (service && !query.name) set({ name: service.operations[0]?.name ?? "" }, true);
   }, [services.data, query.service, query.name]);
   const { service: of, name, type = "", of_service = "", of_name = "" } = query;
+  const box = boxOf(query);
+  const selected: Query = box
+    ? {
+        q: query.q ?? "",
+        status: query.status ?? "",
+        roots: query.roots ?? "",
+        min_duration: query.min ?? "",
+        ...selectionOf(box),
+      }
+    : {};
   const { data, error, loading, at } = useResponse<Slow>(
-    of && name ? url("slow", { service: of, name, type, of_service, of_name, ...times }) : "",
+    box || (of && name)
+      ? url("slow", {
+          service: of ?? "",
+          name: name ?? "",
+          type,
+          of_service,
+          of_name,
+          max_nodes: query.nodes ?? "",
+          ...times,
+          ...selected,
+        })
+      : "",
   );
   const choose = (changes: Query): void =>
-    set({ of_service: "", of_name: "", zoom: "", ...changes });
+    set({ of_service: "", of_name: "", zoom: "", nodes: "", ...changes });
   return (
     <>
       <Loading on={loading} />
@@ -75,32 +117,52 @@ export function SlowView({ query }: { query: Query }) {
           label="Service"
           value={query.service ?? ""}
           onChange={(to) => choose({ service: to, name: "" })}
-          options={list.map((entry) => ({ value: entry.name, text: entry.name }))}
+          options={[
+            ...(box ? [{ value: "", text: "All services" }] : []),
+            ...list.map((entry) => ({ value: entry.name, text: entry.name })),
+          ]}
         />
         <Select
           hide
           label="Operation"
           value={query.name ?? ""}
           onChange={(to) => choose({ name: to })}
-          options={(service?.operations ?? []).map((operation) => ({
-            value: operation.name,
-            text: operation.name,
-            note: count(operation.spans),
-          }))}
+          options={[
+            ...(box ? [{ value: "", text: "All operations" }] : []),
+            ...(service?.operations ?? []).map((operation) => ({
+              value: operation.name,
+              text: operation.name,
+              note: count(operation.spans),
+            })),
+          ]}
         />
         <TypeSelect value={data?.type ?? query.type ?? ""} types={service?.profile_types} />
         {of_name && (
           <p class="below">
-            in the slow and the typical requests of{" "}
+            in the {names(query).slowOnes} and the {names(query).typicalOnes} requests of{" "}
             <a
               href={href("compare/slow", {
                 service: of_service,
                 name: of_name,
-                ...carried(query),
+                ...sidesOf(query),
               })}
             >
               {of_service} {of_name}
             </a>
+          </p>
+        )}
+        {box && (
+          <p class="below">
+            <a
+              href={href("spans", {
+                service: of_service || (of ?? ""),
+                name: of_name || (name ?? ""),
+                ...sidesOf(query),
+              })}
+            >
+              Selection: {timesOf(box)}, {lengthsOf(box)}
+            </a>
+            {query.q && <code> {query.q}</code>}
           </p>
         )}
       </div>
@@ -123,10 +185,11 @@ export function SlowView({ query }: { query: Query }) {
               bearer={data.flamebearer}
               unit={data.unit}
               query={query}
+              expandable
               scale="absolute"
               sample={{ left: data.sample.typical, right: data.sample.slow }}
               since={at}
-              label="Slow against typical"
+              label={box ? "Selection against the rest" : "Slow against typical"}
             />
           )}
         </>
@@ -176,8 +239,8 @@ function Words({ data, query }: { data: Slow; query: Query }) {
   if (onlyOn)
     return (
       <h2 class="answer">
-        Only {onlyOn} requests have spans of {query.name}: {count(data[onlyOn].compared)}, of{" "}
-        {duration(data[onlyOn].mean_duration_ns)} on average
+        Only {names(query)[`${onlyOn}Ones`]} requests have spans of {query.name || "the selection"}:{" "}
+        {count(data[onlyOn].compared)}, of {duration(data[onlyOn].mean_duration_ns)} on average
       </h2>
     );
   return (
@@ -192,9 +255,9 @@ function Words({ data, query }: { data: Slow; query: Query }) {
             {duration(Math.abs(part.delta_ns))}
             {part.kind === "operation" || part.kind === "other" ? " in " : " "}
             {part.kind === "operation" ? (
-              <a href={href("compare/slow", below(part, query))}>
+              <Below part={part} query={query}>
                 {nameOf(part, query.service, true)}
-              </a>
+              </Below>
             ) : (
               nameOf(part, query.service, hasCpu(data))
             )}
@@ -204,9 +267,9 @@ function Words({ data, query }: { data: Slow; query: Query }) {
         {causes.length === 0 && "; no part differs by more than chance"}
       </h2>
       <p class="quiet">
-        Mean of {count(data.slow.compared)} slow
+        Mean of {count(data.slow.compared)} {names(query).slowOnes}
         {data.slow.compared < data.slow.spans && ` (of ${count(data.slow.spans)})`} against{" "}
-        {count(data.typical.compared)} typical spans
+        {count(data.typical.compared)} {names(query).typicalOnes} spans
         {data.typical.compared < data.typical.spans && ` (of ${count(data.typical.spans)})`}.
         {few && " These are few spans, so the difference may be chance."}
       </p>
@@ -247,8 +310,8 @@ function Bar({
             },
           };
           const type = typeOf(part, types);
-          return part.kind === "operation" ? (
-            <a {...more} href={href("compare/slow", below(part, query))} tabIndex={-1}>
+          return part.kind === "operation" && query.name ? (
+            <a {...more} href={below(part, query)} tabIndex={-1}>
               {ns > most * 0.15 && text}
             </a>
           ) : (
@@ -294,7 +357,7 @@ function Parts({ data, query, types }: PartsProps) {
     <table class="deltas parts">
       <caption>Parts of the mean duration</caption>
       <thead>
-        <Titles of={["Part", "Typical", "Slow", "Difference"]} />
+        <Titles of={["Part", names(query).typical, names(query).slow, "Difference"]} />
       </thead>
       <tbody>
         {shown.map((part) => {
@@ -313,7 +376,9 @@ function Parts({ data, query, types }: PartsProps) {
                   }
                 />
                 {part.kind === "operation" ? (
-                  <a href={href("compare/slow", below(part, query))}>{text}</a>
+                  <Below part={part} query={query}>
+                    {text}
+                  </Below>
                 ) : type ? (
                   <button
                     type="button"
@@ -370,13 +435,13 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
       <div class="slow-why">
         <h2>No samples</h2>
         <p class="quiet">
-          {data.why_empty ?? "Neither the slow nor the typical spans have samples of this type."}
+          {data.why_empty ?? "The spans of neither side have samples of this type."}
         </p>
-        {first.kind === "operation" && (
+        {first?.kind === "operation" && query.name && (
           <p>
-            <a href={href("compare/slow", below(first, query))}>
-              Functions of {nameOf(first, query.service, true)}
-            </a>
+            <Below part={first} query={query}>
+              {`Functions of ${nameOf(first, query.service, true)}`}
+            </Below>
           </p>
         )}
       </div>
@@ -389,7 +454,7 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
       <h2>
         {clear ? (
           <>
-            A slow one spends <em>{amount(guilty.delta, unit)}</em> more in{" "}
+            A {names(query).slowOnes} one spends <em>{amount(guilty.delta, unit)}</em> more in{" "}
             <code>{shortName(guilty.name)}</code>
           </>
         ) : chance ? (
@@ -401,7 +466,7 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
       <table class="deltas">
         <caption class="hidden">Functions by difference per span</caption>
         <thead class="hidden">
-          <Titles of={["Function", "Bar", "Typical", "Slow", "Difference"]} />
+          <Titles of={["Function", "Bar", names(query).typical, names(query).slow, "Difference"]} />
         </thead>
         <tbody>
           {functions.slice(0, 6).map((row) => {
@@ -446,11 +511,20 @@ function Answer({ data, query, types }: PartsProps) {
       <div class="slow-answer">
         <Words data={data} query={query} />
         <div class="stacks">
-          <Bar title="Typical" letter="A" side="typical" data={data} query={query} types={types} />
-          <Bar title="Slow" letter="B" side="slow" data={data} query={query} types={types} />
+          {(["typical", "slow"] as const).map((side, i) => (
+            <Bar
+              key={side}
+              title={names(query)[side]}
+              letter={"AB"[i]}
+              side={side}
+              data={data}
+              query={query}
+              types={types}
+            />
+          ))}
         </div>
       </div>
-      <div class="slow-parts">
+      <div class="slow-parts" tabIndex={0} role="group" aria-label="Parts">
         <Parts data={data} query={query} types={types} />
       </div>
       <Functions data={data} query={query} />

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists slow spans, with filters and a chart over time. Each row links to the span's flame graph.
+// Lists slow spans, with filters and a heat map. Each row links to the span's flame graph.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, url, useResponse } from "../api";
-import type { Services, Span, Timeline, Spans as SpanList } from "../openapi";
+import type { Heat, Services, Span, Spans as SpanList } from "../openapi";
+import { boxOf, boxText, narrowed } from "../box";
+import { inSlot } from "../slots";
 import { serviceColor } from "../color";
 import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
@@ -19,8 +21,9 @@ import {
   useRowKeys,
 } from "../parts/basics";
 import { NoData } from "../parts/nodata";
-import { Strip } from "../parts/strip";
+import { HeatMap, type Shade } from "../parts/heat";
 import { Search } from "../search/field";
+import { Selection } from "./selection";
 import {
   carried,
   go,
@@ -66,18 +69,23 @@ export function Spans({ query }: { query: Query }) {
   };
   const sort = query.sort === "start" || query.sort === "cpu" ? query.sort : "duration";
   const live = query.live === "1";
-  const params = { ...filter, ...times, roots: query.roots ?? "", sort, limit: String(page) };
+  const all = { ...filter, ...times, roots: query.roots ?? "" };
+  const box = live ? null : boxOf(query);
+  const params = narrowed({ ...all, sort, limit: String(page) }, box);
   const list = url("spans", params);
   const found = useResponse<SpanList>(live ? "" : list);
   const long = useMore(found.data, params);
-  const line = useResponse<Timeline>(
-    url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }),
+  const shade: Shade = query.heat === "errors" || query.heat === "cpu" ? query.heat : "";
+  const heat = useResponse<Heat>(
+    url("heat", { ...all, points: "100", rows: "20", cpu: shade === "cpu" ? "true" : "" }),
   );
   const [chosen, setChosen] = useState("");
   const [reading, setReading] = useState(false);
   const tail = useTail(live, { ...filter, roots: query.roots ?? "" }, reading || chosen !== "");
   const spans = live ? tail.spans : long.spans;
-  const invalid = query.q ? found.error || tail.refused : "";
+  // Errors at a place of the query are shown below the search field.
+  const failure = query.q ? found.error || tail.refused : "";
+  const invalid = /\d+:\d+: /.test(failure) ? failure : "";
 
   useKeys({
     "/": () => document.getElementById("traceql")?.focus(),
@@ -91,13 +99,15 @@ export function Spans({ query }: { query: Query }) {
         setChosen("");
         return true;
       }
-      const key = ["q", "status", "roots", "min", "name", "service"].find((one) => query[one]);
+      const key = ["box", "q", "status", "roots", "min", "name", "service"].find(
+        (one) => query[one],
+      );
       if (key) set({ [key]: "" });
       return key !== undefined;
     },
   });
   useLayoutEffect(() => setChosen(""), [live ? "live" : list]);
-  const filtered = Object.values(filter).some(Boolean);
+  const filtered = box !== null || Object.values(filter).some(Boolean);
   return (
     <main class="view spans-view" id="main">
       <h1 class="hidden">Spans</h1>
@@ -152,7 +162,7 @@ export function Spans({ query }: { query: Query }) {
             ["true", "Roots"],
           ]}
         />
-        <Search query={query} error={invalid} />
+        <Search query={query} error={invalid} times={times} />
         <button
           type="button"
           class={`button${live ? " live" : ""}`}
@@ -164,19 +174,22 @@ export function Spans({ query }: { query: Query }) {
           Live
         </button>
       </div>
-      <div class="strip-box">
-        {line.data ? (
-          <Strip
-            data={line.data}
-            onRange={(start, end) => set({ start: String(start), end: String(end) })}
+      <div class="heat-frame" hidden={invalid !== ""}>
+        {heat.data ? (
+          <HeatMap
+            data={heat.data}
+            shade={shade}
+            onShade={(to) => set({ heat: to }, true)}
+            box={box}
+            onBox={(to) => set({ box: to ? boxText(to) : "", live: "" })}
           />
-        ) : line.error ? (
-          <p class="quiet strip-empty">{line.error}</p>
         ) : (
-          <div class="strip-empty" />
+          heat.error && !invalid && <p class="quiet heat-empty">{heat.error}</p>
         )}
       </div>
-      {query.service && query.name && (
+      <Cut text={heat.data?.cut} />
+      {box && <Selection box={box} query={query} filter={all} />}
+      {query.service && query.name && !box && (
         <p class="offer">
           <Icon name="compare" />
           <a
@@ -193,10 +206,10 @@ export function Spans({ query }: { query: Query }) {
       )}
       <Loading on={found.loading && !live} />
       {live && tail.error && <Cut text={tail.error} />}
-      {live && tail.refused && <Failed error={tail.refused} />}
+      {live && tail.refused && !invalid && <Failed error={tail.refused} />}
       <Cut text={found.data?.cut} />
       {found.error && !live ? (
-        <Failed error={found.error} />
+        !invalid && <Failed error={found.error} />
       ) : !found.data && !live ? (
         <Skeleton rows={14} />
       ) : spans.length === 0 ? (
@@ -208,7 +221,8 @@ export function Spans({ query }: { query: Query }) {
           <NoData
             onClear={
               filtered
-                ? () => set({ service: "", name: "", q: "", min: "", status: "", roots: "" })
+                ? () =>
+                    set({ service: "", name: "", q: "", min: "", status: "", roots: "", box: "" })
                 : undefined
             }
           />
@@ -292,8 +306,7 @@ interface Tail {
 }
 
 /**
- * Follows new spans. The stream is closed while the tab is hidden, because a browser opens only six
- * connections to a server, and each stream uses one of them in all tabs together.
+ * Follows new spans. The stream is closed while the tab is hidden, so that another tab can have its slot.
  */
 function useTail(on: boolean, filter: Query, paused: boolean): Tail {
   const [spans, setSpans] = useState<Span[]>([]);
@@ -322,42 +335,50 @@ function useTail(on: boolean, filter: Query, paused: boolean): Tail {
   }, [on, address, refreshed]);
   useEffect(() => {
     if (!on || !visible) return undefined;
-    const source = new EventSource(address);
-    source.addEventListener("spans", (event) => {
-      let come: Span[];
-      try {
-        come = JSON.parse((event as MessageEvent<string>).data) as Span[];
-      } catch {
-        return;
-      }
-      waiting.current.push(...come);
-      if (performance.getEntriesByName("tail").length > 500) performance.clearMeasures("tail");
-      performance.measure("tail", { start: performance.now(), detail: come.length });
-      if (waiting.current.length > keptSpans) waiting.current = waiting.current.slice(-keptSpans);
-      // Faster updates than four per second cannot be read.
-      timer.current ||= window.setTimeout(() => {
+    const start = (): (() => void) => {
+      setError("");
+      const source = new EventSource(address);
+      source.addEventListener("spans", (event) => {
+        let come: Span[];
+        try {
+          come = JSON.parse((event as MessageEvent<string>).data) as Span[];
+        } catch {
+          return;
+        }
+        waiting.current.push(...come);
+        if (performance.getEntriesByName("tail").length > 500) performance.clearMeasures("tail");
+        performance.measure("tail", { start: performance.now(), detail: come.length });
+        if (waiting.current.length > keptSpans) waiting.current = waiting.current.slice(-keptSpans);
+        // Faster updates than four per second cannot be read.
+        timer.current ||= window.setTimeout(() => {
+          timer.current = 0;
+          if (stopped.current) setHeld(waiting.current.length);
+          else release();
+        }, 250);
+      });
+      source.onopen = () => setError("");
+      source.onerror = () => {
+        const ended = source.readyState === EventSource.CLOSED;
+        setError(
+          ended ? "The live tail has ended." : "The live tail was interrupted; reconnecting.",
+        );
+        // An EventSource does not report the error of the server, so request a list with the same
+        // filters to get the message.
+        if (ended)
+          get(url("spans", { ...filter, limit: "1" })).catch((why: unknown) => {
+            setError("");
+            setRefused(String((why as Error).message));
+          });
+      };
+      return () => {
+        clearTimeout(timer.current);
         timer.current = 0;
-        if (stopped.current) setHeld(waiting.current.length);
-        else release();
-      }, 250);
-    });
-    source.onopen = () => setError("");
-    source.onerror = () => {
-      const ended = source.readyState === EventSource.CLOSED;
-      setError(ended ? "The live tail has ended." : "The live tail was interrupted; reconnecting.");
-      // An EventSource does not report the error of the server, so request a list with the same
-      // filters to get the message.
-      if (ended)
-        get(url("spans", { ...filter, limit: "1" })).catch((why: unknown) => {
-          setError("");
-          setRefused(String((why as Error).message));
-        });
+        source.close();
+      };
     };
-    return () => {
-      clearTimeout(timer.current);
-      timer.current = 0;
-      source.close();
-    };
+    const text =
+      "Four other tabs show spans live. This one begins when one of them is closed or hidden.";
+    return inSlot(start, () => setError(text));
   }, [on, address, refreshed, visible]);
   useEffect(() => {
     if (!paused) release();
@@ -594,11 +615,13 @@ function SpanRows({
                         class="service-mark"
                         style={{ background: serviceColor(span.service, dark) }}
                       />
-                      <span>{span.service}</span>
+                      <span>
+                        <bdi>{span.service}</bdi>
+                      </span>
                     </div>
                     <div role="gridcell" class="col-operation">
                       <a href={linkOf(span)} tabIndex={-1}>
-                        {span.name}
+                        <bdi>{span.name}</bdi>
                       </a>
                       {span.kind !== "internal" && span.kind !== "unspecified" && (
                         <small>{span.kind}</small>

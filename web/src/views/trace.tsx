@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Trace } from "../openapi";
-import { count, day, clock, duration } from "../format";
+import { count, day, clock, duration, zoneName } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
 import {
@@ -18,8 +18,11 @@ import {
   type Query,
 } from "../state";
 import { Details } from "../trace/details";
-import { grow, matching, rowsOf, type Node, type Tree } from "../trace/model";
+import { cpuByService, grow, matching, rowsOf, type Node, type Tree } from "../trace/model";
 import { Waterfall } from "../trace/waterfall";
+
+/** Number of services whose CPU time the header shows. */
+const CPU_SERVICES = 4;
 
 export function TraceView({ id, query }: { id: string; query: Query }) {
   const { data, error, loading } = useResponse<Trace>(url(`traces/${encodeURIComponent(id)}`));
@@ -52,15 +55,19 @@ export function TraceView({ id, query }: { id: string; query: Query }) {
 
 function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading: boolean }) {
   const dark = useDark();
-  const tree = useMemo(() => grow(trace), [trace]);
-  const matches = useMemo(() => matching(tree, query.search ?? ""), [tree, query.search]);
+  const clocks = query.clocks !== "0";
+  const tree = useMemo(() => grow(trace, clocks), [trace, clocks]);
+  const matches = useMemo(
+    () => matching(tree, trace, query.search ?? ""),
+    [tree, trace, query.search],
+  );
   const [collapsed, setOnly] = useState<Set<string>>(() => readCollapsed(tree, query.closed));
   const setCollapsed = (next: Set<string>): void => {
     setOnly(next);
     set({ closed: writeCollapsed(tree, next) }, true);
   };
   const rows = useMemo(() => rowsOf(tree, collapsed), [tree, collapsed]);
-  const chosen = tree.byId.get(query.span ?? "") ?? tree.nodes[0];
+  const chosen = tree.byId.get(query.span ?? "") ?? tree.busiest;
   const critical = query.critical !== "0";
   const [from, to] = useMemo(() => {
     const [a, b] = (query.part ?? "").split("-").map(Number);
@@ -117,12 +124,17 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
     c: () => set({ critical: critical ? "0" : "" }, true),
     Escape: () => {
       if (query.search) set({ search: "" }, true);
+      else if (query.of) set({ of: "" }, true);
+      else if (query.zoom) set({ zoom: "" }, true);
       else if (query.part) set({ part: "" }, true);
       else go("spans", carried(query));
     },
   });
-  const root = tree.roots[0];
+  const { root } = tree;
+  const cpu = useMemo(() => cpuByService(tree), [tree]);
   const allCollapsed = collapsed.size > 0;
+  const profileOf = (service: string): string =>
+    href("profile", { trace: trace.trace_id, span: root.span.span_id, scope: "trace", service });
   const startMs = Number(tree.startUnixNs / 1000000n);
   useOwnTime(startMs, startMs + Math.ceil(tree.duration / 1e6) + 1);
   return (
@@ -130,7 +142,8 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
       <Loading on={loading} />
       <header class="title">
         <h1>
-          <span class="quiet">{root.span.service}</span> {root.span.name}
+          <bdi class="quiet">{root.span.service}</bdi> <bdi>{root.span.name}</bdi>
+          {root.span.parent_id && <span class="quiet"> (the root span is missing)</span>}
         </h1>
         <dl>
           <div>
@@ -153,10 +166,26 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
             <dt>With samples</dt>
             <dd>{count(tree.withSamples)}</dd>
           </div>
+          {cpu.length > 0 && (
+            <div class="trace-cpu">
+              <dt>CPU of its spans</dt>
+              <dd>
+                <a href={profileOf("")}>{duration(cpu.reduce((sum, [, ns]) => sum + ns, 0))}</a>
+                {cpu.slice(0, CPU_SERVICES).map(([service, ns]) => (
+                  <a key={service} href={profileOf(service)} title={`CPU time of ${service}`}>
+                    <bdi>{service}</bdi> {duration(ns)}
+                  </a>
+                ))}
+                {cpu.length > CPU_SERVICES && (
+                  <span class="quiet">and {cpu.length - CPU_SERVICES} more</span>
+                )}
+              </dd>
+            </div>
+          )}
           <div>
             <dt>Began</dt>
             <dd>
-              {day(startMs)} {clock(startMs)}
+              {day(startMs)} {clock(startMs)} <small>{zoneName(startMs)}</small>
             </dd>
           </div>
         </dl>
@@ -182,6 +211,18 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
         >
           <i class="critical-key" /> Critical path
         </button>
+        {(tree.moved > 0 || !clocks) && (
+          <button
+            type="button"
+            class="button"
+            aria-pressed={clocks}
+            title="Moves spans whose host has another clock into their parents"
+            onClick={() => set({ clocks: clocks ? "0" : "" }, true)}
+          >
+            <Icon name="clock" /> Correct clocks
+            {tree.moved > 0 && <small class="count">{count(tree.moved)}</small>}
+          </button>
+        )}
         <button
           type="button"
           class="button"
@@ -213,14 +254,7 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
           </button>
         )}
         <div class="toolbar-rest">
-          <a
-            class="button"
-            href={href("profile", {
-              trace: trace.trace_id,
-              span: root.span.span_id,
-              scope: "trace",
-            })}
-          >
+          <a class="button" href={profileOf("")}>
             Profile of the trace
           </a>
         </div>
