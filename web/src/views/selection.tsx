@@ -61,7 +61,7 @@ function Row({ one, data, q }: { one: Difference; data: Differences; q: string }
   const text = (
     <>
       <bdi>{one.attribute}</bdi>
-      {" = "}
+      {"\u00a0=\u00a0"}
       <b>
         <bdi>{one.value === "" ? "(empty)" : one.value}</bdi>
       </b>
