@@ -15,10 +15,14 @@ const trace = `#/trace/${orders[1].trace.id}?span=${orders[1].id}`;
 const profile = `#/profile?query=${encodeURIComponent('{service_name="checkout"}')}`;
 const slow = "#/compare/slow?service=checkout&name=order.calculate_totals";
 const usual = orders.find((span) => !span.isSlow && span.samples >= 7);
+// The slower half of the last half hour: at least 316 ms.
+const box = `${BigInt(now - 1800e3) * 1000000n}-${BigInt(now) * 1000000n}-316227767-`;
 const side = (span) => encodeURIComponent(`scope=self&span=${span.id}&trace=${span.trace.id}`);
 
 // name, fragment, width, height, theme, palette of comparisons
 const pictures = [
+  ["services", "#/services", 1280, 800, "light"],
+  ["heat", `#/spans?service=checkout&box=${box}`, 1280, 800, "light"],
   ["spans", "#/spans?service=checkout", 1280, 800, "light"],
   ["trace", trace, 1280, 800, "light"],
   ["trace-dark", trace, 1280, 800, "dark"],
@@ -48,7 +52,7 @@ for (const [name, fragment, width, height, colorScheme, palette = ""] of picture
   await page.clock.setFixedTime(now);
   await page.goto(server.url + fragment);
   await page
-    .locator(".flame canvas, .spans .row, .tree .row, .health tbody, .empty")
+    .locator(".flame canvas, .spans .row, .operations .row, .tree .row, .health tbody, .empty")
     .first()
     .waitFor();
   await page.waitForLoadState("networkidle");

@@ -94,7 +94,7 @@ describe("page: spans", { concurrency: false }, () => {
           (cell) => cell.textContent === "tls.handshake",
         ),
     );
-    await page.getByLabel("TraceQL").fill("nonsense");
+    await page.getByLabel(/TraceQL$/).fill("{ nonsense");
     await page.keyboard.press("Enter");
     await page.getByRole("alert").getByText("is no span selector").waitFor();
     await page.finish();
@@ -189,11 +189,11 @@ describe("page: spans", { concurrency: false }, () => {
       }, cells);
     await all([".spans .row .col-status", "error"]);
     await page.getByRole("group", { name: "Status" }).getByText("All").click();
-    await page.getByLabel("TraceQL").fill('{ name = "tls.handshake" }');
+    await page.getByLabel(/TraceQL$/).fill('{ name = "tls.handshake" }');
     await page.keyboard.press("Enter");
     await page.has("q", '{ name = "tls.handshake" }');
     await all([".spans .col-operation a", "tls.handshake"]);
-    await page.getByLabel("TraceQL").fill("nonsense");
+    await page.getByLabel(/TraceQL$/).fill("{ nonsense");
     await page.keyboard.press("Enter");
     await page.getByRole("alert").getByText("is no span selector").waitFor();
     assert.equal(await page.getByText("Waiting for spans").count(), 0);

@@ -936,6 +936,25 @@ export async function startMock({
 
   const requests = [];
   const tails = new Set();
+  // Tags, and the values of some of them, as Tempo's API returns them.
+  const tagsOf = () => [
+    { name: "span", tags: ["http.route", "http.method", "db.statement", 'a "quoted" name'] },
+    { name: "resource", tags: ["service.name", "host.name"] },
+    { name: "intrinsic", tags: ["name", "status", "duration"] },
+  ];
+  const valuesOf = (tag, q) => {
+    const { spans } = select({ start: q.start, end: q.end });
+    const of = {
+      name: (s) => s.name,
+      "resource.service.name": (s) => s.service,
+      status: (s) => (s.error ? "error" : "unset"),
+      "span.http.route": () => '/a "quoted" \\ route',
+      "span.http.method": () => "GET",
+    }[tag];
+    const type = tag === "status" ? "keyword" : "string";
+    const values = of ? [...new Set(spans.map(of))] : [];
+    return { tagValues: values.sort().map((value) => ({ type, value: render(value) })) };
+  };
   const server = createServer(async (request, response) => {
     const url = new URL(request.url, "http://localhost");
     const q = Object.fromEntries(url.searchParams);
@@ -955,6 +974,11 @@ export async function startMock({
       response.end(zip ? gzipSync(body) : body);
     };
     try {
+      const tempo = /^\/api\/v2\/search\/(?:tags|tag\/([^/]+)\/values)$/.exec(url.pathname);
+      if (tempo) {
+        const answer = tempo[1] ? valuesOf(decodeURIComponent(tempo[1]), q) : { scopes: tagsOf() };
+        return send(200, "application/json", JSON.stringify(answer));
+      }
       if (!url.pathname.startsWith("/api/braid/")) {
         const path = normalize(url.pathname === "/" ? "/index.html" : url.pathname);
         const file = join(dist, path);

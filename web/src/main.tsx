@@ -60,6 +60,11 @@ function Page() {
   useKeys({
     "?": () => helping.current?.showModal(),
     r: refresh,
+    // Views with a search field of their own have their own key.
+    "/": () => {
+      to("spans");
+      window.setTimeout(() => document.getElementById("traceql")?.focus());
+    },
     u: () => chooseZone(zone === "utc" ? "" : "utc"),
     "1": () => to("services"),
     "2": () => to("spans"),

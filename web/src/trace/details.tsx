@@ -6,6 +6,7 @@ import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../parts/basics";
+import { AttributeActions } from "../search/actions";
 import { carried, copy, href, set, useDark, type Query } from "../state";
 import { spent, written, type Node } from "./model";
 import { movedText } from "./skew";
@@ -116,10 +117,12 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
           {tab === "profile" && <SpanProfile node={node} trace={trace} query={query} />}
           {tab === "attributes" && (
             <div class="attributes" tabIndex={0} role="region" aria-label="Attributes">
-              <Attributes title="Span" list={span.attributes} />
+              <Attributes title="Span" list={span.attributes} scope="span" query={query} />
               <Attributes
                 title={`Resource ${resource?.service ?? ""}`}
                 list={resource?.attributes}
+                scope="resource"
+                query={query}
               />
               {span.scope && (
                 <Attributes title="Scope" list={[{ key: "name", value: span.scope }]} />
@@ -352,7 +355,18 @@ export const exportsOf = (path: string, params: Query): [string, string][] => [
   ["Folded stacks", url(path, { ...params, format: "folded" })],
 ];
 
-function Attributes({ title, list }: { title: string; list?: Attribute[] }) {
+function Attributes({
+  title,
+  list,
+  scope,
+  query = {},
+}: {
+  title: string;
+  list?: Attribute[];
+  /** Scope in TraceQL; missing if the list has no actions. */
+  scope?: string;
+  query?: Query;
+}) {
   if (!list) return null;
   return (
     <table>
@@ -361,12 +375,22 @@ function Attributes({ title, list }: { title: string; list?: Attribute[] }) {
         {list.length ? (
           [...list]
             .sort((a, b) => (a.key < b.key ? -1 : 1))
-            .map(({ key, value }) => (
-              <tr key={key}>
+            .map((attribute) => (
+              <tr key={attribute.key}>
                 <th scope="row">
-                  <bdi>{key}</bdi>
+                  <bdi>{attribute.key}</bdi>
                 </th>
-                <td class={`value-${typeof value}`}>{written(value)}</td>
+                <td class={`value-${typeof attribute.value}`}>
+                  {written(attribute.value)}
+                  {scope && (
+                    <AttributeActions
+                      scope={scope}
+                      attribute={attribute}
+                      shown={written(attribute.value)}
+                      query={query}
+                    />
+                  )}
+                </td>
               </tr>
             ))
         ) : (

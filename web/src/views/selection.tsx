@@ -5,6 +5,7 @@ import type { Difference, Differences } from "../openapi";
 import { lengthsOf, selectionOf, type Box } from "../box";
 import { clock, count, day, percent } from "../format";
 import { Cut, Icon, Loading } from "../parts/basics";
+import { add, format, parse } from "../search/query";
 import { carried, href, set, type Query } from "../state";
 
 const shown = 12;
@@ -17,12 +18,10 @@ export function timesOf(box: Box): string {
   return `${first}${clock(start, fraction)} to ${clock(end, fraction)}`;
 }
 
-/** Adds a condition to a TraceQL query of one span selector. Returns null if the query is not that simple. */
+/** Adds a condition to a query. Returns null if the query is not a list of conditions. */
 function added(q: string, condition: string): string | null {
-  const inner = /^\s*\{([^{}]*)\}\s*$/.exec(q || "{ }");
-  if (!inner) return null;
-  const old = inner[1].trim();
-  return old ? `{ (${old}) && ${condition} }` : `{ ${condition} }`;
+  const [old, more] = [parse(q), parse(`{ ${condition} }`)];
+  return old && more ? format(more.reduce(add, old)) : null;
 }
 
 /** Returns whether the difference of two shares may be chance: it is below twice its standard error, or concerns
@@ -62,7 +61,7 @@ function Row({ one, data, q }: { one: Difference; data: Differences; q: string }
   const text = (
     <>
       <bdi>{one.attribute}</bdi>
-      {" = "}
+      {"\u00a0=\u00a0"}
       <b>
         <bdi>{one.value === "" ? "(empty)" : one.value}</bdi>
       </b>

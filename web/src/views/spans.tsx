@@ -17,12 +17,12 @@ import {
   Segments,
   Select,
   Skeleton,
-  TextField,
   useWindow,
   useRowKeys,
 } from "../parts/basics";
 import { NoData } from "../parts/nodata";
 import { HeatMap, type Shade } from "../parts/heat";
+import { Search } from "../search/field";
 import { Selection } from "./selection";
 import {
   carried,
@@ -83,7 +83,9 @@ export function Spans({ query }: { query: Query }) {
   const [reading, setReading] = useState(false);
   const tail = useTail(live, { ...filter, roots: query.roots ?? "" }, reading || chosen !== "");
   const spans = live ? tail.spans : long.spans;
-  const invalid = query.q ? found.error || tail.refused : "";
+  // Errors at a place of the query are shown below the search field.
+  const failure = query.q ? found.error || tail.refused : "";
+  const invalid = /\d+:\d+: /.test(failure) ? failure : "";
 
   useKeys({
     "/": () => document.getElementById("traceql")?.focus(),
@@ -160,16 +162,7 @@ export function Spans({ query }: { query: Query }) {
             ["true", "Roots"],
           ]}
         />
-        <TextField
-          id="traceql"
-          label="TraceQL"
-          hidden
-          value={query.q ?? ""}
-          onCommit={(q) => set({ q })}
-          placeholder='TraceQL: { name = "order.place" && duration > 500ms }'
-          wide
-          invalid={invalid}
-        />
+        <Search query={query} error={invalid} times={times} />
         <button
           type="button"
           class={`button${live ? " live" : ""}`}
@@ -181,7 +174,7 @@ export function Spans({ query }: { query: Query }) {
           Live
         </button>
       </div>
-      <div class="heat-frame">
+      <div class="heat-frame" hidden={invalid !== ""}>
         {heat.data ? (
           <HeatMap
             data={heat.data}
@@ -213,10 +206,10 @@ export function Spans({ query }: { query: Query }) {
       )}
       <Loading on={found.loading && !live} />
       {live && tail.error && <Cut text={tail.error} />}
-      {live && tail.refused && <Failed error={tail.refused} />}
+      {live && tail.refused && !invalid && <Failed error={tail.refused} />}
       <Cut text={found.data?.cut} />
       {found.error && !live ? (
-        <Failed error={found.error} />
+        !invalid && <Failed error={found.error} />
       ) : !found.data && !live ? (
         <Skeleton rows={14} />
       ) : spans.length === 0 ? (
