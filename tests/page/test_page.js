@@ -1168,7 +1168,7 @@ describe("page: by keyboard alone", { concurrency: false }, () => {
     const name = await page.locator(".health tbody th a").first().textContent();
     await press(page, page.locator(".health tbody th a").first());
     await page.has("service", name);
-    await page.to("#/spans?q=nonsense");
+    await page.to("#/spans?min=nonsense");
     const asked = () => server.requests.filter((request) => request.includes("nonsense")).length;
     await button(page, "Try again").waitFor();
     const before = asked();

@@ -60,10 +60,11 @@ function Page() {
   useKeys({
     "?": () => helping.current?.showModal(),
     r: refresh,
-    // Views with a search field of their own have their own key.
     "/": () => {
+      if (view !== "health" && view !== "privacy") return false; // the other views have search fields
       to("spans");
       window.setTimeout(() => document.getElementById("traceql")?.focus());
+      return true;
     },
     u: () => chooseZone(zone === "utc" ? "" : "utc"),
     "1": () => to("services"),
