@@ -21,11 +21,10 @@
 #define TRIM_MAX (64u << 20)
 /* divisor: up to 1/TRIM_SHARE of the memory limit is kept as freed memory */
 #define TRIM_SHARE 32u
-/* The C library returns the end of a heap only when a block of at least this size is freed
- * (FASTBIN_CONSOLIDATION_THRESHOLD). */
-#define MARK_BYTES (64u << 10)
-/* Bytes that the C library adds when it enlarges a heap, and leaves when it trims one. This is its
- * default. br_mem_trim leaves the size of a mark, which it needs to enlarge the mark again. */
+/* The C library returns the end of a heap only when a block of 64 KiB or more is freed in the heap
+ * (FASTBIN_CONSOLIDATION_THRESHOLD). This size remains above that if a part of it is in use. */
+#define MARK_BYTES (68u << 10)
+/* default of M_TOP_PAD: bytes that the C library leaves at the end of a heap when it trims it */
 #define TOP_PAD (128 << 10)
 
 /* A block that stays in the heap of a thread. To trim the end of that heap, br_mem_trim shrinks the
@@ -349,7 +348,7 @@ void br_mem_trim(void)
 {
     pthread_mutex_lock(&marks_lock);
     (void)mallopt(M_TRIM_THRESHOLD, 0);
-    (void)mallopt(M_TOP_PAD, MARK_BYTES);
+    (void)mallopt(M_TOP_PAD, 0);
     for (struct mem_mark **mark = &marks; *mark; mark = &(*mark)->next) {
         mem_resize_mark(mark, sizeof **mark);
         mem_resize_mark(mark, sizeof **mark + MARK_BYTES);

@@ -66,9 +66,9 @@ void br_unmap(void *memory, size_t had);
  * the process, or if a thread that uses it has called br_mem_enlist. */
 void br_mem_trim(void);
 
-/* Enlists the heap of the calling thread for br_mem_trim. Threads that allocate memory call it
- * once; later calls do nothing. It adds a block of 64 KiB to the heap, which is never freed and of
- * which a page is used. */
+/* Enlists the heap of the calling thread for br_mem_trim. The first call of a thread adds a block
+ * of 68 KiB to the heap, which is never freed and of which a page is used; later calls do nothing.
+ * If memory runs out, the next call tries again. */
 void br_mem_enlist(void);
 
 /* --- The meter -------------------------------------------------------------------------------- */
