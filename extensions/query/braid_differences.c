@@ -20,16 +20,15 @@
 #define READ_MAX 500u
 #define LIMIT_DEFAULT 40
 #define LIMIT_MAX 500
-/* The attributes of a span outside its trace: these depend on other spans and are left out. */
-static const char *const unknown[] = {"rootName", "rootServiceName", "span:childCount"};
-
-_Static_assert((int)BR_TRACEQL_SIDES == 2, "the selection and the rest");
+/* Attributes that depend on other spans of the trace. These are left out, because traces are not
+ * read. */
+static const char *const trace_attributes[] = {"rootName", "rootServiceName", "span:childCount"};
 
 struct differences_side {
-    uint64_t spans;   /* number of spans of the side */
-    uint64_t n_seen;  /* number of spans that the second pass has seen */
-    uint64_t n_read;  /* number of spans whose attributes were counted */
-    uint64_t n_shown; /* number of these spans that was requested */
+    uint64_t spans;    /* number of spans of the side */
+    uint64_t n_seen;   /* number of spans that the second pass has seen */
+    uint64_t n_chosen; /* number of spans that were chosen for reading */
+    uint64_t n_read;   /* number of spans whose attributes were counted */
 };
 
 struct differences {
@@ -38,12 +37,18 @@ struct differences {
     struct query_braid_selection selection;
     struct differences_side sides[BR_TRACEQL_SIDES];
     struct br_traceql_comparison comparison;
-    /* Without a query: the spans to read. They are read after the pass. */
-    struct br_stored_span picked[2 * READ_MAX];
-    size_t n_picked;
+    struct br_stored_span chosen[BR_TRACEQL_SIDES * READ_MAX]; /* the spans to read */
+    size_t n_chosen;
     uint64_t limit;
     int rc;
     struct br_err *err;
+};
+
+/* The search for the row of a chosen span in its trace. */
+struct differences_found {
+    const struct br_stored_span *wanted;
+    struct br_stored_span row;
+    bool is_found;
 };
 
 /* How often one value of an attribute occurs. The index is a br_traceql_side. */
@@ -78,7 +83,8 @@ static void differences_read(struct differences *report, const struct br_stored_
     report->rc = br_store_span_bytes(report->job->store, row, &bytes, report->err);
     if (!report->rc)
         report->rc = br_traceql_comparison_add(&report->comparison, &alone, &span, &bytes, side);
-    report->sides[side].n_read++;
+    if (!report->rc)
+        report->sides[side].n_read++;
 }
 
 static bool differences_on_span(const struct br_stored_span *span, void *arg)
@@ -87,14 +93,40 @@ static bool differences_on_span(const struct br_stored_span *span, void *arg)
     struct differences_side *side = &report->sides[differences_side_of(report, span)];
     uint64_t wanted = side->spans < READ_MAX ? side->spans : READ_MAX;
     /* A span that came after the first pass can make the numbers differ. */
-    if (side->n_shown < wanted && side->n_seen++ == side->n_shown * side->spans / wanted) {
-        side->n_shown++;
-        if (report->of.has_query)
-            differences_read(report, span);
-        else
-            report->picked[report->n_picked++] = *span;
+    if (side->n_chosen < wanted && side->n_seen++ == side->n_chosen * side->spans / wanted) {
+        side->n_chosen++;
+        report->chosen[report->n_chosen++] = *span;
     }
-    return !report->rc && query_job_may_continue(report->job);
+    return query_job_may_continue(report->job);
+}
+
+static bool differences_on_found(const struct br_stored_span *span, void *arg)
+{
+    struct differences_found *found = arg;
+    if (span->span_id == found->wanted->span_id && span->start_ns == found->wanted->start_ns &&
+        span->duration_ns == found->wanted->duration_ns) {
+        found->row = *span;
+        found->is_found = true;
+    }
+    return !found->is_found;
+}
+
+/* Reads the chosen spans. With a query, the store's query was restarted after some of them were
+ * found, so their rows are looked up again. */
+static int differences_read_chosen(struct differences *report, struct br_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < report->n_chosen && !rc && !report->rc; i++) {
+        struct differences_found found = {.wanted = &report->chosen[i]};
+        if (!query_job_may_continue(report->job))
+            break;
+        if (report->of.has_query)
+            rc = br_store_trace(report->job->store, found.wanted->trace_id, differences_on_found,
+                                &found, err);
+        if (!rc && (found.is_found || !report->of.has_query))
+            differences_read(report, found.is_found ? &found.row : found.wanted);
+    }
+    return rc ? rc : report->rc;
 }
 
 static int differences_count(struct differences *report, struct br_err *err)
@@ -102,17 +134,9 @@ static int differences_count(struct differences *report, struct br_err *err)
     int rc = query_braid_filter_parse(&report->of, report->job, err);
     if (!rc)
         rc = query_braid_filter_spans(&report->of, report->job, differences_on_count, report, err);
-    if (rc)
-        return rc;
-    /* The bytes of spans are read during the second pass, which needs a scan by pages. */
-    report->of.query.needs_bytes = true;
-    rc = query_braid_filter_spans(&report->of, report->job, differences_on_span, report, err);
-    for (size_t i = 0; i < report->n_picked && !rc && !report->rc; i++) {
-        if (!query_job_may_continue(report->job))
-            break;
-        differences_read(report, &report->picked[i]);
-    }
-    return rc ? rc : report->rc;
+    if (!rc)
+        rc = query_braid_filter_spans(&report->of, report->job, differences_on_span, report, err);
+    return rc ? rc : differences_read_chosen(report, err);
 }
 
 /* --- Differences ----------------------------------------------------------------------------- */
@@ -160,14 +184,14 @@ static int differences_compare(const void *left, const void *right)
 
 static bool differences_is_shown(const struct br_traceql_compared *entry)
 {
-    for (size_t i = 0; i < BR_COUNT(unknown); i++)
-        if (!strcmp(entry->name, unknown[i]))
+    for (size_t i = 0; i < BR_COUNT(trace_attributes); i++)
+        if (!strcmp(entry->name, trace_attributes[i]))
             return false;
     return !entry->is_total && entry->value.type != BR_TRACEQL_NIL;
 }
 
-/* Joins the counts of both sides. A value that only one span has is left out: it does not tell
- * anything about the other spans. Returns BR_ENOMEM, or 0. */
+/* Joins the counts of both sides. A value that only one span has is left out, because it
+ * shows nothing about the other spans. Returns BR_ENOMEM, or 0. */
 static int differences_make(struct differences *report, struct difference **ret, size_t *ret_count)
 {
     struct br_traceql_comparison *comparison = &report->comparison;

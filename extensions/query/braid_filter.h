@@ -52,8 +52,8 @@ struct query_braid_selection {
 
 /* Reads the parameters selection_start, selection_end, selection_min_duration and
  * selection_max_duration, which have the formats of start, end, min_duration and max_duration. A
- * missing parameter is no bound. Stores in `*ret_any` whether one of them is set. On failure, calls
- * query_job_fail and returns false. */
+ * missing parameter does not limit the selection. Stores in `*ret_any` whether one of them is set.
+ * On failure, calls query_job_fail and returns false. */
 bool query_braid_selection_read(struct query_braid_selection *selection, struct query_job *job,
                                 bool *ret_any);
 
