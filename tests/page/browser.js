@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { after, before } from "node:test";
 import { chromium } from "playwright-core";
 import { startMock } from "../../web/mock/server.js";
 
@@ -32,6 +33,20 @@ export async function startBrowser() {
       "--disable-component-update",
     ],
   });
+}
+
+/** Starts a browser and a mock server for the tests of a suite. Both exist while the tests run. */
+export function useMock(options = {}) {
+  const shared = {};
+  before(async () => {
+    shared.browser = await startBrowser();
+    shared.server = await mockOf(options);
+  });
+  after(async () => {
+    await shared.browser?.close();
+    await shared.server?.close();
+  });
+  return shared;
 }
 
 export const mockOf = (options = {}) => startMock({ now, dist, traces: 1500, ...options });

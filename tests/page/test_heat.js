@@ -2,8 +2,8 @@
 // The heat map of the list of spans, the box that is selected in it, and the comparison of the box with the rest,
 // against the mock. The expected numbers are computed from the mock's spans.
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
-import { checkAccessibility, mockOf, now, openPage, startBrowser } from "./browser.js";
+import { describe, it } from "node:test";
+import { checkAccessibility, mockOf, now, openPage, useMock } from "./browser.js";
 
 const hour = 3600e3;
 const inset = { left: 60, right: 8, top: 8, bottom: 20 };
@@ -11,25 +11,19 @@ const lasted = (span) => Math.round(span.durationMs * 1e6);
 const beganNs = (span) => BigInt(Math.round(span.startMs * 1e6));
 
 describe("page: heat map", { concurrency: false }, () => {
-  let browser, server;
-  before(async () => {
-    browser = await startBrowser();
-    server = await mockOf();
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  const mock = useMock();
   const open = async (hash = "#/spans", options = {}) => {
-    const page = await openPage(browser, server, hash, options);
+    const page = await openPage(mock.browser, mock.server, hash, options);
     await page.locator(".heat canvas").waitFor();
     await page.waitForFunction(() => document.querySelector(".heat canvas").width > 300);
     return page;
   };
   const answerOf = async (params = "") =>
-    (await fetch(`${server.url}api/braid/heat?start=now-1h&points=100&rows=20${params}`)).json();
+    (
+      await fetch(`${mock.server.url}api/braid/heat?start=now-1h&points=100&rows=20${params}`)
+    ).json();
   const spansOf = (keep = () => true) =>
-    server.store.spans.filter((s) => s.startMs >= now - hour && s.startMs <= now && keep(s));
+    mock.server.store.spans.filter((s) => s.startMs >= now - hour && s.startMs <= now && keep(s));
 
   /** Returns the place of a cell of the map on the page. */
   async function place(page, data, x, y) {
@@ -292,7 +286,7 @@ describe("page: heat map", { concurrency: false }, () => {
 
   it("says that there are no spans", async () => {
     const none = await mockOf({ empty: true });
-    const page = await openPage(browser, none, "#/spans");
+    const page = await openPage(mock.browser, none, "#/spans");
     await page.getByText("No spans in this time range").first().waitFor();
     await page.finish();
     await none.close();

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Markup and scripts in every text that comes from outside, and in every part of a link: none runs, none is markup.
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
-import { mockOf, openPage, startBrowser } from "./browser.js";
+import { describe, it } from "node:test";
+import { openPage, useMock } from "./browser.js";
 
 const payload = `<img src=x onerror="window.xss=1">`;
 
 describe("page hostile", { concurrency: false }, () => {
-  let browser, server;
-  before(async () => {
-    browser = await startBrowser();
-    server = await mockOf({ hostile: true, traces: 300 });
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  const mock = useMock({ hostile: true, traces: 300 });
 
   /** Uses every control of the page that handles the data. */
   const pokeAt = async (page) => {
@@ -36,7 +28,7 @@ describe("page hostile", { concurrency: false }, () => {
   };
 
   const span = () =>
-    server.store.spans.find((one) => one.key === "payment/payment.Charge" && one.error);
+    mock.server.store.spans.find((one) => one.key === "payment/payment.Charge" && one.error);
   for (const [name, hash] of [
     ["names of services and operations", () => "#/"],
     ["names in the list", () => "#/spans"],
@@ -60,13 +52,13 @@ describe("page hostile", { concurrency: false }, () => {
     [
       "links of mail",
       () => {
-        const mail = server.store.spans.find((one) => one.name === "mail.Send");
+        const mail = mock.server.store.spans.find((one) => one.name === "mail.Send");
         return `#/trace/${mail.trace.id}?span=${mail.id}&tab=links`;
       },
     ],
   ]) {
     it(`${name}: is shown as text`, async () => {
-      const page = await openPage(browser, server, hash());
+      const page = await openPage(mock.browser, mock.server, hash());
       await pokeAt(page);
       const text = await page.locator("body").innerText();
       assert.ok(
@@ -79,7 +71,7 @@ describe("page hostile", { concurrency: false }, () => {
   }
 
   it("live spans are shown as text", async () => {
-    const page = await openPage(browser, server, "#/spans?live=1");
+    const page = await openPage(mock.browser, mock.server, "#/spans?live=1");
     await page.locator(".spans .row").first().waitFor();
     await page.waitForFunction(() => document.querySelector(".spans").innerText.includes("<"));
     await page.finish();
@@ -102,7 +94,7 @@ describe("page hostile", { concurrency: false }, () => {
       "#/spans?__proto__=1&constructor=2",
       `#javascript:window.xss=1`,
     ]) {
-      const page = await openPage(browser, server, hash);
+      const page = await openPage(mock.browser, mock.server, hash);
       await page.settled();
       await page.locator("header.top").waitFor();
       await page.locator("main").waitFor();
@@ -112,8 +104,8 @@ describe("page hostile", { concurrency: false }, () => {
 
   it("an invalid time is not saved, and names in the suggested config are quoted", async () => {
     const page = await openPage(
-      browser,
-      server,
+      mock.browser,
+      mock.server,
       `#/spans?start=${encodeURIComponent(payload)}&end=javascript:1`,
     );
     await page.getByRole("button", { name: "Save this data" }).click();
@@ -126,12 +118,12 @@ describe("page hostile", { concurrency: false }, () => {
     const targets = await page
       .locator("a")
       .evaluateAll((links) => links.map((link) => new URL(link.href).origin));
-    assert.deepEqual([...new Set(targets)], [new URL(server.url).origin]);
+    assert.deepEqual([...new Set(targets)], [new URL(mock.server.url).origin]);
     await page.finish();
   });
 
   it("no link runs a script", async () => {
-    const page = await openPage(browser, server, "#/spans");
+    const page = await openPage(mock.browser, mock.server, "#/spans");
     await page.locator(".spans .row").first().waitFor();
     const targets = await page
       .locator("a")
@@ -141,7 +133,7 @@ describe("page hostile", { concurrency: false }, () => {
   });
 
   it("right-to-left and very long texts do not break a row", async () => {
-    const page = await openPage(browser, server, "#/spans");
+    const page = await openPage(mock.browser, mock.server, "#/spans");
     await page.locator(".spans .row").first().waitFor();
     const heights = await page
       .locator(".spans .row")

@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names from outside are isolated: a name that is written from right to left cannot reorder the text beside it.
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
-import { mockOf, openPage, startBrowser } from "./browser.js";
+import { describe, it } from "node:test";
+import { openPage, useMock } from "./browser.js";
 
 describe("page: names from outside", { concurrency: false }, () => {
-  let browser, server, span;
-  before(async () => {
-    browser = await startBrowser();
-    server = await mockOf();
-    span = server.store.spans.find(({ key }) => key === "checkout/order.calculate_totals");
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  const mock = useMock();
+  const spanHash = () => {
+    const { trace, id } = mock.server.store.spans.find(
+      ({ key }) => key === "checkout/order.calculate_totals",
+    );
+    return `#/trace/${trace.id}?span=${id}`;
+  };
 
   for (const [name, hash, ready] of [
     ["services", () => "#/services", ".services bdi, main bdi"],
     ["spans", () => "#/spans?service=checkout", ".spans .row"],
-    ["a trace", () => `#/trace/${span.trace.id}?span=${span.id}`, ".facts h2"],
+    ["a trace", spanHash, ".facts h2"],
     ["join health", () => "#/health", "main table"],
     ["privacy", () => "#/privacy", "main table"],
   ])
     it(`are in <bdi> in ${name}`, async () => {
-      const page = await openPage(browser, server, hash());
+      const page = await openPage(mock.browser, mock.server, hash());
       await page.locator(ready).first().waitFor();
       const bare = await page.evaluate(() => {
         const found = [];

@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search field of the list of spans, against the mock.
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
-import { checkAccessibility, mockOf, now, openPage, startBrowser } from "./browser.js";
+import { describe, it } from "node:test";
+import { checkAccessibility, now, openPage, useMock } from "./browser.js";
 
 const label = "Search: trace id, name, condition or TraceQL";
 
 describe("page: search", { concurrency: false }, () => {
-  let browser, server;
-  before(async () => {
-    browser = await startBrowser();
-    server = await mockOf();
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
-  const open = (hash = "#/spans", options = {}) => openPage(browser, server, hash, options);
+  const mock = useMock();
+  const open = (hash = "#/spans", options = {}) =>
+    openPage(mock.browser, mock.server, hash, options);
   const field = (page) => page.getByRole("combobox", { name: label });
   const options = (page) => page.locator('.search-list [role="option"]');
   const q = async (page) => (await page.query()).get("q") ?? "";
@@ -27,7 +20,7 @@ describe("page: search", { concurrency: false }, () => {
   };
 
   it("opens a trace by its id", async () => {
-    const { id } = server.store.spans.find(({ trace }) => trace.spans.length > 3).trace;
+    const { id } = mock.server.store.spans.find(({ trace }) => trace.spans.length > 3).trace;
     for (const text of [id, ` ${id.toUpperCase()} `, id.replace(/^0+/, "")]) {
       const page = await open();
       await enter(page, text);
@@ -67,7 +60,9 @@ describe("page: search", { concurrency: false }, () => {
       assert.equal(await field(page).inputValue(), "");
       // The list was requested with the query.
       assert.ok(
-        server.requests.some((one) => new URL(one, server.url).searchParams.get("q") === query),
+        mock.server.requests.some(
+          (one) => new URL(one, mock.server.url).searchParams.get("q") === query,
+        ),
       );
       await page.finish();
     });
@@ -139,7 +134,9 @@ describe("page: search", { concurrency: false }, () => {
     const page = await open();
     await field(page).fill("service = c");
     const expected = [
-      ...new Set(server.store.spans.filter((s) => s.startMs >= now - 3600e3).map((s) => s.service)),
+      ...new Set(
+        mock.server.store.spans.filter((s) => s.startMs >= now - 3600e3).map((s) => s.service),
+      ),
     ];
     await options(page).first().waitFor();
     const shown = await options(page).locator("bdi").allTextContents();
@@ -192,7 +189,7 @@ describe("page: search", { concurrency: false }, () => {
   });
 
   it("works without the browser's storage", async () => {
-    const page = await openPage(browser, server, "#/health");
+    const page = await openPage(mock.browser, mock.server, "#/health");
     await page.addInitScript(() =>
       Object.defineProperty(window, "localStorage", {
         get() {
@@ -222,7 +219,7 @@ describe("page: search", { concurrency: false }, () => {
   });
 
   it("filters by an attribute of a span, excludes it, and copies it", async () => {
-    const span = server.store.spans.find((one) => one.trace.spans.length > 3);
+    const span = mock.server.store.spans.find((one) => one.trace.spans.length > 3);
     const hash = `#/trace/${span.trace.id}?span=${span.id}&tab=attributes`;
     const page = await open(hash);
     const row = page

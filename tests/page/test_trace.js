@@ -2,8 +2,8 @@
 // The view of one trace: the span that it selects, its header, its search, and events on bars. The
 // trace is made by hand, so that the expected values can be computed by hand.
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
-import { mockOf, openPage, startBrowser } from "./browser.js";
+import { describe, it } from "node:test";
+import { openPage, useMock } from "./browser.js";
 
 const traceId = "00000000000000000000000000000abc";
 const begin = 1700000000000000000n;
@@ -55,17 +55,9 @@ const spans = [
 ];
 
 describe("page: one trace", { concurrency: false }, () => {
-  let browser, server;
-  before(async () => {
-    browser = await startBrowser();
-    server = await mockOf();
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  const mock = useMock();
   const open = async (list, rest = "") => {
-    const page = await openPage(browser, server, "#/health");
+    const page = await openPage(mock.browser, mock.server, "#/health");
     await page.route(`**/api/braid/traces/${traceId}*`, (route) =>
       route.fulfill({
         json: {

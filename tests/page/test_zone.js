@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times in the time zone of the browser, and in UTC.
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
-import { mockOf, now, openPage, startBrowser } from "./browser.js";
+import { describe, it } from "node:test";
+import { now, openPage, useMock } from "./browser.js";
 
 describe("page: time zone", { concurrency: false }, () => {
-  let browser, server;
-  before(async () => {
-    browser = await startBrowser();
-    server = await mockOf();
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  const mock = useMock();
 
   for (const [timezoneId, minutes, name] of [
     ["Asia/Kolkata", 330, "UTC+5:30"],
@@ -21,8 +13,8 @@ describe("page: time zone", { concurrency: false }, () => {
     ["UTC", 0, "UTC"],
   ])
     it(`shows the times of ${timezoneId}, and of UTC`, async () => {
-      const page = await openPage(browser, server, "#/spans?sort=start", { timezoneId });
-      const last = server.store.spans.findLast((span) => span.startMs <= now);
+      const page = await openPage(mock.browser, mock.server, "#/spans?sort=start", { timezoneId });
+      const last = mock.server.store.spans.findLast((span) => span.startMs <= now);
       const shown = page.locator(".spans .row .col-start").first();
       const clock = (offset) =>
         new Date(Math.round(last.startMs * 1e6) / 1e6 + offset * 60e3).toISOString().slice(11, 23);
@@ -54,8 +46,10 @@ describe("page: time zone", { concurrency: false }, () => {
     });
 
   it("states the zone of a trace", async () => {
-    const { id } = server.store.spans[0].trace;
-    const page = await openPage(browser, server, `#/trace/${id}`, { timezoneId: "Asia/Kolkata" });
+    const { id } = mock.server.store.spans[0].trace;
+    const page = await openPage(mock.browser, mock.server, `#/trace/${id}`, {
+      timezoneId: "Asia/Kolkata",
+    });
     await page.locator(".title").getByText("UTC+5:30").waitFor();
     await page.finish();
   });
