@@ -6,7 +6,7 @@ import { format, intrinsics, keyOf, quote, split, tokens, traceId, type Chip } f
 
 export interface Suggestion {
   text: string;
-  /** What the suggestion is, or does. */
+  /** Description: the kind of the suggestion, or its effect. */
   note: string;
   /** The new text of the field, to type on; or the condition that is added; or the whole query. */
   type?: string;

@@ -14,7 +14,7 @@ const hostKeys = [
   "service.instance.id",
 ];
 
-/** Returns the host of each resource of a trace. Without such an attribute, each service has a host of its own. */
+/** Returns the host of each resource of a trace. Without such an attribute, each service counts as a separate host. */
 export const hostsOf = (trace: Trace): string[] =>
   trace.resources.map((resource) => {
     const attributes = resource.attributes ?? [];
