@@ -513,8 +513,8 @@ static int slow_respond(struct slow_report *report, struct br_flame *flame, stru
     return rc;
 }
 
-/* Reads the durations, and divides the spans into the two sides. Stores the shortest duration of
- * the sides. */
+/* Reads the durations, and divides the spans into the two sides. Without a selection, narrows the
+ * filter to spans that are at least as long as the shortest one of the sides. */
 static int slow_read_durations(struct slow_report *report, struct br_err *err)
 {
     int rc = query_braid_filter_spans(&report->of, report->job, slow_on_duration, report, err);
