@@ -214,7 +214,7 @@ export function Spans({ query }: { query: Query }) {
         <Skeleton rows={14} />
       ) : spans.length === 0 ? (
         live && tail.refused ? null : live ? (
-          <Empty title="Waiting for spans" icon="clock">
+          <Empty title={tail.open ? "Waiting for spans" : "Connecting"} icon="clock">
             They appear here as they come{filtered ? " and fit the filters" : ""}.
           </Empty>
         ) : (
@@ -297,6 +297,8 @@ function useVisible(): boolean {
 
 interface Tail {
   spans: Span[];
+  /** Whether the server sends each new span. Spans that it stored before are not sent. */
+  open: boolean;
   /** Number of spans that arrived while the list was paused, and that are not in the list. */
   held: number;
   error: string;
@@ -310,6 +312,7 @@ interface Tail {
  */
 function useTail(on: boolean, filter: Query, paused: boolean): Tail {
   const [spans, setSpans] = useState<Span[]>([]);
+  const [open, setOpen] = useState(false);
   const [held, setHeld] = useState(0);
   const [error, setError] = useState("");
   const [refused, setRefused] = useState("");
@@ -356,8 +359,12 @@ function useTail(on: boolean, filter: Query, paused: boolean): Tail {
           else release();
         }, 250);
       });
-      source.onopen = () => setError("");
+      source.onopen = () => {
+        setError("");
+        setOpen(true);
+      };
       source.onerror = () => {
+        setOpen(false);
         const ended = source.readyState === EventSource.CLOSED;
         setError(
           ended ? "The live tail has ended." : "The live tail was interrupted; reconnecting.",
@@ -374,6 +381,7 @@ function useTail(on: boolean, filter: Query, paused: boolean): Tail {
         clearTimeout(timer.current);
         timer.current = 0;
         source.close();
+        setOpen(false);
       };
     };
     const text =
@@ -383,7 +391,7 @@ function useTail(on: boolean, filter: Query, paused: boolean): Tail {
   useEffect(() => {
     if (!paused) release();
   }, [paused]);
-  return { spans, held, error, refused, release };
+  return { spans, open, held, error, refused, release };
 }
 
 /** Place in a list, which is stored in the entry of the history. */
