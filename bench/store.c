@@ -324,7 +324,8 @@ static bool bench_on_span(const struct br_stored_span *span, void *arg)
 
 static bool bench_on_facts(const struct br_span_facts *facts, void *arg)
 {
-    *(uint64_t *)arg += facts->duration_ns > 0;
+    for (uint32_t i = 0; i < facts->count; i++)
+        *(uint64_t *)arg += facts->duration_ns[i] > 0;
     return true;
 }
 
@@ -396,7 +397,7 @@ static uint64_t bench_ask(struct bench *bench, enum question question, struct br
         (void)br_store_services(query, 0, 0, bench_on_name, &count, NULL);
         break;
     case SPAN_FACTS:
-        (void)br_store_span_facts(query, 0, UINT64_MAX, bench_on_facts, &count, NULL);
+        (void)br_store_span_facts(query, 0, UINT64_MAX, false, bench_on_facts, &count, NULL);
         break;
     case SPAN_FLAME:
         samples.span_ids = &span;

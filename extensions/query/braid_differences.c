@@ -63,8 +63,9 @@ struct difference {
 static enum br_traceql_side differences_side_of(const struct differences *report,
                                                 const struct br_stored_span *span)
 {
-    return query_braid_selection_has(&report->selection, span) ? BR_TRACEQL_SELECTION
-                                                               : BR_TRACEQL_BASELINE;
+    return query_braid_selection_has(&report->selection, span->start_ns, span->duration_ns)
+               ? BR_TRACEQL_SELECTION
+               : BR_TRACEQL_BASELINE;
 }
 
 static bool differences_on_count(const struct br_stored_span *span, void *arg)

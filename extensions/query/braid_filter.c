@@ -107,23 +107,24 @@ bool query_braid_selection_read(struct query_braid_selection *selection, struct 
     return true;
 }
 
-bool query_braid_selection_has(const struct query_braid_selection *selection,
-                               const struct br_stored_span *span)
+bool query_braid_selection_has(const struct query_braid_selection *selection, uint64_t start_ns,
+                               uint64_t duration_ns)
 {
-    return span->start_ns >= selection->from_ns && span->start_ns <= selection->to_ns &&
-           span->duration_ns >= selection->min_duration_ns &&
-           span->duration_ns <= selection->max_duration_ns;
+    return start_ns >= selection->from_ns && start_ns <= selection->to_ns &&
+           duration_ns >= selection->min_duration_ns && duration_ns <= selection->max_duration_ns;
 }
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
-bool query_braid_filter_has(const struct br_span_filter *filter, uint64_t duration_ns,
-                            uint8_t status, uint64_t parent_id)
+/* Returns true if a span with these values fulfils the filter's conditions on duration, status and
+ * parent. */
+static bool filter_has(const struct br_span_filter *filter, uint64_t duration_ns, uint8_t status,
+                       bool root)
 {
     if (duration_ns < filter->min_duration_ns ||
         (filter->max_duration_ns && duration_ns > filter->max_duration_ns))
         return false;
-    return (!filter->has_status || status == filter->status) && (!filter->roots || !parent_id);
+    return (!filter->has_status || status == filter->status) && (!filter->roots || root);
 }
 
 /* Returns true if a span fulfils the conditions of a filter other than attributes. */
@@ -135,7 +136,7 @@ static bool filter_matches(const struct br_span_filter *filter, const struct br_
     if ((filter->service && strcmp(span->service, filter->service) != 0) ||
         (filter->name && strcmp(span->name, filter->name) != 0))
         return false;
-    return query_braid_filter_has(filter, span->duration_ns, span->status, span->parent_id);
+    return filter_has(filter, span->duration_ns, span->status, !span->parent_id);
 }
 
 struct filter_reader {
@@ -185,4 +186,68 @@ int query_braid_filter_spans(struct query_braid_filter *of, struct query_job *jo
     filter.after = NULL; /* the position is of another order; the caller compares it */
     return of->has_query ? filter_scan(of, job, &reader, &filter, err)
                          : br_store_spans(job->store, &filter, fn, arg, err);
+}
+
+/* --- Facts ----------------------------------------------------------------------------------- */
+
+enum filter_operation { UNKNOWN, SELECTED, NOT_SELECTED };
+
+struct filter_facts {
+    const struct br_span_filter *filter;
+    struct query_job *job;
+    query_braid_facts_fn *fn;
+    void *arg;
+    /* enum filter_operation of each operation of `partition` */
+    uint8_t *operations;
+    uint32_t cap, partition;
+    int rc;
+};
+
+static bool filter_is_operation(struct filter_facts *reader, const struct br_span_facts *facts,
+                                uint32_t operation)
+{
+    const struct br_span_filter *filter = reader->filter;
+    const char *service, *name;
+    uint32_t before = reader->cap;
+    reader->rc = br_grow(&reader->operations, &reader->cap, (size_t)operation + 1,
+                         sizeof *reader->operations, UINT32_MAX);
+    if (reader->rc)
+        return false;
+    memset(reader->operations + before, UNKNOWN, reader->cap - before);
+    uint8_t *known = &reader->operations[operation];
+    if (*known == UNKNOWN) {
+        if (!br_store_operation(reader->job->store, facts, operation, &service, &name))
+            return false;
+        bool is = (!filter->service || !strcmp(filter->service, service)) &&
+                  (!filter->name || !strcmp(filter->name, name));
+        *known = is ? SELECTED : NOT_SELECTED;
+    }
+    return *known == SELECTED;
+}
+
+static bool filter_on_facts(const struct br_span_facts *facts, void *arg)
+{
+    struct filter_facts *reader = arg;
+    const struct br_span_filter *filter = reader->filter;
+    bool named = filter->service || filter->name;
+    if (facts->partition != reader->partition && reader->cap)
+        memset(reader->operations, UNKNOWN, reader->cap);
+    reader->partition = facts->partition;
+    for (uint32_t i = 0; i < facts->count && !reader->rc; i++)
+        if (filter_has(filter, facts->duration_ns[i], facts->status[i], facts->root[i]) &&
+            (!named || filter_is_operation(reader, facts, facts->operation[i])) &&
+            !reader->fn(facts, i, reader->arg))
+            return false;
+    return !reader->rc && query_job_may_continue(reader->job);
+}
+
+int query_braid_filter_facts(const struct query_braid_filter *of, struct query_job *job,
+                             query_braid_facts_fn *fn, void *arg, struct br_err *err)
+{
+    struct filter_facts reader = {.filter = &of->filter, .job = job, .fn = fn, .arg = arg};
+    uint64_t until_ns = of->filter.until_ns ? of->filter.until_ns : UINT64_MAX;
+    int rc = br_store_span_facts(job->store, of->filter.from_ns, until_ns, false, filter_on_facts,
+                                 &reader, err);
+    br_free(reader.operations);
+    return rc ? rc : reader.rc;
 }

@@ -35,11 +35,6 @@ bool query_braid_filter_read(struct query_braid_filter *of, struct query_job *jo
 int query_braid_filter_parse(struct query_braid_filter *of, struct query_job *job,
                              struct br_err *err);
 
-/* Returns true if a span with these values fulfils the filter's conditions on duration, status and
- * parent. Durations are in nanoseconds; the parent_id of a root span is 0. */
-bool query_braid_filter_has(const struct br_span_filter *filter, uint64_t duration_ns,
-                            uint8_t status, uint64_t parent_id);
-
 /* Frees the query. Accepts a zeroed filter. */
 void query_braid_filter_release(struct query_braid_filter *of);
 
@@ -57,9 +52,10 @@ struct query_braid_selection {
 bool query_braid_selection_read(struct query_braid_selection *selection, struct query_job *job,
                                 bool *ret_any);
 
-/* Returns true if a span is in the selection. */
-bool query_braid_selection_has(const struct query_braid_selection *selection,
-                               const struct br_stored_span *span);
+/* Returns true if a span with this start (Unix nanoseconds) and duration (nanoseconds) is in the
+ * selection. */
+bool query_braid_selection_has(const struct query_braid_selection *selection, uint64_t start_ns,
+                               uint64_t duration_ns);
 
 /* Calls `fn` for each selected span in no particular order. The span is valid during the call. With
  * a query, the data of job->store is freed between two calls (struct query_tempo_scan). Returns 0,
@@ -67,3 +63,14 @@ bool query_braid_selection_has(const struct query_braid_selection *selection,
  * is incomplete and the function returns 0. */
 int query_braid_filter_spans(struct query_braid_filter *of, struct query_job *job, br_span_fn *fn,
                              void *arg, struct br_err *err);
+
+/* Receives span number `index` of the facts, which are valid during the call. Returns false to stop
+ * the iteration. */
+typedef bool query_braid_facts_fn(const struct br_span_facts *facts, uint32_t index, void *arg);
+
+/* Calls `fn` for each selected span in no particular order; the filter must not have a query. Much
+ * faster than query_braid_filter_spans, because the ids of spans are not read. Returns 0, BR_EIO or
+ * BR_ENOMEM. If the search was cut (job->store->cut), the result is incomplete and the function
+ * returns 0. */
+int query_braid_filter_facts(const struct query_braid_filter *of, struct query_job *job,
+                             query_braid_facts_fn *fn, void *arg, struct br_err *err);

@@ -36,9 +36,12 @@ struct heat_cell {
     int64_t cpu_ns;
 };
 
-/* The cell of a span, to which the span's samples are added. */
+/* The cell of a span, to which the span's samples are added. The id of a span that has a location
+ * is read later. */
 struct heat_span {
     uint64_t span_id;
+    int64_t block;
+    uint32_t partition, index;
     uint32_t cell; /* index in report->cells */
 };
 
@@ -50,6 +53,10 @@ struct heat_report {
     /* index of the last range that begins at or below each power of two */
     unsigned first[64];
     struct heat_cell *cells; /* cells by range and step */
+    /* the step of the last span: consecutive spans are usually in the same step */
+    struct {
+        uint64_t index, from_ns, until_ns;
+    } step;
     uint64_t n_read;
     bool with_cpu;
     /* Spans whose samples are read. If `n_cpu_spans` exceeds CPU_SPANS_MAX, some are missing. */
@@ -57,9 +64,6 @@ struct heat_report {
     size_t n_cpu_spans;
     uint32_t cap_cpu_spans;
     int rc;
-    /* operation whose spans were read last, and whether the filter selects it */
-    uint32_t partition, operation;
-    bool is_known, is_selected;
 };
 
 /* --- Durations ------------------------------------------------------------------------------- */
@@ -88,71 +92,78 @@ static unsigned heat_range_of(const struct heat_report *report, uint64_t duratio
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
-static void heat_keep_span(struct heat_report *report, uint64_t span_id, size_t cell)
+static void heat_keep_span(struct heat_report *report, const struct heat_span *span)
 {
     if (report->n_cpu_spans < CPU_SPANS_MAX) {
         report->rc = br_grow(&report->cpu_spans, &report->cap_cpu_spans, report->n_cpu_spans + 1,
                              sizeof *report->cpu_spans, CPU_SPANS_MAX);
         if (report->rc)
             return;
-        report->cpu_spans[report->n_cpu_spans] = (struct heat_span){span_id, (uint32_t)cell};
+        report->cpu_spans[report->n_cpu_spans] = *span;
     }
     report->n_cpu_spans++;
 }
 
-static void heat_count(struct heat_report *report, uint64_t span_id, uint64_t start_ns,
-                       uint64_t duration_ns, bool failed)
+/* Counts a span, and returns the index of its cell. */
+static uint32_t heat_count(struct heat_report *report, uint64_t start_ns, uint64_t duration_ns,
+                           uint8_t status)
 {
-    uint64_t step = (start_ns - report->from_ns) / report->step_ns;
-    step = step < report->n_steps ? step : report->n_steps - 1;
-    size_t cell = heat_range_of(report, duration_ns) * report->n_steps + step;
+    if (start_ns < report->step.from_ns || start_ns >= report->step.until_ns) {
+        uint64_t index = (start_ns - report->from_ns) / report->step_ns;
+        report->step.index = index < report->n_steps ? index : report->n_steps - 1;
+        report->step.from_ns = report->from_ns + index * report->step_ns;
+        report->step.until_ns = report->step.from_ns + report->step_ns;
+    }
+    size_t cell = heat_range_of(report, duration_ns) * report->n_steps + report->step.index;
     report->cells[cell].spans++;
-    report->cells[cell].errors += failed;
-    if (report->with_cpu)
-        heat_keep_span(report, span_id, cell);
-}
-
-static bool heat_may_continue(struct heat_report *report)
-{
-    return !report->rc &&
-           (++report->n_read % SPANS_BETWEEN_LOOKS != 0 || query_job_may_continue(report->job));
+    report->cells[cell].errors += status == BR_SPAN_STATUS_ERROR;
+    return (uint32_t)cell;
 }
 
 static bool heat_on_span(const struct br_stored_span *span, void *arg)
 {
-    heat_count(arg, span->span_id, span->start_ns, span->duration_ns,
-               span->status == BR_SPAN_STATUS_ERROR);
-    return heat_may_continue(arg);
+    struct heat_report *report = arg;
+    const struct heat_span kept = {
+        .span_id = span->span_id,
+        .cell = heat_count(report, span->start_ns, span->duration_ns, span->status)};
+    if (report->with_cpu)
+        heat_keep_span(report, &kept);
+    return !report->rc &&
+           (++report->n_read % SPANS_BETWEEN_LOOKS != 0 || query_job_may_continue(report->job));
 }
 
-/* Returns true if the filter selects the operation of a span. Consecutive spans are often of the
- * same operation, so that the names are rarely compared. */
-static bool heat_is_selected(struct heat_report *report, const struct br_span_facts *span)
-{
-    const struct br_span_filter *filter = &report->of.filter;
-    if (report->is_known && report->partition == span->partition &&
-        report->operation == span->operation)
-        return report->is_selected;
-    report->is_known = true;
-    report->partition = span->partition;
-    report->operation = span->operation;
-    report->is_selected = (!filter->service || !strcmp(filter->service, span->service)) &&
-                          (!filter->name || !strcmp(filter->name, span->name));
-    return report->is_selected;
-}
-
-static bool heat_on_facts(const struct br_span_facts *span, void *arg)
+static bool heat_on_facts(const struct br_span_facts *facts, uint32_t index, void *arg)
 {
     struct heat_report *report = arg;
-    if (query_braid_filter_has(&report->of.filter, span->duration_ns, span->status,
-                               span->parent_id) &&
-        heat_is_selected(report, span))
-        heat_count(report, span->span_id, span->start_ns, span->duration_ns,
-                   span->status == BR_SPAN_STATUS_ERROR);
-    return heat_may_continue(report);
+    uint32_t cell =
+        heat_count(report, facts->start_ns[index], facts->duration_ns[index], facts->status[index]);
+    const struct heat_span kept = {0, facts->block, facts->partition, facts->index[index], cell};
+    if (report->with_cpu)
+        heat_keep_span(report, &kept);
+    return !report->rc;
 }
 
 /* --- CPU time -------------------------------------------------------------------------------- */
+
+/* Reads the ids of the spans that have a location, and removes the spans that cannot be read. */
+static int heat_read_ids(struct heat_report *report, struct br_err *err)
+{
+    size_t count = 0;
+    int rc = 0;
+    for (size_t i = 0; i < report->n_cpu_spans && !rc; i++) {
+        struct heat_span *span = &report->cpu_spans[i];
+        struct br_stored_span found;
+        bool is_found;
+        rc = br_store_span_at(report->job->store, span->partition, span->block, span->index, &found,
+                              &is_found, err);
+        if (rc || !is_found)
+            continue;
+        report->cpu_spans[count] = *span;
+        report->cpu_spans[count++].span_id = found.span_id;
+    }
+    report->n_cpu_spans = count;
+    return rc;
+}
 
 static int heat_compare_spans(const void *left, const void *right)
 {
@@ -183,6 +194,9 @@ static int heat_read_cpu(struct heat_report *report, struct br_err *err)
 {
     if (!report->n_cpu_spans || report->n_cpu_spans > CPU_SPANS_MAX)
         return 0;
+    int rc = report->of.has_query ? 0 : heat_read_ids(report, err);
+    if (rc || !report->n_cpu_spans)
+        return rc;
     uint64_t *ids = br_calloc(report->n_cpu_spans, sizeof *ids);
     if (!ids)
         return BR_ENOMEM;
@@ -191,7 +205,7 @@ static int heat_read_cpu(struct heat_report *report, struct br_err *err)
         ids[i] = report->cpu_spans[i].span_id;
     const struct br_sample_filter filter = {
         .span_ids = ids, .n_span_ids = report->n_cpu_spans, .select_series = heat_is_cpu};
-    int rc = br_store_samples(report->job->store, &filter, 0, heat_on_samples, report, err);
+    rc = br_store_samples(report->job->store, &filter, 0, heat_on_samples, report, err);
     br_free(ids);
     return rc;
 }
@@ -298,8 +312,7 @@ static int heat_read(struct heat_report *report, struct br_err *err)
     if (report->of.has_query)
         rc = query_braid_filter_spans(&report->of, job, heat_on_span, report, err);
     else
-        rc = br_store_span_facts(job->store, report->from_ns, report->until_ns, heat_on_facts,
-                                 report, err);
+        rc = query_braid_filter_facts(&report->of, job, heat_on_facts, report, err);
     if (!rc)
         rc = report->rc;
     return rc ? rc : heat_read_cpu(report, err);

@@ -36,8 +36,6 @@
 #define SPAN_SHARE 256
 /* maximum number of samples that are assigned to spans one by one */
 #define SAMPLES_MAX (2u << 20)
-/* number of spans between two checks whether the query may continue */
-#define SPANS_BETWEEN_LOOKS 4096
 /* nanoseconds by which the time range of spans begins earlier than that of their samples */
 #define SLACK_NS (60 * BRAID_SECOND_NS)
 /* maximum number of spans above a span to which its CPU time is added */
@@ -83,12 +81,6 @@ struct operations_span {
     const char *service; /* only if report->exact */
 };
 
-/* Rows of the operations of a partition, by operation number; NULL: not looked up yet. */
-struct operations_partition {
-    struct operations_row **rows;
-    uint32_t cap;
-};
-
 struct operations_report {
     struct query_job *job;
     uint64_t from_ns, until_ns;
@@ -97,8 +89,9 @@ struct operations_report {
     struct br_map *map; /* rows by kind, service and name */
     struct br_str key;  /* key of the row that is looked up in `map` */
     struct operations_row *rest;
-    struct operations_partition *partitions;
-    uint32_t cap_partitions;
+    /* rows by operation of the partition that is being read; NULL: not looked up yet */
+    struct operations_row **rows;
+    uint32_t cap_rows, partition;
     struct operations_span *spans;
     uint32_t n_spans, cap_spans, max_spans;
     struct br_index index; /* index of `spans` by span id */
@@ -109,7 +102,7 @@ struct operations_report {
      * whose span was not found. If a label names the operation, both are the operation's row. */
     const struct br_stored_series *series;
     struct operations_row *outside, *unknown;
-    uint64_t n_read, n_samples; /* numbers of spans and of samples that were read one by one */
+    uint64_t n_samples; /* number of samples that were read one by one */
     uint32_t n_visits;
     int rc;
 };
@@ -240,83 +233,101 @@ static unsigned operations_period_of(const struct operations_report *report, uin
     return time_ns >= report->from_ns ? NOW : BEFORE;
 }
 
-/* Finds the row of a span's operation in the rows of its partition. */
-static struct operations_row *operations_row_of(struct operations_report *report,
-                                                const struct br_span_facts *span)
+/* Makes report->rows those of the partition of `facts`. */
+static int operations_enter_partition(struct operations_report *report,
+                                      const struct br_span_facts *facts)
 {
-    uint32_t before = report->cap_partitions;
-    report->rc = br_grow(&report->partitions, &report->cap_partitions, (size_t)span->partition + 1,
-                         sizeof *report->partitions, UINT32_MAX);
-    if (report->rc)
-        return NULL;
-    for (uint32_t i = before; i < report->cap_partitions; i++)
-        report->partitions[i] = (struct operations_partition){NULL, 0};
-    struct operations_partition *partition = &report->partitions[span->partition];
-    before = partition->cap;
-    report->rc = br_grow(&partition->rows, &partition->cap, (size_t)span->operation + 1,
-                         sizeof(struct operations_row *), UINT32_MAX);
-    if (report->rc)
-        return NULL;
-    for (uint32_t i = before; i < partition->cap; i++)
-        partition->rows[i] = NULL;
-    struct operations_row **row = &partition->rows[span->operation];
-    if (!*row)
-        *row = operations_row(report, KIND_OPERATION, span->service, span->name);
+    uint32_t last = 0, before = report->cap_rows;
+    if (facts->partition != report->partition)
+        before = 0;
+    report->partition = facts->partition;
+    for (uint32_t i = 0; i < facts->count; i++)
+        last = facts->operation[i] > last ? facts->operation[i] : last;
+    int rc = br_grow(&report->rows, &report->cap_rows, (size_t)last + 1,
+                     sizeof(struct operations_row *), UINT32_MAX);
+    for (uint32_t i = before; !rc && i < report->cap_rows; i++)
+        report->rows[i] = NULL;
+    return rc;
+}
+
+/* Returns the row of a span's operation. Returns NULL if the names of the operation cannot be read,
+ * or memory runs out (report->rc). */
+static struct operations_row *operations_row_of(struct operations_report *report,
+                                                const struct br_span_facts *facts, uint32_t index)
+{
+    struct operations_row **row = &report->rows[facts->operation[index]];
+    const char *service, *name;
+    if (!*row &&
+        br_store_operation(report->job->store, facts, facts->operation[index], &service, &name))
+        *row = operations_row(report, KIND_OPERATION, service, name);
     return *row;
 }
 
 /* Keeps a span for the samples. Gives up if there are more spans than the store counted. */
-static void operations_keep_span(struct operations_report *report, const struct br_span_facts *span,
+static void operations_keep_span(struct operations_report *report,
+                                 const struct br_span_facts *facts, uint32_t index,
                                  struct operations_row *row)
 {
-    if (!report->exact || operations_place(report, span->span_id) != BR_INDEX_NONE)
+    if (!report->exact || operations_place(report, facts->span_id[index]) != BR_INDEX_NONE)
         return;
     if (report->n_spans == report->max_spans) {
         report->exact = false;
         operations_forget_spans(report);
         return;
     }
-    struct operations_span *kept = operations_add_span(report, span->span_id, row);
+    const char *service, *name;
+    if (!br_store_operation(report->job->store, facts, facts->operation[index], &service, &name))
+        return;
+    struct operations_span *kept = operations_add_span(report, facts->span_id[index], row);
     if (kept) {
-        kept->parent_id = span->parent_id;
-        kept->service = span->service;
+        kept->parent_id = facts->parent_id[index];
+        kept->service = service;
     }
 }
 
+/* Bounds of the time step of the last span: consecutive spans are usually in the same step. */
+struct operations_step {
+    uint64_t index, from_ns, until_ns;
+};
+
 static int operations_add_step(struct operations_report *report, struct operations_row *row,
-                               uint64_t start_ns)
+                               struct operations_step *step, uint64_t start_ns)
 {
     struct br_arena *arena = &report->job->arena;
     if (!row->steps)
         row->steps = br_arena_calloc(arena, report->n_steps, sizeof *row->steps);
     if (!row->steps)
         return br_arena_why(arena);
-    uint64_t step = (start_ns - report->from_ns) / report->step_ns;
-    row->steps[step < report->n_steps ? step : report->n_steps - 1]++;
+    if (start_ns < step->from_ns || start_ns >= step->until_ns) {
+        uint64_t index = (start_ns - report->from_ns) / report->step_ns;
+        step->index = index < report->n_steps ? index : report->n_steps - 1;
+        step->from_ns = report->from_ns + index * report->step_ns;
+        step->until_ns = step->from_ns + report->step_ns;
+    }
+    row->steps[step->index]++;
     return 0;
 }
 
-/* Returns false if the reading must end. Checks this for some of the spans only. */
-static bool operations_may_read(struct operations_report *report)
-{
-    bool look = ++report->n_read % SPANS_BETWEEN_LOOKS == 0;
-    return !report->rc && (!look || query_job_may_continue(report->job));
-}
-
-static bool operations_on_span(const struct br_span_facts *span, void *arg)
+static bool operations_on_facts(const struct br_span_facts *facts, void *arg)
 {
     struct operations_report *report = arg;
-    struct operations_row *row = operations_row_of(report, span);
-    if (row)
-        operations_keep_span(report, span, row);
-    if (!row || report->rc || span->start_ns < report->before_ns)
-        return operations_may_read(report);
-    struct operations_period *period = &row->periods[operations_period_of(report, span->start_ns)];
-    period->errors += span->status == BR_SPAN_STATUS_ERROR;
-    report->rc = query_durations_add(&period->durations, &report->job->arena, span->duration_ns);
-    if (!report->rc && span->start_ns >= report->from_ns)
-        report->rc = operations_add_step(report, row, span->start_ns);
-    return operations_may_read(report);
+    struct operations_step step = {0};
+    report->rc = operations_enter_partition(report, facts);
+    for (uint32_t i = 0; i < facts->count && !report->rc; i++) {
+        struct operations_row *row = operations_row_of(report, facts, i);
+        uint64_t start_ns = facts->start_ns[i];
+        if (row && facts->span_id)
+            operations_keep_span(report, facts, i, row);
+        if (!row || report->rc || start_ns < report->before_ns)
+            continue;
+        struct operations_period *period = &row->periods[operations_period_of(report, start_ns)];
+        period->errors += facts->status[i] == BR_SPAN_STATUS_ERROR;
+        report->rc =
+            query_durations_add(&period->durations, &report->job->arena, facts->duration_ns[i]);
+        if (!report->rc && start_ns >= report->from_ns)
+            report->rc = operations_add_step(report, row, &step, start_ns);
+    }
+    return !report->rc && query_job_may_continue(report->job);
 }
 
 /* Returns the start of the range of spans that samples can belong to. */
@@ -325,11 +336,12 @@ static uint64_t operations_spans_from(const struct operations_report *report)
     return report->before_ns > SLACK_NS ? report->before_ns - SLACK_NS : 0;
 }
 
-static int operations_read_spans(struct operations_report *report, br_span_facts_fn *fn,
-                                 struct br_err *err)
+static int operations_read_spans(struct operations_report *report, bool with_ids,
+                                 br_span_facts_fn *fn, struct br_err *err)
 {
+    report->partition = UINT32_MAX;
     int rc = br_store_span_facts(report->job->store, operations_spans_from(report),
-                                 report->until_ns, fn, report, err);
+                                 report->until_ns, with_ids, fn, report, err);
     return rc ? rc : report->rc;
 }
 
@@ -515,11 +527,14 @@ static bool operations_on_unnamed(const struct br_stored_samples *samples, void 
 static bool operations_on_wanted(const struct br_span_facts *facts, void *arg)
 {
     struct operations_report *report = arg;
-    struct operations_span *span = operations_find(report, facts->span_id);
-    struct operations_row *row = span ? operations_row_of(report, facts) : NULL;
-    if (row)
-        span->row = row;
-    return operations_may_read(report);
+    report->rc = operations_enter_partition(report, facts);
+    for (uint32_t i = 0; i < facts->count && !report->rc; i++) {
+        struct operations_span *span = operations_find(report, facts->span_id[i]);
+        struct operations_row *row = span ? operations_row_of(report, facts, i) : NULL;
+        if (row)
+            span->row = row;
+    }
+    return !report->rc && query_job_may_continue(report->job);
 }
 
 static int operations_read_sums(struct operations_report *report, struct br_err *err)
@@ -539,7 +554,7 @@ static int operations_read_sums(struct operations_report *report, struct br_err 
     if (!rc && !report->rc)
         rc = br_store_samples(store, &filter, 0, operations_on_unnamed, report, err);
     if (!rc && !report->rc && report->n_spans)
-        rc = operations_read_spans(report, operations_on_wanted, err);
+        rc = operations_read_spans(report, true, operations_on_wanted, err);
     operations_add_spans(report);
     return rc ? rc : report->rc;
 }
@@ -736,7 +751,7 @@ static int operations_read(struct operations_report *report, struct br_err *err)
                                   report->until_ns, &n_spans, err);
     report->exact = n_spans <= report->max_spans;
     if (!rc)
-        rc = operations_read_spans(report, operations_on_span, err);
+        rc = operations_read_spans(report, report->exact, operations_on_facts, err);
     if (!rc && report->exact)
         rc = operations_read_each(report, err);
     if (!rc && !report->exact)
@@ -746,9 +761,7 @@ static int operations_read(struct operations_report *report, struct br_err *err)
 
 static void operations_release(struct operations_report *report)
 {
-    for (uint32_t i = 0; i < report->cap_partitions; i++)
-        br_free(report->partitions[i].rows);
-    br_free(report->partitions);
+    br_free(report->rows);
     operations_forget_spans(report);
     br_str_release(&report->key);
     br_map_free(report->map, NULL);

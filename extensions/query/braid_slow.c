@@ -32,26 +32,33 @@
 
 _Static_assert(SIDE_MAX *BELOW_MAX <= QUERY_PARTS_SPANS_MAX, "all compared spans fit");
 
-/* Durations of chosen spans, in ascending order. A second pass over the store finds one span for
- * each duration. */
+/* A span that the filter selects. Without a query, it has a location (br_store_span_at). */
+struct slow_span {
+    uint64_t duration_ns;
+    uint32_t block;
+    uint16_t partition, index;
+};
+
+/* Spans that the filter selects. They are sorted by duration after all of them are read. */
+struct slow_spans {
+    struct slow_span *list;
+    size_t count;
+    uint32_t cap;
+};
+
+/* Chosen spans, in ascending order of duration. With a query, their locations are unknown, and a
+ * second pass over the store finds one span for each duration. */
 struct slow_list {
-    uint64_t durations_ns[SIDE_MAX];
+    struct slow_span chosen[SIDE_MAX];
     struct br_stored_span spans[SIDE_MAX];
     bool found[SIDE_MAX];
     size_t count;
 };
 
-/* Durations of spans. They are sorted after all of them are read. */
-struct slow_durations {
-    uint64_t *ns;
-    size_t count;
-    uint32_t cap;
-};
-
 struct slow_side {
     const char *name;
-    const uint64_t *durations_ns; /* durations of the side's spans, sorted */
-    size_t count;                 /* number of these spans */
+    const struct slow_span *spans; /* the side's spans, sorted by duration */
+    size_t count;                  /* number of these spans */
     struct slow_list read, examples;
     /* the compared spans, whose parts and samples are in the response; sorted by duration after
      * all of them are read */
@@ -68,9 +75,9 @@ struct slow_report {
     /* the selection, if `has_selection`. Without a selection, the spans are divided by duration. */
     struct query_braid_selection selection;
     bool has_selection;
-    /* Durations of the spans of each side. Without a selection, all durations are in the second
-     * list, and both sides are parts of this list. */
-    struct slow_durations durations[BR_FLAME_SIDES];
+    /* The spans of each side. Without a selection, all spans are in the second list, and both
+     * sides are parts of this list. */
+    struct slow_spans spans[BR_FLAME_SIDES];
     /* sides[0] are the typical spans, sides[1] the slow spans */
     struct slow_side sides[BR_FLAME_SIDES];
     /* the operation below these spans that is compared; NULL: the spans themselves are compared */
@@ -85,8 +92,8 @@ struct slow_report {
 
 static int slow_compare(const void *left, const void *right)
 {
-    uint64_t first = *(const uint64_t *)left, second = *(const uint64_t *)right;
-    return (first > second) - (first < second);
+    const struct slow_span *first = left, *second = right;
+    return (first->duration_ns > second->duration_ns) - (first->duration_ns < second->duration_ns);
 }
 
 /* Returns an index in sorted values by nearest rank: at least `percent` of the values are at or
@@ -99,59 +106,91 @@ static size_t slow_rank(size_t count, size_t percent)
 
 static void slow_divide(struct slow_report *report)
 {
-    const uint64_t *durations_ns = report->durations[1].ns;
-    size_t count = report->durations[1].count, slow = slow_rank(count, 95);
+    const struct slow_span *spans = report->spans[1].list;
+    size_t count = report->spans[1].count, slow = slow_rank(count, 95);
     size_t low = slow_rank(count, 40), high = slow_rank(count, 60);
-    while (slow > 0 && durations_ns[slow - 1] == durations_ns[slow])
+    while (slow > 0 && spans[slow - 1].duration_ns == spans[slow].duration_ns)
         slow--;
     if (high >= slow)
         high = slow ? slow - 1 : 0;
     if (low > high)
         low = high;
-    report->sides[0].durations_ns = durations_ns + low;
+    report->sides[0].spans = spans + low;
     report->sides[0].count = slow ? high - low + 1 : 0;
-    report->sides[1].durations_ns = durations_ns + slow;
+    report->sides[1].spans = spans + slow;
     report->sides[1].count = count - slow;
 }
 
 /* --- Finding the spans ----------------------------------------------------------------------- */
 
 /* Returns the side of a selection to which a span belongs. */
-static unsigned slow_side_of(const struct slow_report *report, const struct br_stored_span *span)
+static unsigned slow_side_of(const struct slow_report *report, uint64_t start_ns,
+                             uint64_t duration_ns)
 {
-    return !report->has_selection || query_braid_selection_has(&report->selection, span);
+    return !report->has_selection ||
+           query_braid_selection_has(&report->selection, start_ns, duration_ns);
+}
+
+static bool slow_add(struct slow_report *report, uint64_t start_ns, const struct slow_span *span)
+{
+    struct slow_spans *spans = &report->spans[slow_side_of(report, start_ns, span->duration_ns)];
+    if (spans->count == SPANS_MAX) {
+        query_job_note(report->job, "there are more spans than one query reads");
+        return false;
+    }
+    report->rc =
+        br_grow(&spans->list, &spans->cap, spans->count + 1, sizeof *spans->list, SPANS_MAX);
+    if (report->rc)
+        return false;
+    spans->list[spans->count++] = *span;
+    return true;
+}
+
+static bool slow_on_facts(const struct br_span_facts *facts, uint32_t index, void *arg)
+{
+    struct slow_report *report = arg;
+    const struct slow_span span = {.duration_ns = facts->duration_ns[index],
+                                   .block = (uint32_t)facts->block,
+                                   .partition = (uint16_t)facts->partition,
+                                   .index = (uint16_t)facts->index[index]};
+    if (facts->partition > UINT16_MAX) {
+        query_job_note(report->job, "there are more partitions than one query reads");
+        return false;
+    }
+    return slow_add(report, facts->start_ns[index], &span);
 }
 
 static bool slow_on_duration(const struct br_stored_span *span, void *arg)
 {
     struct slow_report *report = arg;
-    struct slow_durations *durations = &report->durations[slow_side_of(report, span)];
-    if (durations->count == SPANS_MAX) {
-        query_job_note(report->job, "there are more spans than one query reads");
-        return false;
-    }
-    report->rc = br_grow(&durations->ns, &durations->cap, durations->count + 1,
-                         sizeof *durations->ns, SPANS_MAX);
-    if (report->rc)
-        return false;
-    durations->ns[durations->count++] = span->duration_ns;
-    return query_job_may_continue(report->job);
+    const struct slow_span added = {.duration_ns = span->duration_ns};
+    return slow_add(report, span->start_ns, &added) && query_job_may_continue(report->job);
 }
 
 static void slow_choose_spans(struct slow_side *side)
 {
     side->read.count = side->count < SIDE_MAX ? side->count : SIDE_MAX;
     for (size_t i = 0; i < side->read.count; i++)
-        side->read.durations_ns[i] = side->durations_ns[i * side->count / side->read.count];
+        side->read.chosen[i] = side->spans[i * side->count / side->read.count];
     side->examples.count = side->count < EXAMPLES_MAX ? side->count : EXAMPLES_MAX;
     for (size_t i = 0; i < side->examples.count; i++)
-        side->examples.durations_ns[i] = side->durations_ns[side->count - side->examples.count + i];
+        side->examples.chosen[i] = side->spans[side->count - side->examples.count + i];
+}
+
+/* Reads the chosen spans from their locations. */
+static int slow_list_read(struct slow_list *list, struct br_store_query *store, struct br_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < list->count && !rc; i++)
+        rc = br_store_span_at(store, list->chosen[i].partition, list->chosen[i].block,
+                              list->chosen[i].index, &list->spans[i], &list->found[i], err);
+    return rc;
 }
 
 static void slow_list_add(struct slow_list *list, const struct br_stored_span *span)
 {
-    for (size_t i = 0; i < list->count && list->durations_ns[i] <= span->duration_ns; i++)
-        if (list->durations_ns[i] == span->duration_ns && !list->found[i]) {
+    for (size_t i = 0; i < list->count && list->chosen[i].duration_ns <= span->duration_ns; i++)
+        if (list->chosen[i].duration_ns == span->duration_ns && !list->found[i]) {
             list->spans[i] = *span;
             list->found[i] = true;
             return;
@@ -161,7 +200,7 @@ static void slow_list_add(struct slow_list *list, const struct br_stored_span *s
 static bool slow_on_span(const struct br_stored_span *span, void *arg)
 {
     struct slow_report *report = arg;
-    unsigned of = slow_side_of(report, span);
+    unsigned of = slow_side_of(report, span->start_ns, span->duration_ns);
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++) {
         if (report->has_selection && i != of)
             continue;
@@ -271,7 +310,7 @@ static int slow_read_side(struct slow_report *report, struct slow_side *side, st
 static int slow_compare_spans(const void *left, const void *right)
 {
     const struct br_stored_span *a = left, *b = right;
-    return slow_compare(&a->duration_ns, &b->duration_ns);
+    return (a->duration_ns > b->duration_ns) - (a->duration_ns < b->duration_ns);
 }
 
 static int slow_read_sides(struct slow_report *report, struct br_err *err)
@@ -381,8 +420,8 @@ static void slow_put_side(struct slow_report *report, char before, const struct 
         shortest_ns = side->compared[0].duration_ns;
         median_ns = side->compared[(count - 1) / 2].duration_ns;
     } else if (count) {
-        shortest_ns = side->durations_ns[0];
-        median_ns = side->durations_ns[(count - 1) / 2];
+        shortest_ns = side->spans[0].duration_ns;
+        median_ns = side->spans[(count - 1) / 2].duration_ns;
     }
     br_str_putc(out, before);
     br_str_json(out, side->name, strlen(side->name));
@@ -447,9 +486,9 @@ static const char *slow_why_no_sides(const struct slow_report *report)
         return "there are no spans in the selection";
     if (report->has_selection && !report->sides[0].count)
         return "all spans are in the selection";
-    if (!report->has_selection && !report->durations[1].count)
+    if (!report->has_selection && !report->spans[1].count)
         return "this operation has no spans in this time range";
-    if (!report->has_selection && report->durations[1].count < SPANS_MIN)
+    if (!report->has_selection && report->spans[1].count < SPANS_MIN)
         return "there are fewer than 5 spans of this operation: use a longer time range";
     return NULL;
 }
@@ -513,28 +552,43 @@ static int slow_respond(struct slow_report *report, struct br_flame *flame, stru
     return rc;
 }
 
-/* Reads the durations, and divides the spans into the two sides. Without a selection, narrows the
- * filter to spans that are at least as long as the shortest one of the sides. */
+/* Reads the durations, and divides the spans into the two sides. */
 static int slow_read_durations(struct slow_report *report, struct br_err *err)
 {
-    int rc = query_braid_filter_spans(&report->of, report->job, slow_on_duration, report, err);
+    int rc = report->of.has_query
+                 ? query_braid_filter_spans(&report->of, report->job, slow_on_duration, report, err)
+                 : query_braid_filter_facts(&report->of, report->job, slow_on_facts, report, err);
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
-        if (report->durations[i].count)
-            qsort(report->durations[i].ns, report->durations[i].count,
-                  sizeof *report->durations[i].ns, slow_compare);
+        if (report->spans[i].count)
+            qsort(report->spans[i].list, report->spans[i].count, sizeof *report->spans[i].list,
+                  slow_compare);
     if (rc || report->rc)
         return rc ? rc : report->rc;
     if (report->has_selection)
         for (unsigned i = 0; i < BR_FLAME_SIDES; i++) {
-            report->sides[i].durations_ns = report->durations[i].ns;
-            report->sides[i].count = report->durations[i].count;
+            report->sides[i].spans = report->spans[i].list;
+            report->sides[i].count = report->spans[i].count;
         }
-    else if (report->durations[1].count >= SPANS_MIN) {
+    else if (report->spans[1].count >= SPANS_MIN)
         slow_divide(report);
-        report->of.filter.min_duration_ns =
-            report->sides[report->sides[0].count ? 0 : 1].durations_ns[0];
-    }
     return 0;
+}
+
+static int slow_read_chosen(struct slow_report *report, struct br_err *err)
+{
+    int rc = 0;
+    if (report->of.has_query) {
+        if (!report->has_selection)
+            report->of.filter.min_duration_ns =
+                report->sides[report->sides[0].count ? 0 : 1].spans[0].duration_ns;
+        return query_braid_filter_spans(&report->of, report->job, slow_on_span, report, err);
+    }
+    for (unsigned i = 0; i < BR_FLAME_SIDES && !rc; i++) {
+        rc = slow_list_read(&report->sides[i].read, report->job->store, err);
+        if (!rc)
+            rc = slow_list_read(&report->sides[i].examples, report->job->store, err);
+    }
+    return rc;
 }
 
 static int slow_read_spans(struct slow_report *report, struct br_err *err)
@@ -546,7 +600,7 @@ static int slow_read_spans(struct slow_report *report, struct br_err *err)
         return rc;
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
         slow_choose_spans(&report->sides[i]);
-    return query_braid_filter_spans(&report->of, report->job, slow_on_span, report, err);
+    return slow_read_chosen(report, err);
 }
 
 static int slow_read_store(struct slow_report *report, struct br_err *err)
@@ -620,7 +674,7 @@ void query_braid_slow(struct query_job *job)
     br_flame_release(&flame);
     query_parts_free(report->parts);
     for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
-        br_free(report->durations[i].ns);
+        br_free(report->spans[i].list);
     query_braid_filter_release(&report->of);
     br_free(report);
     query_braid_end(job, rc, &err);

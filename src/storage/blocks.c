@@ -600,8 +600,10 @@ static void blocks_put_span(struct br_blocks *blocks, const struct span *span)
     columns->parent_id[index] = span->parent_id;
     columns->start_ns[index] = span->start_ns;
     columns->end_ns[index] = span->end_ns;
+    columns->root[index] = !span->parent_id;
     columns->kind[index] = (uint8_t)(span->kind < 255 ? span->kind : 255);
-    columns->status[index] = (uint8_t)(span->status < 255 ? span->status : 255);
+    columns->status[index] =
+        (uint8_t)(span->status < BR_COLUMNS_STATUS_MAX ? span->status : BR_COLUMNS_STATUS_MAX);
     columns->n_spans++;
     blocks->n_roots += span->parent_id == 0;
     blocks->n_failed += span->status == 2;
@@ -790,6 +792,9 @@ static bool blocks_insert(struct br_blocks *blocks)
     br_columns_write(columns, &body);
     good = good && (!body.failed || blocks_no_memory(blocks)) &&
            blocks_insert_compressed(blocks, BR_SQL_COLUMNS_ADD, &body);
+    br_pack_clear(&body);
+    br_columns_write_facts(columns, &body);
+    good = good && blocks_insert_blob(blocks, BR_SQL_FACTS_ADD, &body);
     br_pack_clear(&body);
     br_bloom_write(&blocks->attributes, &body);
     good = good && blocks_insert_blob(blocks, BR_SQL_FILTER_ADD, &body);

@@ -64,6 +64,11 @@ uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const
  * The columns of a block: up to BR_BLOCK_SPANS spans that were written together. Queries filter
  * spans by the columns of a block. Everything else is in the body of the block, as OTLP bytes
  * without the fields that the columns contain: ids, start and end.
+ *
+ * The database has two values for each block. The facts (operation, start, end, status, and whether
+ * the span is a root) are numbers of fixed width that are not compressed, so that a query can read
+ * the facts of millions of spans. The ids and kinds are compressed. A partition older than
+ * BR_SQL_FACTS contains both in one compressed value.
  */
 
 #define BR_BLOCK_SPANS 512u
@@ -71,14 +76,22 @@ uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const
 #define BR_BLOCK_BYTES (1u << 20)
 
 struct br_columns {
-    uint32_t n_spans, n_traces;
+    uint32_t n_spans;
+    /* facts */
+    uint32_t operation[BR_BLOCK_SPANS]; /* operation of each span, as its number in the partition */
+    uint64_t start_ns[BR_BLOCK_SPANS], end_ns[BR_BLOCK_SPANS];
+    uint8_t status[BR_BLOCK_SPANS]; /* at most BR_COLUMNS_STATUS_MAX */
+    bool root[BR_BLOCK_SPANS];      /* true: the span has no parent */
+    /* ids and kinds */
+    uint32_t n_traces;
     uint8_t traces[BR_BLOCK_SPANS][16]; /* distinct trace ids of the block */
     uint32_t trace[BR_BLOCK_SPANS];     /* trace of each span, as an index into `traces` */
-    uint32_t operation[BR_BLOCK_SPANS]; /* operation of each span, as its number in the partition */
     uint64_t span_id[BR_BLOCK_SPANS], parent_id[BR_BLOCK_SPANS];
-    uint64_t start_ns[BR_BLOCK_SPANS], end_ns[BR_BLOCK_SPANS];
-    uint8_t kind[BR_BLOCK_SPANS], status[BR_BLOCK_SPANS];
+    uint8_t kind[BR_BLOCK_SPANS];
 };
+
+/* largest value of br_columns.status; a greater status code is stored as this value */
+#define BR_COLUMNS_STATUS_MAX 127u
 
 /* Returns the duration of a span in nanoseconds; 0 if the span ends before it starts. */
 static inline uint64_t br_columns_duration(const struct br_columns *columns, uint32_t index)
@@ -87,11 +100,19 @@ static inline uint64_t br_columns_duration(const struct br_columns *columns, uin
     return end > start ? end - start : 0;
 }
 
-/* Appends the columns to `into`. If the pack is full or memory runs out, sets `into->failed`. */
+/* br_columns_write appends the ids and kinds to `into`, and br_columns_write_facts the facts. If
+ * the pack is full or memory runs out, they set `into->failed`. */
 void br_columns_write(const struct br_columns *columns, struct br_pack *into);
+void br_columns_write_facts(const struct br_columns *columns, struct br_pack *into);
 
-/* Reads columns that br_columns_write wrote. Returns false if the data is malformed. */
-bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len);
+/* Reads the ids and kinds that br_columns_write wrote. With `with_facts`, reads the value of a
+ * partition older than BR_SQL_FACTS, which also contains the facts. Returns false if the data is
+ * malformed. */
+bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len, bool with_facts);
+
+/* Reads what br_columns_write_facts wrote. The ids and kinds do not change. Returns false if the
+ * data is malformed. */
+bool br_columns_read_facts(struct br_columns *columns, const uint8_t *data, size_t len);
 
 /* --- Filters (bloom.c) ------------------------------------------------------------------------ */
 

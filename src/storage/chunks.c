@@ -879,12 +879,27 @@ uint64_t br_chunks_take_shortened(struct br_chunks *chunks)
 
 /* --- Chunks ---------------------------------------------------------------------------------- */
 
+/* Adds a chunk to the totals of its series. */
+static int chunks_add_total(struct br_chunks *chunks, const struct br_sums_part *chunk)
+{
+    sqlite3_stmt *statement = br_sql_statement(chunks->sql, BR_SQL_SERIES_TOTAL_ADD);
+    if (statement) {
+        (void)sqlite3_bind_int64(statement, 1, chunk->series);
+        (void)sqlite3_bind_int64(statement, 2, chunk->min_time);
+        (void)sqlite3_bind_int64(statement, 3, chunk->max_time);
+        (void)sqlite3_bind_int64(statement, 4, (int64_t)chunk->n_samples);
+        (void)sqlite3_bind_int64(statement, 5, chunk->value);
+    }
+    return br_sql_run(chunks->sql, statement, chunks->err);
+}
+
 static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *rows, uint32_t count)
 {
-    int64_t min = rows[0].time_ns, max = min;
-    for (uint32_t i = 1; i < count; i++) {
+    int64_t min = rows[0].time_ns, max = min, value = 0;
+    for (uint32_t i = 0; i < count; i++) {
         min = rows[i].time_ns < min ? rows[i].time_ns : min;
         max = rows[i].time_ns > max ? rows[i].time_ns : max;
+        value = br_sum(value, rows[i].value);
     }
     br_pack_clear(&chunks->compressed[0]);
     br_pack_clear(&chunks->compressed[1]);
@@ -898,8 +913,9 @@ static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *r
         (void)sqlite3_bind_int64(statement, 3, min);
         (void)sqlite3_bind_int64(statement, 4, max);
         (void)sqlite3_bind_int64(statement, 5, count);
+        (void)sqlite3_bind_int64(statement, 6, value);
         for (int i = 0; i < 2; i++)
-            (void)sqlite3_bind_blob64(statement, 6 + i, chunks->compressed[i].data,
+            (void)sqlite3_bind_blob64(statement, 7 + i, chunks->compressed[i].data,
                                       chunks->compressed[i].len, SQLITE_STATIC);
     }
     int rc = br_sql_run(chunks->sql, statement, chunks->err);
@@ -909,7 +925,10 @@ static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *r
                                 .last = chunks->last_chunk,
                                 .min_time = min,
                                 .max_time = max,
-                                .n_samples = count};
+                                .n_samples = count,
+                                .value = value};
+    if (!rc)
+        rc = chunks_add_total(chunks, &part);
     return rc ? rc : br_sums_add(chunks->sums, &part, &chunks->packer, chunks->err);
 }
 

@@ -105,6 +105,7 @@ struct br_sums_part {
     int64_t id, first, last;
     int64_t min_time, max_time;
     uint64_t n_samples;
+    int64_t value; /* sum of the values of the samples */
 };
 
 struct br_sums;

@@ -5,6 +5,7 @@
 struct facts_query {
     struct br_store_query *query;
     uint64_t from_ns, until_ns;
+    bool with_ids;
     br_span_facts_fn *fn; /* NULL: the spans of blocks are only counted */
     void *arg;
     struct br_err *err;
@@ -12,25 +13,47 @@ struct facts_query {
     bool stopped;
 };
 
-/* Passes the spans of the block in the query's columns to the caller's function. */
-static void facts_hand_out(struct facts_query *facts, struct br_store_view *view)
+/* Moves the span at `from` to `to`, which is not greater. */
+static void facts_move(struct br_columns *columns, uint32_t from, uint32_t to)
 {
-    const struct br_store_query_state *state = br_store_query_state_of(facts->query);
-    const struct br_columns *columns = &state->columns;
-    for (uint32_t i = 0; i < columns->n_spans && !facts->stopped; i++) {
-        struct br_span_facts one = {.partition = (uint32_t)(view - state->views),
-                                    .operation = columns->operation[i],
-                                    .span_id = columns->span_id[i],
-                                    .parent_id = columns->parent_id[i],
-                                    .start_ns = columns->start_ns[i],
-                                    .duration_ns = br_columns_duration(columns, i),
-                                    .status = columns->status[i]};
-        if (one.start_ns < facts->from_ns || one.start_ns >= facts->until_ns)
+    columns->operation[to] = columns->operation[from];
+    columns->start_ns[to] = columns->start_ns[from];
+    columns->end_ns[to] = columns->end_ns[from];
+    columns->status[to] = columns->status[from];
+    columns->root[to] = columns->root[from];
+    columns->span_id[to] = columns->span_id[from];
+    columns->parent_id[to] = columns->parent_id[from];
+}
+
+/* Passes the spans of the block in the query's columns to the caller's function. The columns are
+ * used as memory for the arrays. */
+static void facts_hand_out(struct facts_query *facts, struct br_store_view *view, int64_t block)
+{
+    struct br_store_query_state *state = br_store_query_state_of(facts->query);
+    struct br_columns *columns = &state->columns;
+    uint32_t index[BR_BLOCK_SPANS], count = 0;
+    state->columns_view = NULL;
+    for (uint32_t i = 0; i < columns->n_spans; i++) {
+        if (columns->start_ns[i] < facts->from_ns || columns->start_ns[i] >= facts->until_ns)
             continue;
-        if (!br_store_view_operation(facts->query, view, one.operation, &one.service, &one.name))
-            return;
-        facts->stopped = !facts->fn(&one, facts->arg);
+        if (count < i)
+            facts_move(columns, i, count);
+        columns->end_ns[count] = br_columns_duration(columns, count);
+        index[count++] = i;
     }
+    const struct br_span_facts all = {.partition = (uint32_t)(view - state->views),
+                                      .block = block,
+                                      .count = count,
+                                      .index = index,
+                                      .operation = columns->operation,
+                                      .start_ns = columns->start_ns,
+                                      .duration_ns = columns->end_ns,
+                                      .status = columns->status,
+                                      .root = columns->root,
+                                      .span_id = facts->with_ids ? columns->span_id : NULL,
+                                      .parent_id = facts->with_ids ? columns->parent_id : NULL};
+    if (count)
+        facts->stopped = !facts->fn(&all, facts->arg);
 }
 
 static int facts_read_block(struct facts_query *facts, struct br_store_view *view,
@@ -47,9 +70,10 @@ static int facts_read_block(struct facts_query *facts, struct br_store_view *vie
         facts->count += (uint64_t)sqlite3_column_int64(statement, 4);
         return 0;
     }
-    rc = br_store_view_columns(facts->query, view, block, &found, facts->err);
+    rc = facts->with_ids ? br_store_view_columns(facts->query, view, block, &found, facts->err)
+                         : br_store_view_facts(facts->query, view, block, &found, facts->err);
     if (!rc && found)
-        facts_hand_out(facts, view);
+        facts_hand_out(facts, view, block);
     return rc;
 }
 
@@ -84,11 +108,23 @@ static int facts_run(struct facts_query *facts)
 }
 
 int br_store_span_facts(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
-                        br_span_facts_fn *fn, void *arg, struct br_err *err)
+                        bool with_ids, br_span_facts_fn *fn, void *arg, struct br_err *err)
 {
-    struct facts_query facts = {
-        .query = query, .from_ns = from_ns, .until_ns = until_ns, .fn = fn, .arg = arg, .err = err};
+    struct facts_query facts = {.query = query,
+                                .from_ns = from_ns,
+                                .until_ns = until_ns,
+                                .with_ids = with_ids,
+                                .fn = fn,
+                                .arg = arg,
+                                .err = err};
     return facts_run(&facts);
+}
+
+bool br_store_operation(struct br_store_query *query, const struct br_span_facts *facts,
+                        uint32_t operation, const char **ret_service, const char **ret_name)
+{
+    struct br_store_view *view = &br_store_query_state_of(query)->views[facts->partition];
+    return br_store_view_operation(query, view, operation, ret_service, ret_name);
 }
 
 int br_store_count_spans(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,

@@ -173,8 +173,8 @@ static int counting_read_parts(struct counting *counting)
         bool there;
         if (counting->shares[block] != PART || !br_store_query_may_continue(query))
             continue;
-        rc = br_store_view_columns(query, counting->view, (int64_t)block, &there,
-                                   counting->names->err);
+        rc = br_store_view_facts(query, counting->view, (int64_t)block, &there,
+                                 counting->names->err);
         for (uint32_t i = 0; there && !rc && i < columns->n_spans; i++)
             if (columns->start_ns[i] >= counting->from_ns &&
                 (!counting->until_ns || columns->start_ns[i] < counting->until_ns))

@@ -57,6 +57,11 @@ struct samples_query {
     /* Returns true if a sum may be read instead of its chunks. The samples of the sum are
      * between `min_time` and `max_time`, which are in the range. NULL: sums are not used. */
     bool (*accepts_sum)(const struct samples_query *samples, int64_t min_time, int64_t max_time);
+    /* Called instead of `on_chunk` for the samples of a series in a chunk, a sum or a view, if all
+     * are in the range and accepts_sum allows it. The sum of their values is `value`, and their
+     * earliest time is `min_time`. NULL: not used. */
+    int (*on_value)(struct samples_query *samples, const struct br_stored_series *series,
+                    int64_t min_time, uint64_t n_samples, int64_t value);
     void *arg;
 };
 
@@ -149,6 +154,37 @@ static int samples_query_failed(struct samples_query *samples, struct br_store_v
     return br_err_set(samples->err, rc, "%s", *why->text ? why->text : br_strerror(rc));
 }
 
+/* Passes the value of a chunk or a sum to `on_value`, and sets `*ret_done` to true. Sets it to
+ * false if the chunk or sum itself must be read. */
+static int samples_query_use_value(struct samples_query *samples, struct br_store_view *view,
+                                   const struct part *part, bool *ret_done)
+{
+    struct br_sql *sql = &view->reader->sql;
+    struct br_err why = {.code = 0};
+    int rc = 0;
+    *ret_done = false;
+    if (!samples->on_value || sql->version < BR_SQL_FACTS || samples_query_has_ids(samples))
+        return 0;
+    sqlite3_stmt *statement =
+        br_sql_statement(sql, part->is_sum ? BR_SQL_SUM_VALUE : BR_SQL_CHUNK_VALUE);
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, part->id);
+    if (!br_sql_row(sql, statement, &rc, &why))
+        return samples_query_failed(samples, view, rc, &why);
+    uint64_t series = (uint64_t)sqlite3_column_int64(statement, 0);
+    int64_t min_time = sqlite3_column_int64(statement, 1);
+    int64_t max_time = sqlite3_column_int64(statement, 2);
+    uint64_t n_samples = (uint64_t)sqlite3_column_int64(statement, 3);
+    int64_t value = sqlite3_column_int64(statement, 4);
+    (void)sqlite3_reset(statement);
+    bool selected = series < samples->matching.n_series && samples->matching.series[series];
+    bool in_range = min_time >= samples->from && max_time < samples->until;
+    if (!selected || !in_range || !samples->accepts_sum(samples, min_time, max_time))
+        return 0;
+    *ret_done = true;
+    return samples->on_value(samples, samples->matching.series[series], min_time, n_samples, value);
+}
+
 /* Reads a chunk or a sum, and passes it to `on_chunk`. A sum has the same columns as a chunk,
  * except for the samples. */
 static int samples_query_read_part(struct samples_query *samples, struct br_store_view *view,
@@ -156,7 +192,10 @@ static int samples_query_read_part(struct samples_query *samples, struct br_stor
 {
     struct br_sql *sql = &view->reader->sql;
     struct br_err why = {.code = 0};
-    int rc = 0;
+    bool done;
+    int rc = samples_query_use_value(samples, view, part, &done);
+    if (rc || done)
+        return rc;
     sqlite3_stmt *statement = br_sql_statement(sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, part->id);
@@ -284,6 +323,43 @@ static int samples_query_find_series(struct samples_query *samples, struct br_st
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
+/* Passes the totals of a series in a view to `on_value`, or finds that none of the series' samples
+ * are in the range. In both cases, sets `*ret_done` to true. */
+static int samples_query_use_total(struct samples_query *samples, struct br_store_view *view,
+                                   uint32_t series, bool *ret_done)
+{
+    struct br_sql *sql = &view->reader->sql;
+    struct br_err why = {.code = 0};
+    int rc = 0;
+    *ret_done = false;
+    if (!samples->on_value || sql->version < BR_SQL_FACTS)
+        return 0;
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_SERIES_TOTAL);
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, series);
+    if (!br_sql_row(sql, statement, &rc, &why))
+        return samples_query_failed(samples, view, rc, &why);
+    int64_t min_time = sqlite3_column_int64(statement, 0);
+    int64_t max_time = sqlite3_column_int64(statement, 1);
+    uint64_t n_samples = (uint64_t)sqlite3_column_int64(statement, 2);
+    int64_t value = sqlite3_column_int64(statement, 3);
+    (void)sqlite3_reset(statement);
+    *ret_done = max_time < samples->from || min_time >= samples->until;
+    if (*ret_done || min_time < samples->from || max_time >= samples->until ||
+        !samples->accepts_sum(samples, min_time, max_time))
+        return 0;
+    *ret_done = true;
+    return samples->on_value(samples, samples->matching.series[series], min_time, n_samples, value);
+}
+
+static int samples_query_find_in_series(struct samples_query *samples, struct br_store_view *view,
+                                        uint32_t series)
+{
+    bool done;
+    int rc = samples_query_use_total(samples, view, series, &done);
+    return rc || done ? rc : samples_query_find_series(samples, view, series);
+}
+
 static int samples_query_compare_parts(const void *left, const void *right)
 {
     const struct part *first = left, *second = right;
@@ -307,7 +383,7 @@ static int samples_query_find(struct samples_query *samples, struct br_store_vie
     else
         for (uint32_t i = 0; i < samples->matching.n_series && !rc && !view->failed; i++)
             if (samples->matching.series[i])
-                rc = samples_query_find_series(samples, view, i);
+                rc = samples_query_find_in_series(samples, view, i);
     if (!rc && samples->n_list)
         qsort(samples->list, samples->n_list, sizeof *samples->list, samples_query_compare_parts);
     return rc;
@@ -703,6 +779,7 @@ struct sum_query {
     /* first member, so that a pointer to `reader` is also a pointer to the sum_query */
     struct chunk_reader reader;
     uint64_t from_ns, step_ns;
+    int64_t total; /* sum of the totals of the current chunk */
     struct br_stored_samples *groups;
     uint64_t *steps; /* steps[i] is the time step of groups[i] */
     uint32_t n_groups, cap_groups, cap_steps;
@@ -839,11 +916,9 @@ static bool sum_query_on_sample(void *arg, const struct br_sample_read *sample)
 static bool sum_query_on_total(void *arg, uint32_t node, int64_t value)
 {
     struct sum_query *sum_query = arg;
-    const struct chunk *chunk = sum_query->reader.chunk;
-    struct group_key key = {.series = chunk->series,
-                            .step = sum_query_step(sum_query, chunk->min_time)};
     (void)node;
-    return sum_query_add(sum_query, &key, chunk->min_time, 0, value);
+    sum_query->total = br_sum(sum_query->total, value);
+    return true;
 }
 
 static bool sum_query_accepts_sum(const struct samples_query *samples, int64_t min_time,
@@ -873,13 +948,25 @@ static int sum_query_on_chunk(struct samples_query *samples, const struct chunk 
     }
     sum_query->reader = (struct chunk_reader){samples, &read, together ? sum_query_on_total : NULL,
                                               sum_query_on_sample};
+    sum_query->total = 0;
     int rc = chunk_reader_run(&sum_query->reader);
     if (!rc && together && !chunk->view->failed) {
         struct group_key key = {.series = chunk->series,
                                 .step = sum_query_step(sum_query, chunk->min_time)};
-        (void)sum_query_add(sum_query, &key, chunk->min_time, chunk->n_samples, 0);
+        (void)sum_query_add(sum_query, &key, chunk->min_time, chunk->n_samples, sum_query->total);
     }
     return sum_query->rc ? samples_query_no_memory(samples) : rc;
+}
+
+static int sum_query_on_value(struct samples_query *samples, const struct br_stored_series *series,
+                              int64_t min_time, uint64_t n_samples, int64_t value)
+{
+    struct sum_query *sum_query = samples->arg;
+    struct group_key key = {.series = series, .step = sum_query_step(sum_query, min_time)};
+    sum_query->reader.samples = samples;
+    return sum_query_add(sum_query, &key, min_time, n_samples, value)
+               ? 0
+               : samples_query_no_memory(samples);
 }
 
 int br_store_samples(struct br_store_query *query, const struct br_sample_filter *filter,
@@ -887,8 +974,10 @@ int br_store_samples(struct br_store_query *query, const struct br_sample_filter
 {
     struct sum_query sum_query = {
         .from_ns = filter->from_ns, .step_ns = step_ns, .fn = fn, .arg = arg};
-    struct samples_query samples = {
-        .on_chunk = sum_query_on_chunk, .accepts_sum = sum_query_accepts_sum, .arg = &sum_query};
+    struct samples_query samples = {.on_chunk = sum_query_on_chunk,
+                                    .on_value = sum_query_on_value,
+                                    .accepts_sum = sum_query_accepts_sum,
+                                    .arg = &sum_query};
     br_index_init(&sum_query.index, GROUPS_MAX, BR_HOLDER_STORE);
     br_random_bytes(sum_query.index.secret, sizeof sum_query.index.secret);
     int rc = samples_query_init(&samples, query, filter, err);

@@ -73,23 +73,77 @@ bool br_store_view_block(struct br_store_query *query, struct br_store_view *vie
     return false;
 }
 
+/* Sets `*ret` to true if the block exists. Returns 0, BR_EPROTO, BR_ENOMEM or a code of
+ * br_sql_fail. */
+static int spans_read_facts(struct br_store_query *query, struct br_sql *sql, int64_t block,
+                            bool *ret, struct br_err *err)
+{
+    struct br_columns *columns = &br_store_query_state_of(query)->columns;
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_FACTS_OF_BLOCK);
+    int rc = 0;
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, block);
+    *ret = br_sql_row(sql, statement, &rc, err);
+    if (*ret && !br_columns_read_facts(columns, sqlite3_column_blob(statement, 0),
+                                       (size_t)sqlite3_column_bytes(statement, 0)))
+        rc = br_err_set(err, BR_EPROTO, "the facts of a block are damaged");
+    if (*ret)
+        (void)sqlite3_reset(statement);
+    return rc;
+}
+
+static int spans_read_columns(struct br_store_query *query, struct br_sql *sql, int64_t block,
+                              bool *ret, struct br_err *err)
+{
+    struct br_store_query_state *state = br_store_query_state_of(query);
+    bool separate = sql->version >= BR_SQL_FACTS;
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_COLUMNS);
+    int rc = 0;
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, block);
+    *ret = br_sql_row(sql, statement, &rc, err);
+    if (!*ret)
+        return rc;
+    rc = br_store_view_blob(query, statement, 0, err);
+    (void)sqlite3_reset(statement);
+    if (!rc && !br_columns_read(&state->columns, state->plain.data, state->plain.len, !separate))
+        rc = br_err_set(err, BR_EPROTO, "the columns of a block are damaged");
+    uint32_t n_spans = state->columns.n_spans;
+    if (!rc && separate)
+        rc = spans_read_facts(query, sql, block, ret, err);
+    if (!rc && (!*ret || n_spans != state->columns.n_spans))
+        rc = br_err_set(err, BR_EPROTO, "the facts of a block are missing");
+    return rc;
+}
+
 int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
                           bool *ret, struct br_err *err)
 {
     struct br_store_query_state *state = br_store_query_state_of(query);
     struct br_err why = {0};
-    int rc = 0;
-    *ret = false;
-    sqlite3_stmt *statement = br_sql_statement(&view->reader->sql, BR_SQL_COLUMNS);
-    if (statement)
-        (void)sqlite3_bind_int64(statement, 1, block);
-    if (br_sql_row(&view->reader->sql, statement, &rc, &why)) {
-        rc = br_store_view_blob(query, statement, 0, &why);
-        if (!rc && !br_columns_read(&state->columns, state->plain.data, state->plain.len))
-            rc = br_err_set(&why, BR_EPROTO, "the columns of a block are damaged");
-        (void)sqlite3_reset(statement);
-        *ret = rc == 0;
-    }
+    *ret = state->columns_view == view && state->columns_block == block;
+    if (*ret)
+        return 0;
+    state->columns_view = NULL;
+    int rc = spans_read_columns(query, &view->reader->sql, block, ret, &why);
+    *ret = *ret && !rc;
+    state->columns_view = *ret ? view : NULL;
+    state->columns_block = block;
+    rc = rc ? br_store_view_failed(query, view, rc, &why) : 0;
+    if (rc && err)
+        *err = why;
+    return rc;
+}
+
+int br_store_view_facts(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                        bool *ret, struct br_err *err)
+{
+    struct br_err why = {0};
+    if (view->reader->sql.version < BR_SQL_FACTS)
+        return br_store_view_columns(query, view, block, ret, err);
+    br_store_query_state_of(query)->columns_view = NULL;
+    int rc = spans_read_facts(query, &view->reader->sql, block, ret, &why);
+    *ret = *ret && !rc;
     rc = rc ? br_store_view_failed(query, view, rc, &why) : 0;
     if (rc && err)
         *err = why;
@@ -163,6 +217,23 @@ static bool spans_make(struct br_store_query *query, struct br_store_view *view,
     memcpy(ret->trace_id, columns->traces[columns->trace[index]], 16);
     return br_store_view_operation(query, view, columns->operation[index], &ret->service,
                                    &ret->name);
+}
+
+int br_store_span_at(struct br_store_query *query, uint32_t partition, int64_t block,
+                     uint32_t index, struct br_stored_span *ret, bool *ret_found,
+                     struct br_err *err)
+{
+    struct br_store_query_state *state = br_store_query_state_of(query);
+    struct br_store_view *view = &state->views[partition];
+    int rc = 0;
+    *ret_found = false;
+    if (!br_store_view_open(query, view, &rc, err))
+        return rc;
+    rc = br_store_view_columns(query, view, block, ret_found, err);
+    *ret_found = *ret_found && !rc && index < state->columns.n_spans &&
+                 spans_make(query, view, block, index, ret);
+    br_store_view_close(view);
+    return rc;
 }
 
 /* --- Finding blocks -------------------------------------------------------------------------- */
@@ -439,7 +510,7 @@ static bool spans_match(const struct spans_query *spans, const struct selected *
     if (duration < filter->min_duration_ns ||
         (filter->max_duration_ns && duration > filter->max_duration_ns))
         return false;
-    if ((filter->roots && columns->parent_id[index]) ||
+    if ((filter->roots && !columns->root[index]) ||
         (filter->failed && columns->status[index] != BR_SPAN_STATUS_ERROR))
         return false;
     if (filter->has_status && columns->status[index] != filter->status)

@@ -16,47 +16,60 @@
 #define BUSY_MS 2000
 #define INDEX_BYTES 32768 /* minimum size in bytes of a WAL index (sqlite.org/walformat.html) */
 
+/* The statements that create the tables of a partition. VALUE is a column, TABLES are statements.
+ */
+#define SCHEMA(VALUE, TABLES, VERSION)                                                             \
+    "PRAGMA page_size = 8192;"                                                                     \
+    "PRAGMA journal_mode = WAL;"                                                                   \
+    "BEGIN IMMEDIATE;"                                                                             \
+    "CREATE TABLE totals(one INTEGER PRIMARY KEY CHECK(one = 1), created_ns INT NOT NULL,"         \
+    " written_ns INT NOT NULL, secret_0 INT NOT NULL, secret_1 INT NOT NULL,"                      \
+    " n_spans INT NOT NULL, n_samples INT NOT NULL, span_from INT NOT NULL,"                       \
+    " span_until INT NOT NULL, sample_from INT NOT NULL, sample_until INT NOT NULL) STRICT;"       \
+    "CREATE TABLE operations(id INTEGER PRIMARY KEY, service TEXT NOT NULL, name TEXT)"            \
+    " STRICT;"                                                                                     \
+    "CREATE TABLE blocks(id INTEGER PRIMARY KEY, min_start INT NOT NULL, max_start INT NOT NULL,"  \
+    " max_duration INT NOT NULL, n_spans INT NOT NULL, n_roots INT NOT NULL,"                      \
+    " n_failed INT NOT NULL) STRICT;"                                                              \
+    "CREATE TABLE block_operations(operation INT NOT NULL, block INT NOT NULL,"                    \
+    " n_spans INT NOT NULL, max_duration INT NOT NULL, PRIMARY KEY(operation, block))"             \
+    " WITHOUT ROWID, STRICT;"                                                                      \
+    "CREATE TABLE columns(block INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;"                  \
+    "CREATE TABLE filters(block INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;"                  \
+    "CREATE TABLE bodies(block INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;"                   \
+    "CREATE TABLE traces(trace INT NOT NULL, block INT NOT NULL, PRIMARY KEY(trace, block))"       \
+    " WITHOUT ROWID, STRICT;"                                                                      \
+    "CREATE TABLE attribute_keys(id INTEGER PRIMARY KEY, resource INT NOT NULL, key TEXT NOT "     \
+    "NULL)"                                                                                        \
+    " STRICT;"                                                                                     \
+    "CREATE TABLE attribute_values(key INT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(key, "       \
+    "value))"                                                                                      \
+    " WITHOUT ROWID, STRICT;"                                                                      \
+    "CREATE TABLE series(id INTEGER PRIMARY KEY, hash INT NOT NULL, type TEXT NOT NULL,"           \
+    " labels BLOB NOT NULL) STRICT;"                                                               \
+    "CREATE TABLE functions(first INTEGER PRIMARY KEY, n INT NOT NULL, data BLOB NOT NULL) "       \
+    "STRICT;"                                                                                      \
+    "CREATE TABLE nodes(first INTEGER PRIMARY KEY, n INT NOT NULL, data BLOB NOT NULL) STRICT;"    \
+    "CREATE TABLE chunks(id INTEGER PRIMARY KEY, series INT NOT NULL, min_time INT NOT NULL,"      \
+    " max_time INT NOT NULL, n_samples INT NOT NULL," VALUE " totals BLOB NOT NULL,"               \
+    " samples BLOB NOT NULL) STRICT;"                                                              \
+    "CREATE INDEX chunks_series ON chunks(series, max_time, min_time);"                            \
+    "CREATE TABLE sums(id INTEGER PRIMARY KEY, series INT NOT NULL, first INT NOT NULL,"           \
+    " last INT NOT NULL, min_time INT NOT NULL, max_time INT NOT NULL, n_samples INT NOT "         \
+    "NULL," VALUE " totals BLOB NOT NULL) STRICT;"                                                 \
+    "CREATE INDEX sums_series ON sums(series, first, last, min_time, max_time);"                   \
+    "CREATE TABLE sample_ids(id INT NOT NULL, chunk INT NOT NULL, PRIMARY KEY(id, chunk))"         \
+    " WITHOUT ROWID, STRICT;" TABLES "PRAGMA user_version = " VERSION ";"                          \
+    "COMMIT;"
+
 static const char schema[] =
-    "PRAGMA page_size = 8192;"
-    "PRAGMA journal_mode = WAL;"
-    "BEGIN IMMEDIATE;"
-    "CREATE TABLE totals(one INTEGER PRIMARY KEY CHECK(one = 1), created_ns INT NOT NULL,"
-    " written_ns INT NOT NULL, secret_0 INT NOT NULL, secret_1 INT NOT NULL,"
-    " n_spans INT NOT NULL, n_samples INT NOT NULL, span_from INT NOT NULL,"
-    " span_until INT NOT NULL, sample_from INT NOT NULL, sample_until INT NOT NULL) STRICT;"
-    "CREATE TABLE operations(id INTEGER PRIMARY KEY, service TEXT NOT NULL, name TEXT)"
-    " STRICT;"
-    "CREATE TABLE blocks(id INTEGER PRIMARY KEY, min_start INT NOT NULL, max_start INT NOT NULL,"
-    " max_duration INT NOT NULL, n_spans INT NOT NULL, n_roots INT NOT NULL,"
-    " n_failed INT NOT NULL) STRICT;"
-    "CREATE TABLE block_operations(operation INT NOT NULL, block INT NOT NULL,"
-    " n_spans INT NOT NULL, max_duration INT NOT NULL, PRIMARY KEY(operation, block))"
-    " WITHOUT ROWID, STRICT;"
-    "CREATE TABLE columns(block INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;"
-    "CREATE TABLE filters(block INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;"
-    "CREATE TABLE bodies(block INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;"
-    "CREATE TABLE traces(trace INT NOT NULL, block INT NOT NULL, PRIMARY KEY(trace, block))"
-    " WITHOUT ROWID, STRICT;"
-    "CREATE TABLE attribute_keys(id INTEGER PRIMARY KEY, resource INT NOT NULL, key TEXT NOT NULL)"
-    " STRICT;"
-    "CREATE TABLE attribute_values(key INT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(key, value))"
-    " WITHOUT ROWID, STRICT;"
-    "CREATE TABLE series(id INTEGER PRIMARY KEY, hash INT NOT NULL, type TEXT NOT NULL,"
-    " labels BLOB NOT NULL) STRICT;"
-    "CREATE TABLE functions(first INTEGER PRIMARY KEY, n INT NOT NULL, data BLOB NOT NULL) STRICT;"
-    "CREATE TABLE nodes(first INTEGER PRIMARY KEY, n INT NOT NULL, data BLOB NOT NULL) STRICT;"
-    "CREATE TABLE chunks(id INTEGER PRIMARY KEY, series INT NOT NULL, min_time INT NOT NULL,"
-    " max_time INT NOT NULL, n_samples INT NOT NULL, totals BLOB NOT NULL, samples BLOB NOT NULL)"
-    " STRICT;"
-    "CREATE INDEX chunks_series ON chunks(series, max_time, min_time);"
-    "CREATE TABLE sums(id INTEGER PRIMARY KEY, series INT NOT NULL, first INT NOT NULL,"
-    " last INT NOT NULL, min_time INT NOT NULL, max_time INT NOT NULL, n_samples INT NOT NULL,"
-    " totals BLOB NOT NULL) STRICT;"
-    "CREATE INDEX sums_series ON sums(series, first, last, min_time, max_time);"
-    "CREATE TABLE sample_ids(id INT NOT NULL, chunk INT NOT NULL, PRIMARY KEY(id, chunk))"
-    " WITHOUT ROWID, STRICT;"
-    "PRAGMA user_version = 2;"
-    "COMMIT;";
+    SCHEMA(" value INT NOT NULL,",
+           "CREATE TABLE facts(block INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;"
+           "CREATE TABLE series_totals(series INTEGER PRIMARY KEY, min_time INT NOT NULL,"
+           " max_time INT NOT NULL, n_samples INT NOT NULL, value INT NOT NULL) STRICT;",
+           "3");
+/* the tables of version 2; those of version 1 are some of them */
+static const char old_schema[] = SCHEMA("", "", "2");
 
 static const char *const texts[BR_SQL_STATEMENTS] = {
     [BR_SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -78,6 +91,8 @@ static const char *const texts[BR_SQL_STATEMENTS] = {
         "SELECT block, n_spans, max_duration FROM block_operations WHERE operation = ?",
     [BR_SQL_COLUMNS_ADD] = "INSERT INTO columns VALUES(?, ?)",
     [BR_SQL_COLUMNS] = "SELECT data FROM columns WHERE block = ?",
+    [BR_SQL_FACTS_ADD] = "INSERT INTO facts VALUES(?, ?)",
+    [BR_SQL_FACTS_OF_BLOCK] = "SELECT data FROM facts WHERE block = ?",
     [BR_SQL_FILTER_ADD] = "INSERT INTO filters VALUES(?, ?)",
     [BR_SQL_FILTER] = "SELECT data FROM filters WHERE block = ?",
     [BR_SQL_BODY_ADD] = "INSERT INTO bodies VALUES(?, ?)",
@@ -99,15 +114,29 @@ static const char *const texts[BR_SQL_STATEMENTS] = {
     [BR_SQL_NODES] = "SELECT first, n, data FROM nodes WHERE first >= ? ORDER BY first",
     [BR_SQL_NODES_AT] = "SELECT first, n, data FROM nodes WHERE first <= ?"
                         " ORDER BY first DESC LIMIT 1",
-    [BR_SQL_CHUNK_ADD] = "INSERT INTO chunks VALUES(?, ?, ?, ?, ?, ?, ?)",
+    /* a sum that exceeds 64 bits becomes the largest or smallest integer */
+    [BR_SQL_SERIES_TOTAL_ADD] =
+        "INSERT INTO series_totals VALUES(?, ?, ?, ?, ?) ON CONFLICT(series) DO UPDATE SET"
+        " min_time = min(min_time, excluded.min_time),"
+        " max_time = max(max_time, excluded.max_time),"
+        " n_samples = n_samples + excluded.n_samples,"
+        " value = CASE WHEN typeof(value + excluded.value) = 'integer' THEN value + excluded.value"
+        " WHEN value > 0 THEN 9223372036854775807 ELSE -9223372036854775807 - 1 END",
+    [BR_SQL_SERIES_TOTAL] =
+        "SELECT min_time, max_time, n_samples, value FROM series_totals WHERE series = ?",
+    [BR_SQL_CHUNK_ADD] = "INSERT INTO chunks VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
     [BR_SQL_CHUNK_LAST] = "SELECT max(id) FROM chunks",
     [BR_SQL_CHUNK] = "SELECT series, min_time, max_time, n_samples, totals, samples FROM chunks"
                      " WHERE id = ?",
+    [BR_SQL_CHUNK_VALUE] =
+        "SELECT series, min_time, max_time, n_samples, value FROM chunks WHERE id = ?",
     [BR_SQL_CHUNKS_OF_SERIES] = "SELECT id, min_time, max_time FROM chunks"
                                 " WHERE series = ? AND max_time >= ? AND min_time < ?",
-    [BR_SQL_SUM_ADD] = "INSERT INTO sums VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+    [BR_SQL_SUM_ADD] = "INSERT INTO sums VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [BR_SQL_SUM_LAST] = "SELECT max(id) FROM sums",
     [BR_SQL_SUM] = "SELECT series, min_time, max_time, n_samples, totals FROM sums WHERE id = ?",
+    [BR_SQL_SUM_VALUE] =
+        "SELECT series, min_time, max_time, n_samples, value FROM sums WHERE id = ?",
     /* a sum of sums must precede the sums that it consists of */
     [BR_SQL_SUMS_OF_SERIES] = "SELECT id, first, last, min_time, max_time FROM sums"
                               " WHERE series = ? ORDER BY first, last DESC",
@@ -115,9 +144,9 @@ static const char *const texts[BR_SQL_STATEMENTS] = {
     [BR_SQL_CHUNKS_OF_ID] = "SELECT chunk FROM sample_ids WHERE id = ?",
 };
 
-const char *br_sql_schema(void)
+const char *br_sql_schema(int version)
 {
-    return schema;
+    return version < BR_SQL_FACTS ? old_schema : schema;
 }
 
 /* --- Memory ---------------------------------------------------------------------------------- */

@@ -15,9 +15,12 @@
 #include "base/err.h"
 
 /* version of new partitions (PRAGMA user_version); older partitions are read but not written */
-#define BR_SQL_VERSION 2
+#define BR_SQL_VERSION 3
 /* lowest version (PRAGMA user_version) in which a partition has the table `sums` */
 #define BR_SQL_SUMS 2
+/* lowest version in which a partition has the tables `facts` and `series_totals`, and the column
+ * `value` of `chunks` and `sums` */
+#define BR_SQL_FACTS 3
 
 enum br_sql_id {
     BR_SQL_BEGIN,
@@ -37,6 +40,8 @@ enum br_sql_id {
     BR_SQL_BLOCKS_OF_OPERATION,
     BR_SQL_COLUMNS_ADD,
     BR_SQL_COLUMNS,
+    BR_SQL_FACTS_ADD,
+    BR_SQL_FACTS_OF_BLOCK,
     BR_SQL_FILTER_ADD,
     BR_SQL_FILTER,
     BR_SQL_BODY_ADD,
@@ -57,13 +62,17 @@ enum br_sql_id {
     BR_SQL_NODES_ADD,
     BR_SQL_NODES,
     BR_SQL_NODES_AT,
+    BR_SQL_SERIES_TOTAL_ADD,
+    BR_SQL_SERIES_TOTAL,
     BR_SQL_CHUNK_ADD,
     BR_SQL_CHUNK_LAST,
     BR_SQL_CHUNK,
+    BR_SQL_CHUNK_VALUE,
     BR_SQL_CHUNKS_OF_SERIES,
     BR_SQL_SUM_ADD,
     BR_SQL_SUM_LAST,
     BR_SQL_SUM,
+    BR_SQL_SUM_VALUE,
     BR_SQL_SUMS_OF_SERIES,
     BR_SQL_SAMPLE_ID_ADD,
     BR_SQL_CHUNKS_OF_ID,
@@ -147,8 +156,9 @@ void br_sql_files_setup(void);
  * report a failed read as damage, or treat the file as empty. */
 unsigned br_sql_files_failures(void);
 
-/* Returns the statements that create the tables of a partition. */
-const char *br_sql_schema(void);
+/* Returns the statements that create the tables of a partition of a version. For version 1, the
+ * statements that create the table `sums` are among them, although it does not have this table. */
+const char *br_sql_schema(int version);
 
 /* Restricts a connection to an untrusted database. The database's schema cannot use functions or
  * virtual tables and cannot be changed. Values of more than LENGTH_MAX bytes are rejected. */

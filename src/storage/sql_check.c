@@ -34,16 +34,16 @@ void br_sql_confine(sqlite3 *db)
 
 /* Returns true if `text` equals a statement of br_sql_schema. SQLite stores the statements
  * exactly as they were written. */
-static bool sql_check_has(const char *text)
+static bool sql_check_has(int version, const char *text)
 {
-    const char *at = text ? strstr(br_sql_schema(), text) : NULL;
+    const char *at = text ? strstr(br_sql_schema(version), text) : NULL;
     return at && br_text_starts(text, "CREATE ") && at[strlen(text)] == ';';
 }
 
 static int sql_check_count(int version)
 {
     int count = 0;
-    for (const char *at = br_sql_schema(); (at = strstr(at, "CREATE ")); at++)
+    for (const char *at = br_sql_schema(version); (at = strstr(at, "CREATE ")); at++)
         count++;
     return version < BR_SQL_SUMS ? count - SUMS_TABLES : count;
 }
@@ -67,7 +67,7 @@ static int sql_check_tables(struct br_sql *sql, int version, struct br_err *err)
     bool ours = true;
     (void)sqlite3_prepare_v2(sql->db, "SELECT sql FROM sqlite_master", -1, &statement, NULL);
     for (; ours && br_sql_row(sql, statement, &rc, err); count++)
-        ours = sql_check_has((const char *)sqlite3_column_text(statement, 0));
+        ours = sql_check_has(version, (const char *)sqlite3_column_text(statement, 0));
     (void)sqlite3_finalize(statement);
     if (rc)
         return rc;

@@ -227,28 +227,45 @@ typedef bool br_span_fn(const struct br_stored_span *span, void *arg);
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,
                    br_span_fn *fn, void *arg, struct br_err *err);
 
-/* The fields of a span that figures about many spans need. */
+/* The fields that figures about many spans need. Element i of each array belongs to span i. The
+ * spans are those of one block that start in the requested range. */
 struct br_span_facts {
-    /* `partition` and `operation` together identify the span's service and name within a query.
-     * Several pairs of numbers can have the same service and name. */
-    uint32_t partition, operation;
-    const char *service, *name; /* as in struct br_stored_span */
-    uint64_t span_id, parent_id;
-    uint64_t start_ns, duration_ns;
-    uint8_t status; /* value of Status.StatusCode */
+    /* `partition` and an operation together identify a service and name within a query
+     * (br_store_operation). Several pairs of numbers can have the same service and name. */
+    uint32_t partition;
+    int64_t block; /* with `partition` and an element of `index`, the location of a span */
+    uint32_t count;
+    const uint32_t *index, *operation;
+    const uint64_t *start_ns, *duration_ns;
+    const uint8_t *status;               /* values of Status.StatusCode */
+    const bool *root;                    /* true: the span has no parent */
+    const uint64_t *span_id, *parent_id; /* only if requested, otherwise NULL */
 };
 
-/* Receives the facts of a span, which are valid during the call. Returns false to stop the
- * iteration. */
+/* Receives the facts of the spans of a block, which are valid during the call. Returns false to
+ * stop the iteration. */
 typedef bool br_span_facts_fn(const struct br_span_facts *facts, void *arg);
 
-/* Calls `fn` for each span that starts in [from, until), in Unix nanoseconds. The newest partition
- * comes first; within a partition, spans are in the order of their arrival. Much faster than
- * br_store_spans for many spans, because spans are neither sorted nor kept. Returns 0, BR_EIO or
+/* Calls `fn` for the blocks with spans that start in [from, until), in Unix nanoseconds. The newest
+ * partition comes first; within a partition, spans are in the order of their arrival. Without
+ * `with_ids`, reads about twelve bytes a span, without decompression. Returns 0, BR_EIO or
  * BR_ENOMEM. If the query was cut (query->cut), the result is incomplete and the function returns
  * 0. */
 int br_store_span_facts(struct br_store_query *query, uint64_t from_ns, uint64_t until_ns,
-                        br_span_facts_fn *fn, void *arg, struct br_err *err);
+                        bool with_ids, br_span_facts_fn *fn, void *arg, struct br_err *err);
+
+/* Finds the service and name of an operation of `facts`. May be called only in a br_span_facts_fn.
+ * The texts are valid until br_store_query_end. Returns false if they cannot be read; the query
+ * then continues without the partition, or query->cut is set. */
+bool br_store_operation(struct br_store_query *query, const struct br_span_facts *facts,
+                        uint32_t operation, const char **ret_service, const char **ret_name);
+
+/* Reads the span at a location that br_store_span_facts reported in the same query. Stores in
+ * `*ret_found` whether the span was read; it may have been removed meanwhile. Returns 0, BR_EIO or
+ * BR_ENOMEM. */
+int br_store_span_at(struct br_store_query *query, uint32_t partition, int64_t block,
+                     uint32_t index, struct br_stored_span *ret, bool *ret_found,
+                     struct br_err *err);
 
 /* Stores in `*ret` an upper bound of the number of spans that start in [from, until). The bound
  * exceeds the number by the other spans of those blocks that also contain spans of the range.

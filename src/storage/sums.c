@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 
 #define LEVEL 1 /* zstd compression level */
 
@@ -59,7 +60,8 @@ static int sums_insert(struct br_sums *sums, const struct br_sums_part *sum,
                            sum->last,
                            sum->min_time,
                            sum->max_time,
-                           (int64_t)sum->n_samples};
+                           (int64_t)sum->n_samples,
+                           sum->value};
     br_pack_clear(&sums->compressed);
     if (!br_pack_compress(sums->codec, LEVEL, totals, &sums->compressed))
         return sums_no_memory(err);
@@ -85,6 +87,7 @@ static int sums_merge(struct br_sums *sums, const struct br_sums_part *parts, ui
         sum.min_time = parts[i].min_time < sum.min_time ? parts[i].min_time : sum.min_time;
         sum.max_time = parts[i].max_time > sum.max_time ? parts[i].max_time : sum.max_time;
         sum.n_samples += i ? parts[i].n_samples : 0;
+        sum.value = i ? br_sum(sum.value, parts[i].value) : sum.value;
         rc = sums_add_part(sums, &parts[i], packer, err);
     }
     if (!br_sample_packer_sum(packer) && !rc)

@@ -52,6 +52,10 @@ struct br_store_query_state {
     struct br_pack_codec codec;
     struct br_pack plain;
     struct br_columns columns;
+    /* the block whose columns `columns` contains completely; `columns_view` is NULL if it contains
+     * those of no block, or only the facts */
+    struct br_store_view *columns_view;
+    int64_t columns_block;
     struct br_store_body bodies[BR_STORE_BODIES];
     uint64_t n_used;
     size_t held_bytes; /* number of bytes of memory that the query holds outside the arena */
@@ -109,9 +113,12 @@ bool br_store_view_block(struct br_store_query *query, struct br_store_view *vie
                          int *rc, struct br_err *err);
 
 /* Reads the columns of a block into the query's state. Sets `*ret` to true if the block exists.
- * Returns 0 or a code of br_store_view_failed. */
+ * br_store_view_facts reads only the facts if the partition contains them separately. Both
+ * functions return 0 or a code of br_store_view_failed. */
 int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
                           bool *ret, struct br_err *err);
+int br_store_view_facts(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                        bool *ret, struct br_err *err);
 
 /* Sets the service and name of an operation, and reads them from the partition at their first use.
  * If reading fails, returns false, and either ends the query early or marks the partition as

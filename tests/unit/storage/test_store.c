@@ -130,44 +130,87 @@ static void test_spans(void **state)
 }
 
 struct facts {
+    struct br_store_query *query;
     uint8_t seen[1000];
-    size_t count, stop_at;
+    size_t count, n_blocks, stop_at;
+    /* location of a span, by its number */
+    struct {
+        uint32_t partition, index;
+        int64_t block;
+    } places[1000];
+    bool with_ids;
 };
 
-static bool on_facts(const struct br_span_facts *span, void *arg)
+static bool on_facts(const struct br_span_facts *all, void *arg)
 {
     struct facts *facts = arg;
-    uint64_t n = __builtin_bswap64(span->span_id);
-    assert_true(n < BR_COUNT(facts->seen));
-    facts->seen[n]++;
-    assert_int_equal(span->start_ns, BEGAN + n);
-    assert_int_equal(span->duration_ns, 1000);
-    assert_string_equal(span->name, n % 3 ? "GET /" : "POST /checkout");
-    assert_string_equal(span->service, n % 100 < 50 ? "service-0" : "service-1");
-    return ++facts->count != facts->stop_at;
+    const char *service, *name;
+    assert_int_equal(all->span_id != NULL, facts->with_ids);
+    assert_int_equal(all->parent_id != NULL, facts->with_ids);
+    for (uint32_t i = 0; i < all->count; i++) {
+        uint64_t n = all->start_ns[i] - BEGAN;
+        assert_true(n < BR_COUNT(facts->seen));
+        facts->seen[n]++;
+        facts->count++;
+        facts->places[n].partition = all->partition;
+        facts->places[n].block = all->block;
+        facts->places[n].index = all->index[i];
+        assert_int_equal(all->duration_ns[i], 1000);
+        if (all->span_id && all->parent_id) {
+            assert_int_equal(__builtin_bswap64(all->span_id[i]), n);
+            assert_int_equal(all->root[i], !all->parent_id[i]);
+        }
+        assert_true(br_store_operation(facts->query, all, all->operation[i], &service, &name));
+        assert_string_equal(name, n % 3 ? "GET /" : "POST /checkout");
+        assert_string_equal(service, n % 100 < 50 ? "service-0" : "service-1");
+    }
+    return ++facts->n_blocks != facts->stop_at;
 }
 
-/* Each span of the range is passed once. The range begins and ends within blocks. */
-static void test_span_facts(void **state)
+/* Each span of the range is passed once, and is at its location. The range begins and ends within
+ * blocks. */
+static void check_span_facts(struct store_rig *rig, bool with_ids)
 {
-    struct store_rig *rig = *state;
-    struct facts facts = {.count = 0};
-    write_thousand(rig);
     struct br_store_query *query = store_rig_ask(rig);
+    static struct facts facts;
+    facts = (struct facts){.query = query, .with_ids = with_ids};
     assert_int_equal(
-        br_store_span_facts(query, BEGAN + 95, BEGAN + 505, on_facts, &facts, &rig->err), 0);
+        br_store_span_facts(query, BEGAN + 95, BEGAN + 505, with_ids, on_facts, &facts, &rig->err),
+        0);
     assert_int_equal(facts.count, 410);
     for (size_t i = 0; i < BR_COUNT(facts.seen); i++)
         assert_int_equal(facts.seen[i], i >= 95 && i < 505);
+    for (size_t i = 95; i < 505; i++) {
+        struct br_stored_span span;
+        bool found;
+        assert_int_equal(br_store_span_at(query, facts.places[i].partition, facts.places[i].block,
+                                          facts.places[i].index, &span, &found, &rig->err),
+                         0);
+        assert_true(found);
+        assert_int_equal(__builtin_bswap64(span.span_id), i);
+        assert_int_equal(span.start_ns, BEGAN + i);
+        assert_int_equal(span.end_ns, BEGAN + i + 1000);
+    }
     assert_null(query->cut);
+    facts = (struct facts){.query = query, .with_ids = with_ids, .stop_at = 2};
+    assert_int_equal(
+        br_store_span_facts(query, 0, UINT64_MAX, with_ids, on_facts, &facts, &rig->err), 0);
+    assert_int_equal(facts.n_blocks, 2);
+    store_rig_answered(rig);
+}
+
+static void test_span_facts(void **state)
+{
+    struct store_rig *rig = *state;
+    write_thousand(rig);
+    check_span_facts(rig, false);
+    check_span_facts(rig, true);
+    struct br_store_query *query = store_rig_ask(rig);
     uint64_t count;
     assert_int_equal(br_store_count_spans(query, BEGAN + 95, BEGAN + 505, &count, &rig->err), 0);
     assert_true(count >= 410 && count <= 600); /* a block has at most the 100 spans of a write */
     assert_int_equal(br_store_count_spans(query, 0, UINT64_MAX, &count, &rig->err), 0);
     assert_int_equal(count, 1000);
-    facts = (struct facts){.stop_at = 7};
-    assert_int_equal(br_store_span_facts(query, 0, UINT64_MAX, on_facts, &facts, &rig->err), 0);
-    assert_int_equal(facts.count, 7);
     store_rig_answered(rig);
 }
 

@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 
 #include "base/map.h"
+#include "storage/blocks.h"
 #include "storage/pack.h"
 #include "storage/store.h"
 #include "tests/support/store_rig.h"
@@ -668,10 +669,17 @@ static void test_sums_of_each_width_exist(void **state)
     }
     /* The totals of each sum are equal to those of its chunks. */
     assert_int_equal(number_in(&world->rig, 1,
-                               "SELECT count(*) FROM sums s WHERE n_samples != (SELECT"
-                               " sum(n_samples) FROM chunks c WHERE c.series = s.series AND"
-                               " c.id BETWEEN s.first AND s.last)"),
+                               "SELECT count(*) FROM sums s WHERE (n_samples, value) != (SELECT"
+                               " sum(n_samples), sum(value) FROM chunks c WHERE"
+                               " c.series = s.series AND c.id BETWEEN s.first AND s.last)"),
                      0);
+    assert_int_equal(
+        number_in(&world->rig, 1,
+                  "SELECT count(*) FROM series s LEFT JOIN series_totals t ON t.series = s.id"
+                  " WHERE (t.min_time, t.max_time, t.n_samples, t.value) IS NOT (SELECT"
+                  " min(min_time), max(max_time), sum(n_samples), sum(value) FROM chunks c WHERE"
+                  " c.series = s.id)"),
+        0);
 }
 
 static void put_pack(sqlite3 *database, const char *table, int64_t first, const uint8_t *data,
@@ -726,39 +734,132 @@ static void pack_again(sqlite3 *database, const char *table, int64_t split, bool
     br_pack_codec_release(&codec);
 }
 
-/* Converts a partition to the format of version 1. That version does not have sums. Its packs of
- * stacks have any size and begin where a transaction began. */
-static void make_old(const struct world *world, unsigned partition)
+/* Appends the columns of a block as version 2 of the format had them. */
+static void put_old_columns(const struct br_columns *columns, struct br_pack *into)
+{
+    uint32_t count = columns->n_spans;
+    uint64_t before = 0;
+    br_pack_varint(into, count);
+    br_pack_varint(into, columns->n_traces);
+    br_pack_bytes(into, columns->traces, 16 * (size_t)columns->n_traces);
+    br_pack_bytes(into, columns->span_id, 8 * (size_t)count);
+    br_pack_bytes(into, columns->parent_id, 8 * (size_t)count);
+    br_pack_bytes(into, columns->kind, count);
+    br_pack_bytes(into, columns->status, count);
+    for (uint32_t i = 0; i < count; i++)
+        br_pack_varint(into, columns->trace[i]);
+    for (uint32_t i = 0; i < count; i++)
+        br_pack_varint(into, columns->operation[i]);
+    for (uint32_t i = 0; i < count; before = columns->start_ns[i++])
+        br_pack_signed(into, (int64_t)(columns->start_ns[i] - before));
+    for (uint32_t i = 0; i < count; i++)
+        br_pack_signed(into, (int64_t)(columns->end_ns[i] - columns->start_ns[i]));
+}
+
+/* Moves the facts of all blocks into the columns. */
+static void move_facts(sqlite3 *database)
+{
+    struct br_pack_codec codec = {.compressor = NULL};
+    struct br_pack plain = {.data = NULL}, packed = {.data = NULL};
+    struct br_columns *columns = calloc(1, sizeof *columns);
+    sqlite3_stmt *read, *update;
+    assert_int_equal(sqlite3_prepare_v2(database,
+                                        "SELECT c.block, c.data, f.data FROM columns c JOIN facts f"
+                                        " ON f.block = c.block",
+                                        -1, &read, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(database, "UPDATE columns SET data = ? WHERE block = ?", -1,
+                                        &update, NULL),
+                     SQLITE_OK);
+    while (sqlite3_step(read) == SQLITE_ROW) {
+        assert_int_equal(br_pack_decompress(&codec, sqlite3_column_blob(read, 1),
+                                            (size_t)sqlite3_column_bytes(read, 1), &plain),
+                         0);
+        assert_true(br_columns_read(columns, plain.data, plain.len, false));
+        assert_true(br_columns_read_facts(columns, sqlite3_column_blob(read, 2),
+                                          (size_t)sqlite3_column_bytes(read, 2)));
+        br_pack_clear(&plain);
+        br_pack_clear(&packed);
+        put_old_columns(columns, &plain);
+        assert_true(br_pack_compress(&codec, 1, &plain, &packed));
+        (void)sqlite3_bind_blob64(update, 1, packed.data, packed.len, SQLITE_STATIC);
+        (void)sqlite3_bind_int64(update, 2, sqlite3_column_int64(read, 0));
+        assert_int_equal(sqlite3_step(update), SQLITE_DONE);
+        (void)sqlite3_reset(update);
+    }
+    (void)sqlite3_finalize(read);
+    (void)sqlite3_finalize(update);
+    free(columns);
+    br_pack_release(&plain);
+    br_pack_release(&packed);
+    br_pack_codec_release(&codec);
+}
+
+/* Removes the tables and columns of version 3. */
+static void drop_values(sqlite3 *database)
+{
+    static const char text[] =
+        "DROP TABLE facts; DROP TABLE series_totals;"
+        "DROP INDEX chunks_series; DROP INDEX sums_series;"
+        "ALTER TABLE chunks RENAME TO new_chunks; ALTER TABLE sums RENAME TO new_sums;"
+        "CREATE TABLE chunks(id INTEGER PRIMARY KEY, series INT NOT NULL, min_time INT NOT NULL,"
+        " max_time INT NOT NULL, n_samples INT NOT NULL, totals BLOB NOT NULL,"
+        " samples BLOB NOT NULL) STRICT;"
+        "CREATE INDEX chunks_series ON chunks(series, max_time, min_time);"
+        "CREATE TABLE sums(id INTEGER PRIMARY KEY, series INT NOT NULL, first INT NOT NULL,"
+        " last INT NOT NULL, min_time INT NOT NULL, max_time INT NOT NULL, n_samples INT NOT NULL,"
+        " totals BLOB NOT NULL) STRICT;"
+        "CREATE INDEX sums_series ON sums(series, first, last, min_time, max_time);"
+        "INSERT INTO chunks SELECT id, series, min_time, max_time, n_samples, totals, samples"
+        " FROM new_chunks; INSERT INTO sums SELECT id, series, first, last, min_time, max_time,"
+        " n_samples, totals FROM new_sums; DROP TABLE new_chunks; DROP TABLE new_sums;";
+    assert_int_equal(sqlite3_exec(database, text, NULL, NULL, NULL), SQLITE_OK);
+}
+
+/* Converts a partition to the format of an older version. Version 2 has the facts of spans in the
+ * columns. Version 1 also lacks sums, and its packs of stacks have any size and begin where a
+ * transaction began. */
+static void make_old(const struct world *world, unsigned partition, int version)
 {
     sqlite3 *database;
     char path[256];
     (void)snprintf(path, sizeof path, "%s/partition-%08x.db", world->rig.directory, partition);
     assert_int_equal(sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    pack_again(database, "functions", 307, true);
-    pack_again(database, "nodes", 777, false);
-    assert_int_equal(
-        sqlite3_exec(database, "DROP TABLE sums; PRAGMA user_version = 1", NULL, NULL, NULL),
-        SQLITE_OK);
+    move_facts(database);
+    if (version == 1) {
+        pack_again(database, "functions", 307, true);
+        pack_again(database, "nodes", 777, false);
+    }
+    drop_values(database);
+    assert_int_equal(sqlite3_exec(database,
+                                  version == 1 ? "DROP TABLE sums; PRAGMA user_version = 1"
+                                               : "PRAGMA user_version = 2",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
 }
 
-/* A partition of version 1 is read without conversion, also next to new ones. New samples are not
- * written to it. */
-static void test_partitions_of_version_1(void **state)
+/* Partitions of versions 1 and 2 are read without conversion, also next to new ones. New spans are
+ * not written to them. */
+static void test_older_partitions(void **state)
 {
     struct world *world = *state;
     struct br_store_usage before, after;
     br_store_usage(world->rig.store, &before);
     br_store_put(&world->rig.host, world->rig.store);
-    for (unsigned i = 1; i <= before.n_partitions; i++)
-        if (number_in(&world->rig, i, "SELECT max(first) FROM nodes") > 0 && i != 2)
-            make_old(world, i);
+    unsigned last = (unsigned)before.n_partitions, n_old[3] = {0};
+    for (unsigned i = 1; i <= last; i++) {
+        int version = number_in(&world->rig, i, "SELECT max(first) FROM nodes") > 0 ? 1 : 2;
+        version = i % 3 == 2 ? 2 : version;
+        if (i != 3)
+            make_old(world, i, version);
+        n_old[version] += i != 3;
+    }
+    assert_true(n_old[1] > 0);
     world->rig.store = br_store_get(&world->rig.host, "store");
     if (br_store_open(world->rig.store, &world->rig.config, &world->rig.log, &world->rig.err))
         fail_msg("%s", world->rig.err.text);
-    assert_int_equal(number_in(&world->rig, 1, "PRAGMA user_version"), 1);
-    assert_int_equal(number_in(&world->rig, (unsigned)before.n_partitions, "PRAGMA user_version"),
-                     1);
+    assert_true(number_in(&world->rig, last, "PRAGMA user_version") < 3);
     test_services(state);
     test_subtrees(state);
     struct wire w = {0};
@@ -836,7 +937,7 @@ SUITE(store_property)
         cmocka_unit_test(test_services), cmocka_unit_test(test_operations),
         cmocka_unit_test(test_orders),   cmocka_unit_test(test_subtrees),
         cmocka_unit_test(test_series),   cmocka_unit_test(test_call_sites),
-        cmocka_unit_test(test_reopened), cmocka_unit_test(test_partitions_of_version_1)};
+        cmocka_unit_test(test_reopened), cmocka_unit_test(test_older_partitions)};
     return RUN(tests, setup, teardown);
 }
 
