@@ -93,6 +93,7 @@ export async function startMock({
   delayMs = 0,
   tailSpans = 8,
   tailMs = 250,
+  around = null, // texts before and behind each name, for example to make names long
   merged = "", // function that is named "other" in a request without max_nodes
   equal = 0, // number of spans whose duration is 900 s
 } = {}) {
@@ -107,9 +108,16 @@ export async function startMock({
   for (const span of store.spans.slice(0, equal)) span.durationMs = 900e3;
   let sorted = { key: "", spans: [] }; // all pages of a list come from the same sorted list
   let evil = 0;
-  const render = (text) => (hostile ? `${payloads[evil++ % payloads.length]}${text}` : text);
+  const render = (text) =>
+    around
+      ? `${around[0]}${text}${around[1]}`
+      : hostile
+        ? `${payloads[evil++ % payloads.length]}${text}`
+        : text;
   const plain = (text) => {
     // Plain text of a value that the client sends back.
+    if (around && text.startsWith(around[0]) && text.endsWith(around[1]))
+      return text.slice(around[0].length, text.length - around[1].length);
     for (const payload of payloads) if (text.startsWith(payload)) return text.slice(payload.length);
     return text;
   };
@@ -209,6 +217,16 @@ export async function startMock({
   const stacksOf = (selection, type) => {
     const into = new Map();
     for (const span of selection) if (span.samples) stacksOfSpan(span, types[type].short, into);
+    if (around)
+      return new Map(
+        [...into].map(([stack, n]) => [
+          stack
+            .split(";")
+            .map((f) => splitName(f).map(render).join(">"))
+            .join(";"),
+          n,
+        ]),
+      );
     if (!hostile) return into;
     return new Map(
       [...into].map(([stack, n]) => [
@@ -882,7 +900,7 @@ export async function startMock({
                   time_unix_ns: ns(s.startMs + s.durationMs * 0.8),
                   name: render("exception"),
                   attributes: [
-                    { key: "exception.type", value: render("CardDeclined") },
+                    { key: render("exception.type"), value: render("CardDeclined") },
                     { key: "exception.message", value: render("do not honour") },
                     {
                       key: "exception.stacktrace",

@@ -2,9 +2,9 @@
 // A profile with its controls: search, zoom and its path, tables, callers and callees, colours, flip, export.
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { hash } from "../color";
-import { amount, count, percent, shortName } from "../format";
+import { amount, count, isolate, percent, shortName } from "../format";
 import { useKeys } from "../keys";
-import { Icon, Popover, SearchField, Segments } from "../parts/basics";
+import { Icon, isFocusLost, SearchField, Segments } from "../parts/basics";
 import { copy, remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
 import {
@@ -45,7 +45,8 @@ export interface PanelProps {
   expandable?: boolean;
   /** Number of samples of the profile, for the sampling error. */
   samples?: number;
-  exports?: [string, string][];
+  /** Names of the sides A and B of a comparison. */
+  sides?: [string, string];
   /** Action of the key `d`: compare this selection with another one. */
   onCompare?: () => void;
   /** Default scale of a comparison, if the query does not contain one. */
@@ -67,7 +68,7 @@ export function FlamePanel({
   query,
   label,
   since,
-  exports,
+  sides,
   onCompare,
   small,
   expandable,
@@ -115,6 +116,19 @@ export function FlamePanel({
     else showMessage(`The page shows at most ${count(Number(mostNodes))} bars of a profile.`);
   };
   const onSandwich = (name: string): void => set({ of: name, show: "" });
+  // The graph that had the focus is replaced when the callers and callees are opened or closed.
+  const panel = useRef<HTMLDivElement>(null);
+  const wasOpen = useRef(of >= 0);
+  useLayoutEffect(() => {
+    if (wasOpen.current === of >= 0) return;
+    wasOpen.current = of >= 0;
+    if (!isFocusLost()) return;
+    const graphs = panel.current?.querySelectorAll<HTMLElement>(
+      ".flame, .tree, .functions .table-body",
+    );
+    // The last graph of the two is that of the callees.
+    graphs?.[graphs.length - 1]?.focus({ preventScroll: true });
+  }, [of >= 0]);
   useLayoutEffect(() => (setTarget(null), setMenu(null)), [flame, query.find]);
   /** Moves to the next or previous bar that matches the search, from the top left to the bottom right. */
   const toMatch = (step: number): boolean => {
@@ -168,6 +182,7 @@ export function FlamePanel({
   const layout = of >= 0 ? "sandwich" : show;
   return (
     <div
+      ref={panel}
       class={`profile profile-${layout}${two ? " profile-two" : ""}${small ? " profile-small" : ""}`}
     >
       <div class="toolbar">
@@ -259,21 +274,6 @@ export function FlamePanel({
               <Icon name="compare" />
             </button>
           )}
-          {exports && (
-            <Popover label="Export" button={<Icon name="export" />} className="square">
-              {(close) => (
-                <ul class="menu">
-                  {exports.map(([text, address]) => (
-                    <li key={text}>
-                      <a href={address} download onClick={() => close()}>
-                        {text}
-                      </a>
-                    </li>
-                  ))}
-                </ul>
-              )}
-            </Popover>
-          )}
         </div>
       </div>
       {of >= 0 ? (
@@ -286,6 +286,7 @@ export function FlamePanel({
           <div class="profile-body">
             {(show === "both" || show === "table") && (
               <FunctionTable
+                sides={sides}
                 relative={relative}
                 flame={flame}
                 unit={unit}
@@ -360,7 +361,11 @@ function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
     element.style.left = `${Math.max(8, Math.min(x, window.innerWidth - element.offsetWidth - 8))}px`;
     element.style.top = `${Math.max(8, Math.min(y, window.innerHeight - element.offsetHeight - 8))}px`;
     element.querySelector("button")?.focus();
-    return () => before instanceof HTMLElement && before.focus({ preventScroll: true });
+    return () => {
+      // A click elsewhere may have moved the focus.
+      const inside = isFocusLost() || element.contains(document.activeElement);
+      if (inside && before instanceof HTMLElement) before.focus({ preventScroll: true });
+    };
   }, []);
   const name = nameOf(flame, bar);
   const file = fileOf(flame, bar);
@@ -368,7 +373,7 @@ function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
   const actions: [string, () => void][] = [
     ["Copy the name", () => copy(name, "Name copied.")],
     ...(file
-      ? ([[`Copy ${file}`, () => copy(file, "File copied.")]] as [string, () => void][])
+      ? ([[`Copy ${isolate(file)}`, () => copy(file, "File copied.")]] as [string, () => void][])
       : []),
     ...(bar > 0
       ? ([
@@ -403,7 +408,9 @@ function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
       onKeyDown={onKeyDown}
       onToggle={(event) => event.newState === "closed" && onClose()}
     >
-      <p class="mono">{name}</p>
+      <p class="mono">
+        <bdi>{name}</bdi>
+      </p>
       <ul class="menu" role="presentation">
         {actions.map(([text, act]) => (
           <li key={text} role="presentation">
@@ -455,7 +462,7 @@ function Path({
                 aria-current={bar === zoom ? "location" : undefined}
                 onClick={() => onZoom(bar === 0 ? -1 : bar)}
               >
-                {shortName(nameOf(flame, bar))}
+                <bdi>{shortName(nameOf(flame, bar))}</bdi>
               </button>
             )}
           </li>
@@ -510,7 +517,9 @@ function Sandwich({
       }}
     >
       <div class="path">
-        <strong class="mono">{shortName(flame.names[name])}</strong>
+        <strong class="mono">
+          <bdi>{shortName(flame.names[name])}</bdi>
+        </strong>
         <span class="path-figure">
           total {amount(callees.width, flame.sides ? "" : unit)}{" "}
           <small>{percent(callees.width / (flame.width || 1))}</small>
