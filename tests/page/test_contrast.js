@@ -9,7 +9,9 @@ import { openPage, useMock } from "./browser.js";
 import { viewsOf } from "./names.js";
 
 const source = readFileSync(new URL("../../web/src/color.ts", import.meta.url), "utf8");
-const { outputText } = ts.transpileModule(source, { compilerOptions: { module: "esnext", target: "esnext" } });
+const { outputText } = ts.transpileModule(source, {
+  compilerOptions: { module: "esnext", target: "esnext" },
+});
 const { changeColor, flameColors, packageColor, serviceColor, valueColor } = await import(
   `data:text/javascript,${encodeURIComponent(outputText)}`
 );
@@ -58,8 +60,7 @@ const addContrast = () => {
   };
   const opacityUpTo = (element, top) => {
     let product = 1;
-    for (let at = element; at && at !== top; at = at.parentElement)
-      product *= styleOf(at).opacity;
+    for (let at = element; at && at !== top; at = at.parentElement) product *= styleOf(at).opacity;
     return product;
   };
   /** Returns the colour that a layer of an element has on the screen. `point` is in the middle of the text. */
@@ -93,12 +94,15 @@ const addContrast = () => {
       texts++;
       const ratio = ratioOf(shown(element, colorOf(color), point), shown(element, clear, point));
       if (ratio < least)
-        found.push(`${ratio.toFixed(2)}: ${text.trim().slice(0, 40)} <${element.tagName.toLowerCase()} class="${element.className}">`);
+        found.push(
+          `${ratio.toFixed(2)}: ${text.trim().slice(0, 40)} <${element.tagName.toLowerCase()} class="${element.className}">`,
+        );
     };
     const nodes = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (nodes.nextNode()) {
       const { parentElement, textContent } = nodes.currentNode;
-      if (!textContent.trim() || !parentElement.checkVisibility({ visibilityProperty: true })) continue;
+      if (!textContent.trim() || !parentElement.checkVisibility({ visibilityProperty: true }))
+        continue;
       if (parentElement.closest(".hidden, option, .said:not(.said-on)")) continue;
       const range = document.createRange();
       range.selectNodeContents(nodes.currentNode);
@@ -189,7 +193,11 @@ for (const colorScheme of ["light", "dark"])
         ...names.map((name) => [`package ${name}`, colors.text, packageColor(name, dark)]),
         ...shares.map((share) => [`value ${share}`, colors.text, valueColor(share, dark)]),
         ...[false, true].flatMap((blind) =>
-          changes.map((by) => [`change ${by}, ${blind}`, colors.text, changeColor(by, blind, dark)]),
+          changes.map((by) => [
+            `change ${by}, ${blind}`,
+            colors.text,
+            changeColor(by, blind, dark),
+          ]),
         ),
         // Durations on the bars of a trace, and names on parts of a mean duration.
         ...names.flatMap((name) => [

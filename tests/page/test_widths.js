@@ -3,7 +3,7 @@
 // an ellipsis.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { findBar, openPage, useMock } from "./browser.js";
+import { openPage, useMock } from "./browser.js";
 import { viewsOf } from "./names.js";
 
 // Also longer than 300 characters behind the last slash of a file, and before the first one.
@@ -62,7 +62,9 @@ const tooWide = (page) =>
       for (const rect of range.getClientRects())
         if (rect.width > 0) check(blockOf(parentElement), rect, textContent.slice(0, 60));
     }
-    for (const control of document.body.querySelectorAll("button, input, select, .icon, .service-mark, .badge"))
+    for (const control of document.body.querySelectorAll(
+      "button, input, select, .icon, .service-mark, .badge",
+    ))
       if (!isHidden(control) && control.getBoundingClientRect().width > 0)
         check(control.parentElement, control.getBoundingClientRect(), control.ariaLabel ?? "");
     const { scrollWidth, clientWidth } = document.documentElement;
@@ -86,7 +88,10 @@ for (const [device, viewport] of [
           await page.locator(ready).first().waitFor();
           await page.settled();
           assert.deepEqual(await tooWide(page), []);
-          assert.ok((await page.locator("main").innerHTML()).includes(around[0]), "names are shown");
+          assert.ok(
+            (await page.locator("main").innerHTML()).includes(around[0]),
+            "names are shown",
+          );
         });
       await page.finish();
     });

@@ -196,10 +196,7 @@ export function Search({ query, error, times }: { query: Query; error: string; t
               onMouseDown={(event) => event.preventDefault()} // keeps the focus in the field
               onClick={() => take(one)}
             >
-              <bdi>{one.text}</bdi>{" "}
-              <small>
-                <bdi>{one.note}</bdi>
-              </small>
+              <bdi>{one.text}</bdi> <small>{one.note}</small>
             </li>
           ))}
         </ul>

@@ -549,7 +549,11 @@ function SpanRows({
     view.reveal(to);
   };
   const onKeyDown = useRowKeys(body, spans.length, chosen, move, (row) => open(spans[row]));
-  useKeys({ Enter: () => chosen >= 0 && open(spans[chosen]) });
+  useKeys({
+    // not on a link or a button, which has its own action
+    Enter: ({ target }) =>
+      chosen >= 0 && !(target as HTMLElement).closest?.("a, button") && open(spans[chosen]),
+  });
   return (
     <>
       <div
