@@ -14,16 +14,21 @@ describe("page: focus", { concurrency: false }, () => {
     return page;
   };
   const focused = (page, locator) =>
-    locator.evaluate(
-      (element) =>
-        new Promise((done) => {
-          const look = (frames) =>
-            document.activeElement === element || !frames
-              ? done(document.activeElement === element || document.activeElement?.outerHTML.slice(0, 200))
-              : requestAnimationFrame(() => look(frames - 1));
-          look(60);
-        }),
-    ).then((result) => assert.equal(result, true));
+    locator
+      .evaluate(
+        (element) =>
+          new Promise((done) => {
+            const look = (frames) =>
+              document.activeElement === element || !frames
+                ? done(
+                    document.activeElement === element ||
+                      document.activeElement?.outerHTML.slice(0, 200),
+                  )
+                : requestAnimationFrame(() => look(frames - 1));
+            look(60);
+          }),
+      )
+      .then((result) => assert.equal(result, true));
   /** Clicks between the links and the buttons of the header, where nothing can have the focus. */
   const clickNowhere = (page) => page.mouse.click(760, 24);
   const spanOf = (name, fits = () => true) => {
@@ -37,7 +42,13 @@ describe("page: focus", { concurrency: false }, () => {
     ["the time range", /^Time range/, () => "#/spans", ".spans .row", "Last 3 hours"],
     ["saving", "Save this data", () => "#/spans", ".spans .row", null],
     ["the export", "Export", totals, ".details .flame", null],
-    ["the export of a span without samples", "Export", () => spanOf("mail.Send"), ".details .empty", null],
+    [
+      "the export of a span without samples",
+      "Export",
+      () => spanOf("mail.Send"),
+      ".details .empty",
+      null,
+    ],
     ["the export of a profile", "Export", () => profile, ".flame", null],
   ])
     it(`returns from ${name} to its button`, async () => {
@@ -250,7 +261,11 @@ describe("page: export without samples", { concurrency: false }, () => {
   it("offers the trace beside each tab of a span", async () => {
     const { trace, id } = mail();
     for (const tab of ["", "attributes", "events", "links"]) {
-      const page = await openPage(mock.browser, mock.server, `#/trace/${trace.id}?span=${id}&tab=${tab}`);
+      const page = await openPage(
+        mock.browser,
+        mock.server,
+        `#/trace/${trace.id}?span=${id}&tab=${tab}`,
+      );
       const link = page.getByRole("link", { name: "Export the trace as OTLP JSON" });
       assert.equal(await download(page, link), `${trace.id}.json`);
       await page.finish();

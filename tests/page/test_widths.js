@@ -3,7 +3,7 @@
 // an ellipsis.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { openPage, useMock } from "./browser.js";
+import { findBar, openPage, useMock } from "./browser.js";
 import { viewsOf } from "./names.js";
 
 // Also longer than 300 characters behind the last slash of a file, and before the first one.
@@ -38,7 +38,8 @@ const tooWide = (page) =>
           return;
         } else if (style.overflowX === "hidden" || style.overflowX === "clip") {
           if (outside) return say(area, "cut off", text);
-        } else if (rect.width > area.clientWidth + slack) {
+        } else if (!area.matches("pre") && rect.width > area.clientWidth + slack) {
+          // A query scrolls, since the columns of its line have numbers.
           return say(area, "wider than the area that scrolls", text);
         } else return;
         boxed ||= /^inline-/.test(style.display);
@@ -93,6 +94,59 @@ for (const [device, viewport] of [
             "names are shown",
           );
         });
+      await page.finish();
+    });
+
+    it("fit into tooltips, menus, suggestions, breadcrumbs, messages and dialogs", async () => {
+      const name = (text) => `${around[0]}${text}${around[1]}`;
+      const check = async (where) => assert.deepEqual(await tooWide(page), [], where);
+      const query = encodeURIComponent(`{service_name="${name("checkout")}"}`);
+      const page = await open(`#/profile?query=${query}&show=flame`);
+      const at = await findBar(page, name("OrderService.calculate_totals"));
+      await check("a tooltip");
+      await page.mouse.click(at.x, at.y, { button: "right" });
+      await page.getByRole("menu").waitFor();
+      await check("the menu of a bar");
+      await page.keyboard.press("Escape");
+      await page.mouse.click(at.x, at.y);
+      await page.locator(".path [aria-current]", { hasText: "calculate_totals" }).waitFor();
+      await check("the path to a bar");
+      await page.locator("#find").fill(name("OrderService.calculate_totals"));
+      await page.locator(".found", { hasText: "% in" }).waitFor();
+      await check("a long search");
+      await page.getByRole("button", { name: "Compare", exact: true }).click();
+      await page.locator(".said-on", { hasText: "is selection A" }).waitFor();
+      await check("a message");
+
+      await page.to("#/spans");
+      await page.locator(".spans .row").first().waitFor();
+      await page.locator("#traceql").fill("name = order.pl");
+      const suggestion = page.locator('.search-list [role="option"]', { hasText: "order.place" });
+      await suggestion.waitFor();
+      await check("suggestions");
+      await suggestion.click();
+      await page.locator(".search-chip").waitFor();
+      await page.getByRole("button", { name: "Save", exact: true }).click();
+      await page.locator("#traceql").focus();
+      await page.locator(".search-list", { hasText: "saved" }).waitFor();
+      await check("saved queries");
+      await page.locator("#traceql").fill(`{ ${name("broken")}`);
+      await page.keyboard.press("Enter");
+      await page.locator(".search-error").waitFor();
+      await check("a rejected query");
+      await page.to(`#/spans?q=${encodeURIComponent(`{ name = "${name("none")}" }`)}`);
+      await page.locator(".search-chip").waitFor();
+      await page.getByText("No spans here").waitFor();
+      await check("a condition without spans");
+      for (const label of [/^Time range/, "Save this data"]) {
+        await page.getByRole("button", { name: label }).click();
+        await page.locator(".panel:popover-open").waitFor();
+        await check(String(label));
+        await page.keyboard.press("Escape");
+      }
+      await page.keyboard.press("?");
+      await page.locator("dialog.help[open]").waitFor();
+      await check("the help");
       await page.finish();
     });
   });

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A profile with its controls: search, zoom and its path, tables, callers and callees, colours, flip, export.
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { hash } from "../color";
-import { amount, count, isolate, percent, shortName } from "../format";
+import { amount, count, percent, shortName } from "../format";
 import { useKeys } from "../keys";
 import { Icon, isFocusLost, SearchField, Segments } from "../parts/basics";
 import { copy, remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
@@ -370,10 +371,18 @@ function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
   const name = nameOf(flame, bar);
   const file = fileOf(flame, bar);
   const hidden = [...(query.hide ? query.hide.split("\n") : []), name].join("\n");
-  const actions: [string, () => void][] = [
+  const actions: [string, () => void, ComponentChildren?][] = [
     ["Copy the name", () => copy(name, "Name copied.")],
     ...(file
-      ? ([[`Copy ${isolate(file)}`, () => copy(file, "File copied.")]] as [string, () => void][])
+      ? ([
+          [
+            "Copy the file",
+            () => copy(file, "File copied."),
+            <>
+              Copy <bdi>{file}</bdi>
+            </>,
+          ],
+        ] as [string, () => void, ComponentChildren][])
       : []),
     ...(bar > 0
       ? ([
@@ -412,10 +421,10 @@ function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
         <bdi>{name}</bdi>
       </p>
       <ul class="menu" role="presentation">
-        {actions.map(([text, act]) => (
+        {actions.map(([text, act, shown = text]) => (
           <li key={text} role="presentation">
             <button type="button" role="menuitem" onClick={() => (onClose(), act())}>
-              {text}
+              {shown}
             </button>
           </li>
         ))}

@@ -192,7 +192,7 @@ export function Search({ query, error, times }: { query: Query; error: string; t
               id={`${id}${i}`}
               role="option"
               aria-selected={i === chosen}
-              title={one.text}
+              title={isolate(one.text)}
               onMouseDown={(event) => event.preventDefault()} // keeps the focus in the field
               onClick={() => take(one)}
             >
