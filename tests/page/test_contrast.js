@@ -159,6 +159,38 @@ for (const colorScheme of ["light", "dark"])
         await page.finish();
       });
 
+    it("of differences in the palette for the colour-blind", async () => {
+      const page = await open("#/services");
+      await page.evaluate(() => localStorage.setItem("braid.palette", "blue"));
+      await page.reload();
+      await page.evaluate(addContrast);
+      for (const [, hash, ready] of viewsOf(mock.server).filter(([, to]) =>
+        to.includes("/compare"),
+      )) {
+        await page.to(hash);
+        await page.locator(ready).first().waitFor();
+        await page.settled();
+        await check(page);
+      }
+      await page.finish();
+    });
+
+    it("of errors, of messages and of empty lists", async () => {
+      const page = await open(`#/trace/${"f".repeat(32)}`);
+      await page.locator(".failed").waitFor();
+      await check(page);
+      await page.to("#/spans?q=broken");
+      await page.locator(".search-error").waitFor();
+      await check(page);
+      await page.to("#/spans?min=5s&service=mail");
+      await page.locator(".empty").waitFor();
+      await check(page);
+      await page.getByRole("button", { name: "Copy the link" }).click();
+      await page.locator(".said-on").waitFor();
+      await check(page);
+      await page.finish();
+    });
+
     it("of controls that are disabled, of the menus and of the help", async () => {
       const page = await open("#/spans");
       await page.locator(".spans .row").first().waitFor();

@@ -6,13 +6,13 @@ import { describe, it } from "node:test";
 import { findBar, openPage, useMock } from "./browser.js";
 import { viewsOf } from "./names.js";
 
-// An override of the direction that is never closed, and a Hebrew letter at each end.
-const around = ["\u202e\u05d0", "\u05ea"];
+// An override of the direction that is never closed, and an Arabic letter at each end.
+const around = ["\u202e\u0627", "\u064a"];
 
 /** Returns the texts of a page in which a name is not isolated. */
 const notIsolated = (page) =>
   page.evaluate(() => {
-    const name = /[\u202e\u05d0\u05ea]/;
+    const name = /[\u202e\u0627\u064a]/;
     const found = [];
     const nodes = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (nodes.nextNode()) {
@@ -31,7 +31,7 @@ const notIsolated = (page) =>
         element.matches("option") && element.textContent,
       ]) {
         // A text that consists of one name does not need to isolate it.
-        if (!text || /^\u202e\u05d0[^\u202e\u05ea]*\u05ea$/.test(text)) continue;
+        if (!text || /^\u202e\u0627[^\u202e\u064a]*\u064a$/.test(text)) continue;
         if (name.test(text.replace(/\u2068[^\u2068\u2069]*\u2069/g, "")))
           found.push(`${element.outerHTML.slice(0, 160)}: ${text}`);
       }

@@ -111,6 +111,10 @@ for (const [device, viewport] of [
       await page.mouse.click(at.x, at.y);
       await page.locator(".path [aria-current]", { hasText: "calculate_totals" }).waitFor();
       await check("the path to a bar");
+      await page.getByRole("button", { name: "Export", exact: true }).click();
+      await page.locator(".panel:popover-open").waitFor();
+      await check("the export");
+      await page.keyboard.press("Escape");
       await page.locator("#find").fill(name("OrderService.calculate_totals"));
       await page.locator(".found", { hasText: "% in" }).waitFor();
       await check("a long search");
