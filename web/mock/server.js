@@ -282,11 +282,17 @@ export async function startMock({
         ? `Profiles of ${render(span.service)} come without span ids. Add the Pyroscope SDK's span bridge, or turn "infer" on in the join.`
         : `This span lasted ${span.durationMs.toFixed(1)} ms, and one sampling interval is 10 ms: most spans this short have no sample. Try the span with its descendants, or all spans of ${render(span.name)}.`;
   const unknownService = (service) => service === "cart" || service === "mail";
+  // A type whose name the page does not know.
+  const ownType = around && `${render("app")}:${render("requests")}:count:app:count`;
+  const allTypes = [
+    ...Object.values(types),
+    ...(ownType ? [{ id: ownType, name: "requests", unit: "count", short: "own", scale: 1 }] : []),
+  ];
   const typesOf = (spans) => {
     const samples = spans.reduce((all, s) => all + s.samples, 0);
     return samples === 0
       ? []
-      : Object.values(types).map((t) => {
+      : allTypes.map((t) => {
           const n =
             t.short === "cpu" ? samples : Math.ceil(samples * (t.short === "alloc" ? 1.7 : 0.2));
           return { id: t.id, name: t.name, unit: t.unit, samples: n, total: n * t.scale };
@@ -351,7 +357,7 @@ export async function startMock({
           operations: [...ops]
             .sort((a, b) => b[1] - a[1])
             .map(([op, n]) => ({ name: render(op), spans: n })),
-          profile_types: unknownService(name) ? [] : Object.keys(types),
+          profile_types: unknownService(name) ? [] : allTypes.map(({ id }) => id),
         })),
         cut: null,
       };

@@ -380,9 +380,9 @@ export function Types({ data }: { data: Profile }) {
       label="Profile type"
       value={data.type}
       onChange={(type) => set({ type, zoom: "" }, true)}
-      options={data.types.map((type): [string, string, string] => [
+      options={data.types.map((type): [string, ComponentChildren, string] => [
         type.id,
-        typeName(type.id),
+        <Name text={typeName(type.id)} />,
         `${count(type.samples)} samples`,
       ])}
     />
