@@ -17,7 +17,10 @@ const slow = "#/compare/slow?service=checkout&name=order.calculate_totals";
 const usual = orders.find((span) => !span.isSlow && span.samples >= 7);
 // The slower half of the last half hour: at least 316 ms.
 const box = `${BigInt(now - 1800e3) * 1000000n}-${BigInt(now) * 1000000n}-316227767-`;
-const side = (span) => encodeURIComponent(`scope=self&span=${span.id}&trace=${span.trace.id}`);
+const side = (span) =>
+  encodeURIComponent(
+    `of_name=${span.name}&of_service=${span.service}&scope=self&span=${span.id}&trace=${span.trace.id}`,
+  );
 
 // name, fragment, width, height, theme, palette of comparisons
 const pictures = [

@@ -553,17 +553,17 @@ describe("page: flame graph", { concurrency: false }, () => {
       ["speedscope JSON", "profile.speedscope.json"],
       ["Folded stacks", "profile.folded.txt"],
     ]) {
-      await page.getByRole("button", { name: "Export" }).click();
+      await page.getByRole("button", { name: "Export", exact: true }).click();
       const [download] = await Promise.all([
         page.waitForEvent("download"),
         page.getByRole("link", { name }).click(),
       ]);
       assert.equal(download.suggestedFilename(), file);
     }
-    await page.getByRole("button", { name: "Export" }).click();
+    await page.getByRole("button", { name: "Export", exact: true }).click();
     const [download] = await Promise.all([
       page.waitForEvent("download"),
-      page.getByRole("link", { name: "OTLP JSON" }).click(),
+      page.getByRole("link", { name: "OTLP JSON of the trace" }).click(),
     ]);
     assert.equal(download.suggestedFilename(), `${slow.trace.id}.json`);
     const { resourceSpans } = JSON.parse(readFileSync(await download.path(), "utf8"));
@@ -585,7 +585,10 @@ describe("page: compare", { concurrency: false }, () => {
   it("shows the causes of slow spans", async () => {
     const page = await open("#/compare/slow?service=checkout&name=order.calculate_totals");
     await page.locator(".slow-why em").waitFor();
-    assert.match(await page.locator(".slow-why h2").textContent(), /A slow one spends .* more in /);
+    assert.match(
+      await page.locator(".slow-why h2").textContent(),
+      /A slow span of checkout order.calculate_totals spends .* more in /,
+    );
     const first = await page.locator(".slow-why tbody th").first().textContent();
     assert.ok(["parse", "_code", "compile", "deepcopy"].includes(first), first);
     await page.locator(".flame canvas").waitFor();

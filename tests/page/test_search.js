@@ -13,7 +13,7 @@ describe("page: search", { concurrency: false }, () => {
   const field = (page) => page.getByRole("combobox", { name: label });
   const options = (page) => page.locator('.search-list [role="option"]');
   const q = async (page) => (await page.query()).get("q") ?? "";
-  const chips = (page) => page.locator(".search-chip bdi").allTextContents();
+  const chips = (page) => page.locator(".search-chip-text").allTextContents();
   const enter = async (page, text) => {
     await field(page).fill(text);
     await field(page).press("Enter");

@@ -93,6 +93,7 @@ export async function startMock({
   delayMs = 0,
   tailSpans = 8,
   tailMs = 250,
+  around = null, // texts before and behind each name, for example to make names long
   merged = "", // function that is named "other" in a request without max_nodes
   equal = 0, // number of spans whose duration is 900 s
 } = {}) {
@@ -107,9 +108,16 @@ export async function startMock({
   for (const span of store.spans.slice(0, equal)) span.durationMs = 900e3;
   let sorted = { key: "", spans: [] }; // all pages of a list come from the same sorted list
   let evil = 0;
-  const render = (text) => (hostile ? `${payloads[evil++ % payloads.length]}${text}` : text);
+  const render = (text) =>
+    around
+      ? `${around[0]}${text}${around[1]}`
+      : hostile
+        ? `${payloads[evil++ % payloads.length]}${text}`
+        : text;
   const plain = (text) => {
     // Plain text of a value that the client sends back.
+    if (around && text.startsWith(around[0]) && text.endsWith(around[1]))
+      return text.slice(around[0].length, text.length - around[1].length);
     for (const payload of payloads) if (text.startsWith(payload)) return text.slice(payload.length);
     return text;
   };
@@ -209,6 +217,16 @@ export async function startMock({
   const stacksOf = (selection, type) => {
     const into = new Map();
     for (const span of selection) if (span.samples) stacksOfSpan(span, types[type].short, into);
+    if (around)
+      return new Map(
+        [...into].map(([stack, n]) => [
+          stack
+            .split(";")
+            .map((f) => splitName(f).map(render).join(">"))
+            .join(";"),
+          n,
+        ]),
+      );
     if (!hostile) return into;
     return new Map(
       [...into].map(([stack, n]) => [
@@ -264,11 +282,17 @@ export async function startMock({
         ? `Profiles of ${render(span.service)} come without span ids. Add the Pyroscope SDK's span bridge, or turn "infer" on in the join.`
         : `This span lasted ${span.durationMs.toFixed(1)} ms, and one sampling interval is 10 ms: most spans this short have no sample. Try the span with its descendants, or all spans of ${render(span.name)}.`;
   const unknownService = (service) => service === "cart" || service === "mail";
+  // A type whose name the page does not know.
+  const ownType = around && `${render("app")}:${render("requests")}:count:app:count`;
+  const allTypes = [
+    ...Object.values(types),
+    ...(ownType ? [{ id: ownType, name: "requests", unit: "count", short: "own", scale: 1 }] : []),
+  ];
   const typesOf = (spans) => {
     const samples = spans.reduce((all, s) => all + s.samples, 0);
     return samples === 0
       ? []
-      : Object.values(types).map((t) => {
+      : allTypes.map((t) => {
           const n =
             t.short === "cpu" ? samples : Math.ceil(samples * (t.short === "alloc" ? 1.7 : 0.2));
           return { id: t.id, name: t.name, unit: t.unit, samples: n, total: n * t.scale };
@@ -333,7 +357,7 @@ export async function startMock({
           operations: [...ops]
             .sort((a, b) => b[1] - a[1])
             .map(([op, n]) => ({ name: render(op), spans: n })),
-          profile_types: unknownService(name) ? [] : Object.keys(types),
+          profile_types: unknownService(name) ? [] : allTypes.map(({ id }) => id),
         })),
         cut: null,
       };
@@ -882,7 +906,7 @@ export async function startMock({
                   time_unix_ns: ns(s.startMs + s.durationMs * 0.8),
                   name: render("exception"),
                   attributes: [
-                    { key: "exception.type", value: render("CardDeclined") },
+                    { key: render("exception.type"), value: render("CardDeclined") },
                     { key: "exception.message", value: render("do not honour") },
                     {
                       key: "exception.stacktrace",

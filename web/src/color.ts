@@ -53,7 +53,7 @@ export function flameColors(dark: boolean): FlameColors {
         text: "#1d2023",
         edge: "#ffffff",
         dim: "#eceef0",
-        dimText: "#70787e",
+        dimText: "#626b71",
         match: "#f6c945",
         matchText: "#251b00",
         focus: "#0f766e",

@@ -172,8 +172,15 @@ export function fileHint(name: string, file: string): string {
 
 export function labelOf(name: string, file: string): string {
   const hint = fileHint(name, file);
-  return hint ? `${shortName(name)}  ${hint}` : shortName(name);
+  return hint ? `${isolate(shortName(name))}  ${isolate(hint)}` : shortName(name);
 }
+
+/** Letters that are written from right to left, and characters that change the direction of a text. */
+const turning = /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+
+/** Returns a name for a text without markup, such as a tooltip. Its direction does not affect the rest of the text. */
+export const isolate = (name: string): string =>
+  turning.test(name) ? `\u2068${name.replace(/[\u2066-\u2069]/g, "")}\u2069` : name;
 
 const go = /^((?:[\w.~-]+\/)*[\w~-]+)\./;
 const dotted = /^((?:[a-z_$][\w$]*\.)+)[A-Z$<]/;

@@ -227,7 +227,7 @@ function Said() {
   }, []);
   return (
     <div class={`said${text ? " said-on" : ""}`} role="status">
-      {text}
+      <bdi>{text}</bdi>
     </div>
   );
 }

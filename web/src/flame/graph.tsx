@@ -537,7 +537,7 @@ function Twin({
             aria-expanded={flame.last[bar] > flame.first[bar] ? true : undefined}
             aria-selected={bar === focus}
           >
-            {nameOf(flame, bar)},{" "}
+            <bdi>{nameOf(flame, bar)}</bdi>,{" "}
             {describe(flame, bar, unit, relative, samples)
               .map(([key, value]) => `${key} ${value}`)
               .join("; ")}
@@ -581,8 +581,14 @@ function Tip({
   const file = fileOf(flame, bar);
   return (
     <div class="tip" ref={box} role="presentation" aria-hidden="true">
-      <div class="tip-name">{nameOf(flame, bar)}</div>
-      {file && <div class="tip-file">{file}</div>}
+      <div class="tip-name">
+        <bdi>{nameOf(flame, bar)}</bdi>
+      </div>
+      {file && (
+        <div class="tip-file">
+          <bdi>{file}</bdi>
+        </div>
+      )}
       <dl>
         {describe(flame, bar, unit, relative, samples).map(([key, value]) => (
           <div key={key}>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A profile with its controls: search, zoom and its path, tables, callers and callees, colours, flip, export.
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { hash } from "../color";
 import { amount, count, percent, shortName } from "../format";
 import { useKeys } from "../keys";
-import { Icon, Popover, SearchField, Segments } from "../parts/basics";
+import { Icon, isFocusLost, SearchField, Segments } from "../parts/basics";
 import { copy, remember, showMessage, set, useDark, useRemembered, type Query } from "../state";
 import { FlameGraph, type Coloring } from "./graph";
 import {
@@ -45,7 +46,8 @@ export interface PanelProps {
   expandable?: boolean;
   /** Number of samples of the profile, for the sampling error. */
   samples?: number;
-  exports?: [string, string][];
+  /** Names of the sides A and B of a comparison. */
+  sides?: [string, string];
   /** Action of the key `d`: compare this selection with another one. */
   onCompare?: () => void;
   /** Default scale of a comparison, if the query does not contain one. */
@@ -67,7 +69,7 @@ export function FlamePanel({
   query,
   label,
   since,
-  exports,
+  sides,
   onCompare,
   small,
   expandable,
@@ -115,6 +117,19 @@ export function FlamePanel({
     else showMessage(`The page shows at most ${count(Number(mostNodes))} bars of a profile.`);
   };
   const onSandwich = (name: string): void => set({ of: name, show: "" });
+  // The graph that had the focus is replaced when the callers and callees are opened or closed.
+  const panel = useRef<HTMLDivElement>(null);
+  const wasOpen = useRef(of >= 0);
+  useLayoutEffect(() => {
+    if (wasOpen.current === of >= 0) return;
+    wasOpen.current = of >= 0;
+    if (!isFocusLost()) return;
+    const graphs = panel.current?.querySelectorAll<HTMLElement>(
+      ".flame, .tree, .functions .table-body",
+    );
+    // The last graph of the two is that of the callees.
+    graphs?.[graphs.length - 1]?.focus({ preventScroll: true });
+  }, [of >= 0]);
   useLayoutEffect(() => (setTarget(null), setMenu(null)), [flame, query.find]);
   /** Moves to the next or previous bar that matches the search, from the top left to the bottom right. */
   const toMatch = (step: number): boolean => {
@@ -168,6 +183,7 @@ export function FlamePanel({
   const layout = of >= 0 ? "sandwich" : show;
   return (
     <div
+      ref={panel}
       class={`profile profile-${layout}${two ? " profile-two" : ""}${small ? " profile-small" : ""}`}
     >
       <div class="toolbar">
@@ -259,21 +275,6 @@ export function FlamePanel({
               <Icon name="compare" />
             </button>
           )}
-          {exports && (
-            <Popover label="Export" button={<Icon name="export" />} className="square">
-              {(close) => (
-                <ul class="menu">
-                  {exports.map(([text, address]) => (
-                    <li key={text}>
-                      <a href={address} download onClick={() => close()}>
-                        {text}
-                      </a>
-                    </li>
-                  ))}
-                </ul>
-              )}
-            </Popover>
-          )}
         </div>
       </div>
       {of >= 0 ? (
@@ -286,6 +287,7 @@ export function FlamePanel({
           <div class="profile-body">
             {(show === "both" || show === "table") && (
               <FunctionTable
+                sides={sides}
                 relative={relative}
                 flame={flame}
                 unit={unit}
@@ -360,15 +362,27 @@ function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
     element.style.left = `${Math.max(8, Math.min(x, window.innerWidth - element.offsetWidth - 8))}px`;
     element.style.top = `${Math.max(8, Math.min(y, window.innerHeight - element.offsetHeight - 8))}px`;
     element.querySelector("button")?.focus();
-    return () => before instanceof HTMLElement && before.focus({ preventScroll: true });
+    return () => {
+      // A click elsewhere may have moved the focus.
+      const inside = isFocusLost() || element.contains(document.activeElement);
+      if (inside && before instanceof HTMLElement) before.focus({ preventScroll: true });
+    };
   }, []);
   const name = nameOf(flame, bar);
   const file = fileOf(flame, bar);
   const hidden = [...(query.hide ? query.hide.split("\n") : []), name].join("\n");
-  const actions: [string, () => void][] = [
+  const actions: [string, () => void, ComponentChildren?][] = [
     ["Copy the name", () => copy(name, "Name copied.")],
     ...(file
-      ? ([[`Copy ${file}`, () => copy(file, "File copied.")]] as [string, () => void][])
+      ? ([
+          [
+            "Copy the file",
+            () => copy(file, "File copied."),
+            <>
+              Copy <bdi>{file}</bdi>
+            </>,
+          ],
+        ] as [string, () => void, ComponentChildren][])
       : []),
     ...(bar > 0
       ? ([
@@ -403,12 +417,14 @@ function Menu({ flame, bar, x, y, query, onSandwich, onClose }: MenuProps) {
       onKeyDown={onKeyDown}
       onToggle={(event) => event.newState === "closed" && onClose()}
     >
-      <p class="mono">{name}</p>
+      <p class="mono">
+        <bdi>{name}</bdi>
+      </p>
       <ul class="menu" role="presentation">
-        {actions.map(([text, act]) => (
+        {actions.map(([text, act, shown = text]) => (
           <li key={text} role="presentation">
             <button type="button" role="menuitem" onClick={() => (onClose(), act())}>
-              {text}
+              {shown}
             </button>
           </li>
         ))}
@@ -455,7 +471,7 @@ function Path({
                 aria-current={bar === zoom ? "location" : undefined}
                 onClick={() => onZoom(bar === 0 ? -1 : bar)}
               >
-                {shortName(nameOf(flame, bar))}
+                <bdi>{shortName(nameOf(flame, bar))}</bdi>
               </button>
             )}
           </li>
@@ -510,7 +526,9 @@ function Sandwich({
       }}
     >
       <div class="path">
-        <strong class="mono">{shortName(flame.names[name])}</strong>
+        <strong class="mono">
+          <bdi>{shortName(flame.names[name])}</bdi>
+        </strong>
         <span class="path-figure">
           total {amount(callees.width, flame.sides ? "" : unit)}{" "}
           <small>{percent(callees.width / (flame.width || 1))}</small>

@@ -18,6 +18,8 @@ import {
 const rowHeight = 26;
 
 interface TableProps {
+  /** Names of the sides A and B of a comparison. */
+  sides?: [string, string];
   relative: boolean;
   flame: Flame;
   unit: string;
@@ -37,6 +39,7 @@ export function FunctionTable({
   matches,
   chosen,
   onChoose,
+  sides: sideNames,
 }: TableProps) {
   const [sort, setSort] = useState<SortKey>(flame.sides ? "change" : "self");
   const [up, setUp] = useState(false);
@@ -65,7 +68,7 @@ export function FunctionTable({
     setComputed({ of: flame, rows: up ? list.reverse() : list });
   }, [flame, matches, sort, up, relative]);
   const view = useWindow(rows.length, rowHeight);
-  const head = (key: SortKey, text: string, number = true) => (
+  const head = (key: SortKey, text: string, number = true, title = "") => (
     <div
       role="columnheader"
       class={number ? "number" : ""}
@@ -74,6 +77,7 @@ export function FunctionTable({
       <button
         type="button"
         class="plain"
+        title={title || undefined}
         onClick={() => (sort === key ? setUp(!up) : (setSort(key), setUp(false)))}
       >
         {text}
@@ -101,8 +105,8 @@ export function FunctionTable({
         {head("name", "Function", false)}
         {sides ? (
           <>
-            {head("left", "A self")}
-            {head("right", "B self")}
+            {head("left", "A self", true, sideNames && `A: ${sideNames[0]}`)}
+            {head("right", "B self", true, sideNames && `B: ${sideNames[1]}`)}
             {head("change", "Change")}
           </>
         ) : (
@@ -148,7 +152,9 @@ export function FunctionTable({
                     />
                     <span>
                       <bdi>{shortName(name)}</bdi>{" "}
-                      <small>{fileHint(name, flame.files[row.name] ?? "")}</small>
+                      <small>
+                        <bdi>{fileHint(name, flame.files[row.name] ?? "")}</bdi>
+                      </small>
                     </span>
                   </div>
                   {sides ? (
@@ -319,7 +325,10 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
                       style={{ background: packageColor(packageOf(name, fileOf(flame, i)), dark) }}
                     />
                     <span class={matches?.names[flame.name[i]] ? "match" : ""}>
-                      {shortName(name)} <small>{fileHint(name, fileOf(flame, i))}</small>
+                      <bdi>{shortName(name)}</bdi>{" "}
+                      <small>
+                        <bdi>{fileHint(name, fileOf(flame, i))}</bdi>
+                      </small>
                     </span>
                   </div>
                   <div

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useKeys } from "../keys";
+import { isolate } from "../format";
 import { refresh } from "../state";
 
 const paths: Record<string, string> = {
@@ -155,7 +156,7 @@ export function Select({
           {!known && <option value={value}>{value}</option>}
           {options.map((option) => (
             <option key={option.value} value={option.value}>
-              {option.note ? `${option.text}  (${option.note})` : option.text}
+              {option.note ? `${isolate(option.text)}  (${option.note})` : option.text}
             </option>
           ))}
         </select>
@@ -272,6 +273,27 @@ export function SearchField({
   );
 }
 
+/** Returns whether no element has the focus, for example because the focused one was removed. */
+export const isFocusLost = (): boolean =>
+  !document.activeElement || document.activeElement === document.body;
+
+/**
+ * Returns the focus when a part of the page disappears together with the focused element: to the element that had the
+ * focus when the part appeared, or to the first match of `otherwise`.
+ */
+export function useFocusReturn(part: { current: HTMLElement | null }, otherwise: string): void {
+  useLayoutEffect(() => {
+    const before = document.activeElement;
+    return () => {
+      if (!isFocusLost() && !part.current?.contains(document.activeElement)) return;
+      const known = before instanceof HTMLElement && before !== document.body && before.isConnected;
+      (known ? before : document.querySelector<HTMLElement>(otherwise))?.focus({
+        preventScroll: true,
+      });
+    };
+  }, []);
+}
+
 /** A button that opens a panel below it. Escape and a click elsewhere close the panel. */
 export function Popover({
   button,
@@ -286,10 +308,11 @@ export function Popover({
 }) {
   const [open, setOpen] = useState(false);
   const panel = useRef<HTMLDivElement>(null);
+  const opener = useRef<HTMLButtonElement>(null);
   const id = useId();
   return (
     <div class={`popover ${className}`}>
-      <button type="button" class="button" popovertarget={id} aria-label={label}>
+      <button ref={opener} type="button" class="button" popovertarget={id} aria-label={label}>
         {button}
       </button>
       <div
@@ -300,12 +323,36 @@ export function Popover({
         role="group"
         aria-label={label}
         onBeforeToggle={(event) => setOpen(event.newState === "open")}
+        onToggle={(event) =>
+          event.newState === "closed" && isFocusLost() && opener.current?.focus()
+        }
       >
         {open && children(() => panel.current?.hidePopover())}
       </div>
     </div>
   );
 }
+
+/** A name in a sentence. A long one ends with an ellipsis. */
+export const Name = ({ text }: { text: string }) => (
+  <bdi class="name" title={text}>
+    {text}
+  </bdi>
+);
+
+/** The service and the operation of a difference. Without a name, all operations are compared. */
+export const Named = ({ service, name }: { service: string; name: string }) =>
+  service || name ? (
+    <>
+      {service && <Name text={service} />} {name ? <Name text={name} /> : "(all operations)"}
+    </>
+  ) : (
+    <>all services</>
+  );
+
+/** Returns the service and the operation as text, for tooltips and names of figures. */
+export const namedText = (service: string, name: string): string =>
+  [service, name].filter(Boolean).map(isolate).join(" ") || "all services";
 
 export function Empty({
   title,
@@ -331,7 +378,9 @@ export function Failed({ error }: { error: string }) {
       <Icon name="warn" />
       <strong>Request failed</strong>
       <div class="empty-text">
-        <p class="mono">{error}</p>
+        <p class="mono">
+          <bdi>{error}</bdi>
+        </p>
         <button type="button" class="button" onClick={refresh}>
           Try again
         </button>
@@ -343,7 +392,7 @@ export function Failed({ error }: { error: string }) {
 export const Cut = ({ text }: { text: string | null | undefined }) =>
   text ? (
     <p class="cut" role="note">
-      <Icon name="warn" /> {text}
+      <Icon name="warn" /> <bdi>{text}</bdi>
     </p>
   ) : null;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buttons next to an attribute in the details of a span.
 import type { Attribute } from "../openapi";
+import { isolate } from "../format";
 import { carried, copy, href, type Query } from "../state";
 import { format, keyOf, literalOf } from "./query";
 
@@ -18,6 +19,7 @@ export function AttributeActions({
   query: Query;
 }) {
   const name = attribute.key;
+  const spoken = isolate(name);
   const literal = literalOf(attribute.value);
   const to = (op: string): string =>
     href("spans", {
@@ -28,12 +30,16 @@ export function AttributeActions({
     <span class="attribute-actions">
       {literal && (
         <>
-          <a href={to("=")} aria-label={`Filter by ${name}`} title="List the spans with this value">
+          <a
+            href={to("=")}
+            aria-label={`Filter by ${spoken}`}
+            title="List the spans with this value"
+          >
             =
           </a>
           <a
             href={to("!=")}
-            aria-label={`Exclude ${name}`}
+            aria-label={`Exclude ${spoken}`}
             title="List the spans with another value"
           >
             ≠
@@ -43,7 +49,7 @@ export function AttributeActions({
       <button
         type="button"
         class="plain"
-        aria-label={`Copy ${name}`}
+        aria-label={`Copy ${spoken}`}
         onClick={() => copy(shown, "Value copied.")}
       >
         Copy

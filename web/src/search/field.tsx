@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search field: conditions as chips, words, trace ids, and TraceQL, with suggestions.
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { isolate } from "../format";
 import { Icon } from "../parts/basics";
 import { carried, go, set, useRemembered, type Query } from "../state";
-import { add, condition, format, parse, textOf, traceId, type Chip } from "./query";
+import { add, condition, format, parse, shownKey, textOf, traceId, type Chip } from "./query";
 import { earlier, enter, stored, suggestions, toggleSaved, type Suggestion } from "./suggest";
 
 /** Shows the line of a query that the server has rejected, with a caret below the column. */
@@ -13,7 +14,9 @@ function Rejected({ query, error }: { query: string; error: string }) {
   return (
     <div class="search-error" role="alert">
       {line && <pre aria-hidden="true">{`${line}\n${" ".repeat(Number(place[2]) - 1)}^`}</pre>}
-      <p>{error}</p>
+      <p>
+        <bdi>{error}</bdi>
+      </p>
     </div>
   );
 }
@@ -119,13 +122,20 @@ export function Search({ query, error, times }: { query: Query; error: string; t
       >
         <div class="search-chips" role="search" aria-label="Spans">
           {chips.map((chip) => (
-            <span class="search-chip" key={textOf(chip)} title={format([chip])}>
+            <span class="search-chip" key={textOf(chip)} title={isolate(format([chip]))}>
               {chip.op === "contains" && <small>name contains </small>}
-              <bdi>{textOf(chip)}</bdi>
+              <span class="search-chip-text">
+                {chip.op !== "contains" && (
+                  <>
+                    <bdi>{shownKey(chip.key)}</bdi> {chip.op}{" "}
+                  </>
+                )}
+                <bdi>{chip.value}</bdi>
+              </span>
               <button
                 type="button"
                 class="plain"
-                aria-label={`Remove ${textOf(chip)}`}
+                aria-label={`Remove ${isolate(textOf(chip))}`}
                 onClick={() => {
                   set({ q: format(chips.filter((one) => one !== chip)) });
                   input.current?.focus();
@@ -182,7 +192,7 @@ export function Search({ query, error, times }: { query: Query; error: string; t
               id={`${id}${i}`}
               role="option"
               aria-selected={i === chosen}
-              title={one.text}
+              title={isolate(one.text)}
               onMouseDown={(event) => event.preventDefault()} // keeps the focus in the field
               onClick={() => take(one)}
             >

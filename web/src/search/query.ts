@@ -223,9 +223,10 @@ export const intrinsics = [
   "childCount",
 ];
 
-/** Returns how a condition is shown. */
-const shownKey = (key: string): string => (key === service ? "service" : key);
+/** Returns how the key of a condition is shown. */
+export const shownKey = (key: string): string => (key === service ? "service" : key);
 
+/** Returns how a condition is shown. */
 export const textOf = ({ key, op, value }: Chip): string =>
   op === "contains" ? value : `${shownKey(key)} ${op} ${value}`;
 

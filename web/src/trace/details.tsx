@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The details of one span: values, how its time was spent, profile, attributes, events, links.
+import type { ComponentChildren } from "preact";
 import { url, useResponse } from "../api";
 import type { Attribute, Profile, Trace, TraceSpan } from "../openapi";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
-import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
-import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../parts/basics";
+import { clock, count, day, duration, isolate, milliseconds, percent, typeName } from "../format";
+import {
+  Cut,
+  Empty,
+  Failed,
+  Icon,
+  Loading,
+  Name,
+  namedText,
+  Segments,
+  Skeleton,
+  Tabs,
+} from "../parts/basics";
+import { Export } from "../parts/export";
 import { AttributeActions } from "../search/actions";
 import { carried, copy, href, set, useDark, type Query } from "../state";
 import { spent, written, type Node } from "./model";
@@ -39,7 +52,11 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
               <span class={`status status-${span.status}`}>{span.status}</span>
             )}
           </p>
-          {span.status_message && <p class="status-message">{span.status_message}</p>}
+          {span.status_message && (
+            <p class="status-message">
+              <bdi>{span.status_message}</bdi>
+            </p>
+          )}
         </header>
         <TimeSpent node={node} />
         <dl class="figures">
@@ -92,12 +109,12 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
               ...carried(query),
             })}
           >
-            Slow against typical <bdi>{span.name}</bdi>
+            Slow against typical <Name text={span.name} />
           </a>
           <a
             href={href("profile", { query: selector(span.service, span.name), ...carried(query) })}
           >
-            Profile of all <bdi>{span.name}</bdi>
+            Profile of all <Name text={span.name} />
           </a>
         </p>
       </aside>
@@ -119,7 +136,11 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
             <div class="attributes" tabIndex={0} role="region" aria-label="Attributes">
               <Attributes title="Span" list={span.attributes} scope="span" query={query} />
               <Attributes
-                title={`Resource ${resource?.service ?? ""}`}
+                title={
+                  <>
+                    Resource <bdi>{resource?.service}</bdi>
+                  </>
+                }
                 list={resource?.attributes}
                 scope="resource"
                 query={query}
@@ -135,7 +156,12 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
                 span.events.map((event, i) => (
                   <Attributes
                     key={i}
-                    title={`${event.name} · ${duration(afterBegin(event.time_unix_ns, span))} after the begin`}
+                    title={
+                      <>
+                        <bdi>{event.name}</bdi> · {duration(afterBegin(event.time_unix_ns, span))}{" "}
+                        after the begin
+                      </>
+                    }
                     list={event.attributes ?? []}
                   />
                 ))
@@ -153,7 +179,7 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
                   <div key={i}>
                     <p>
                       <a class="mono" href={href(`trace/${link.trace_id}`, { span: link.span_id })}>
-                        {link.trace_id} / {link.span_id}
+                        <bdi>{link.trace_id}</bdi> / <bdi>{link.span_id}</bdi>
                       </a>
                     </p>
                     <Attributes title="Link" list={link.attributes} />
@@ -256,7 +282,13 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
   const { data, error, loading, at } = useResponse<Profile>(
     url(path, { ...params, max_nodes: query.nodes ?? "" }),
   );
-  const compareWith = { trace: trace.trace_id, span: span.span_id, scope };
+  const compareWith = {
+    trace: trace.trace_id,
+    span: span.span_id,
+    scope,
+    of_service: span.service,
+    of_name: span.name,
+  };
   return (
     <div class="span-profile">
       <Loading on={loading} />
@@ -276,13 +308,20 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
           ]}
         />
         {data && data.types.length > 0 && <Types data={data} />}
-        <a
-          class="button"
-          href={href("profile", { ...compareWith, type: query.type ?? "", find: query.find ?? "" })}
-          title="Open as a separate view"
-        >
-          Open
-        </a>
+        <div class="toolbar-rest">
+          <a
+            class="button"
+            href={href("profile", {
+              ...compareWith,
+              type: query.type ?? "",
+              find: query.find ?? "",
+            })}
+            title="Open as a separate view"
+          >
+            Open
+          </a>
+          <Export path={path} params={params} trace={trace.trace_id} empty={data?.samples === 0} />
+        </div>
       </div>
       {error ? (
         <Failed error={error} />
@@ -290,7 +329,9 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
         <Skeleton />
       ) : data.samples === 0 ? (
         <Empty title="No samples">
-          <p>{data.why_empty ?? "No profile contains samples of this span."}</p>
+          <p>
+            <bdi>{data.why_empty ?? "No profile contains samples of this span."}</bdi>
+          </p>
           {data.why_span && (
             <button
               type="button"
@@ -318,13 +359,12 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
             since={at}
             expandable
             samples={data.average ? 0 : data.samples}
-            label={`Flame graph of ${span.name}`}
-            exports={[
-              ...exportsOf(path, params),
-              ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})],
-            ]}
+            label={`Flame graph of ${isolate(span.name)}`}
             onCompare={() =>
-              pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)
+              pin(
+                compareWith,
+                `${namedText(span.service, span.name)}, ${duration(span.duration_ns)}`,
+              )
             }
             small
           />
@@ -340,20 +380,14 @@ export function Types({ data }: { data: Profile }) {
       label="Profile type"
       value={data.type}
       onChange={(type) => set({ type, zoom: "" }, true)}
-      options={data.types.map((type): [string, string, string] => [
+      options={data.types.map((type): [string, ComponentChildren, string] => [
         type.id,
-        typeName(type.id),
+        <Name text={typeName(type.id)} />,
         `${count(type.samples)} samples`,
       ])}
     />
   );
 }
-
-export const exportsOf = (path: string, params: Query): [string, string][] => [
-  ["pprof (gzip)", url(path, { ...params, format: "pprof" })],
-  ["speedscope JSON", url(path, { ...params, format: "speedscope" })],
-  ["Folded stacks", url(path, { ...params, format: "folded" })],
-];
 
 function Attributes({
   title,
@@ -361,7 +395,7 @@ function Attributes({
   scope,
   query = {},
 }: {
-  title: string;
+  title: ComponentChildren;
   list?: Attribute[];
   /** Scope in TraceQL; missing if the list has no actions. */
   scope?: string;
@@ -381,7 +415,7 @@ function Attributes({
                   <bdi>{attribute.key}</bdi>
                 </th>
                 <td class={`value-${typeof attribute.value}`}>
-                  {written(attribute.value)}
+                  <bdi>{written(attribute.value)}</bdi>
                   {scope && (
                     <AttributeActions
                       scope={scope}

@@ -2,7 +2,7 @@
 // The waterfall: one row per span, of which only the visible ones are in the document, and an overview above.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { serviceColor } from "../color";
-import { count, duration } from "../format";
+import { count, duration, isolate } from "../format";
 import { Icon, useSize, useWindow } from "../parts/basics";
 import type { Node, Tree } from "./model";
 import { movedText } from "./skew";
@@ -116,7 +116,10 @@ export function Waterfall(props: WaterfallProps) {
                       {node.children.length > 0 && <Icon name="right" />}
                     </button>
                     <i class="service-mark" style={{ background: color }} />
-                    <span class="waterfall-label" title={`${span.service}: ${span.name}`}>
+                    <span
+                      class="waterfall-label"
+                      title={`${isolate(span.service)}: ${isolate(span.name)}`}
+                    >
                       <bdi class="service">{span.service}</bdi> <bdi>{span.name}</bdi>
                     </span>
                     {node.moved !== 0 && (
@@ -221,13 +224,16 @@ const eventTime = (tree: Tree, node: Node, unixNs: string): number =>
 
 /** Labels at 1, 2 or 5 times a power of ten. */
 function Ticks({ from, to }: { from: number; to: number }) {
+  const [box, width] = useSize<HTMLDivElement>();
+  const label = 52; // px, the longest
   const rough = Math.max(1, to - from) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = ([1, 2, 5, 10].find((n) => n * power >= rough) ?? 10) * power;
   const ticks: number[] = [];
-  for (let t = Math.ceil(from / step) * step; t < to - (to - from) * 0.06; t += step) ticks.push(t);
+  const last = to - (to - from) * Math.min(1, label / (width || 1));
+  for (let t = Math.ceil(from / step) * step; t < last; t += step) ticks.push(t);
   return (
-    <div class="ticks" aria-hidden="true">
+    <div class="ticks" aria-hidden="true" ref={box}>
       {ticks.map((t) => (
         <span key={t} style={{ left: `${((t - from) / (to - from)) * 100}%` }}>
           {duration(t)}

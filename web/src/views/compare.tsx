@@ -4,13 +4,16 @@ import { useEffect } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Diff, Services } from "../openapi";
 import { FlamePanel } from "../flame/panel";
-import { amount, count } from "../format";
+import { amount, count, isolate } from "../format";
 import {
   Cut,
   Empty,
   Failed,
   Icon,
   Loading,
+  Name,
+  Named,
+  namedText,
   Segments,
   Select,
   Skeleton,
@@ -28,7 +31,7 @@ import {
   set,
   type Query,
 } from "../state";
-import { busiest, SelectorFields } from "./profile";
+import { busiest, readSelector, SelectorFields } from "./profile";
 import { SlowView, TypeSelect } from "./slow";
 
 /** Keeps the first selection as A. The next call, with another selection, opens the comparison. */
@@ -45,6 +48,35 @@ export function pin(selection: Query, label: string): void {
 }
 
 const asQuery = (text: string): Query => Object.fromEntries(new URLSearchParams(text));
+
+/** Returns the service and the operation of a side. Sides of spans have them if they were selected in the page. */
+function nameOf(side: Query): { service: string; name: string } | null {
+  const { service, name } =
+    side.trace === undefined
+      ? readSelector(side.query ?? "")
+      : { service: side.of_service ?? "", name: side.of_name ?? "" };
+  return service || name ? { service, name } : null;
+}
+
+/** Returns the description of a side without a service and an operation. */
+const restOf = (side: Query): string =>
+  side.trace === undefined ? (side.query ?? "") : `span ${side.span || "?"}`;
+
+function sideText(value: string): string {
+  const side = asQuery(value);
+  const named = nameOf(side);
+  return named ? namedText(named.service, named.name) : isolate(restOf(side));
+}
+
+function SideName({ value }: { value: string }) {
+  const side = asQuery(value);
+  const named = nameOf(side);
+  return named ? <Named {...named} /> : <Name text={restOf(side)} />;
+}
+
+/** Returns a side as the server reads it. */
+const sideOf = (value: string): string =>
+  encode({ ...asQuery(value), of_service: "", of_name: "" });
 
 export function CompareView({ kind, query }: { kind: string; query: Query }) {
   return (
@@ -85,7 +117,12 @@ function TwoView({ query }: { query: Query }) {
   }, [services.data, left, right]);
   const { data, error, loading, at } = useResponse<Diff>(
     left && right
-      ? url("diff", { left, right, type: query.type ?? "", max_nodes: query.nodes ?? "" })
+      ? url("diff", {
+          left: sideOf(left),
+          right: sideOf(right),
+          type: query.type ?? "",
+          max_nodes: query.nodes ?? "",
+        })
       : "",
   );
   return (
@@ -116,6 +153,12 @@ function TwoView({ query }: { query: Query }) {
           />
         </div>
       )}
+      {left && right && (
+        <h2 class="compared">
+          <b class="letter">B</b> <SideName value={right} /> against <b class="letter">A</b>{" "}
+          <SideName value={left} />
+        </h2>
+      )}
       <div class="scopes">
         <TypeSelect value={data?.type ?? query.type ?? ""} />
         <Legend query={query} less="less in B" more="more in B" />
@@ -139,7 +182,8 @@ function TwoView({ query }: { query: Query }) {
           expandable
           since={at}
           sample={data.average ? null : { left: sampleOf(data.left), right: sampleOf(data.right) }}
-          label="Difference of A and B"
+          sides={[sideText(left), sideText(right)]}
+          label={`Difference of A, ${sideText(left)}, and B, ${sideText(right)}`}
         />
       )}
     </>
@@ -175,6 +219,7 @@ function Side({
   const side = asQuery(value);
   const isSpan = side.trace !== undefined;
   const change = (changes: Query): void => onChange(encode({ ...side, ...changes }));
+  const toSpan = (ids: Query): void => change({ ...ids, of_service: "", of_name: "" });
   return (
     <fieldset class="side">
       <legend>
@@ -200,13 +245,13 @@ function Side({
           <TextField
             label="Trace id"
             value={side.trace}
-            onCommit={(trace) => change({ trace })}
+            onCommit={(trace) => toSpan({ trace })}
             wide
           />
           <TextField
             label="Span id"
             value={side.span ?? ""}
-            onCommit={(span) => change({ span })}
+            onCommit={(span) => toSpan({ span })}
           />
           <Select
             label="Samples of"

@@ -63,7 +63,7 @@ export function HealthView({ query }: { query: Query }) {
                 return (
                   <Fragment key={row.name}>
                     <tr class={row.hint ? "with-hint" : ""}>
-                      <th scope="row">
+                      <th scope="row" title={row.name}>
                         <i
                           class="service-mark"
                           style={{ background: serviceColor(row.name, dark) }}
@@ -99,7 +99,7 @@ export function HealthView({ query }: { query: Query }) {
                       <tr class="hint">
                         <td colSpan={7}>
                           <div class="hint-text">
-                            <Icon name="warn" /> {row.hint}
+                            <Icon name="warn" /> <bdi>{row.hint}</bdi>
                           </div>
                         </td>
                       </tr>

@@ -88,14 +88,19 @@ function Loaded({ data, query }: { data: Privacy; query: Query }) {
       <h2>
         Values removed by redaction{" "}
         <small class="quiet">
-          since the start{data.processors.length ? `, by ${data.processors.join(", ")}` : ""}
+          since the start
+          {data.processors.length > 0 && (
+            <>
+              , by <bdi>{data.processors.join(", ")}</bdi>
+            </>
+          )}
         </small>
       </h2>
       {masked.length ? (
         <MaskedTable rows={masked} />
       ) : data.processors.length ? (
         <Empty title="Nothing removed yet" icon="check">
-          No rule of {data.processors.join(", ")} has matched anything.
+          No rule of <bdi>{data.processors.join(", ")}</bdi> has matched anything.
         </Empty>
       ) : (
         <Empty title="No redaction processor in this configuration" icon="warn">
@@ -134,7 +139,7 @@ function FoundTable({ rows, query }: { rows: Found[]; query: Query }) {
               <td>{row.kind}</td>
               <td class="number">{count(row.count)}</td>
               <Text text={row.example} />
-              <td>
+              <td class="found-in" title={row.service}>
                 {row.trace_id ? (
                   <a
                     href={href(`trace/${row.trace_id}`, {
@@ -188,8 +193,12 @@ function MaskedTable({ rows }: { rows: Masked[] }) {
                 <tr key={`${row.processor} ${row.rule} ${row.place} ${row.key} ${row.became}`}>
                   <Where place={row.place} name={row.key} />
                   <td class="rule mono">
-                    {many && <span class="quiet">{row.processor} </span>}
-                    {row.rule}
+                    {many && (
+                      <>
+                        <bdi class="quiet">{row.processor}</bdi>{" "}
+                      </>
+                    )}
+                    <bdi>{row.rule}</bdi>
                   </td>
                   <td class="number">{count(row.count)}</td>
                   {row.became ? (
@@ -216,7 +225,7 @@ function Where({ place, name }: { place: string; name: string }) {
     <th scope="row" class="where">
       {name ? (
         <>
-          <span class="mono">{name}</span> <small class="quiet">{what}</small>
+          <bdi class="mono">{name}</bdi> <small class="quiet">{what}</small>
         </>
       ) : (
         what

@@ -4,19 +4,22 @@ import { useEffect } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Profile, Service, Services } from "../openapi";
 import { FlamePanel } from "../flame/panel";
-import { amount, count } from "../format";
+import { amount, count, isolate } from "../format";
 import {
   Cut,
   Empty,
   Failed,
   Loading,
+  Named,
+  namedText,
   Segments,
   Select,
   Skeleton,
   TextField,
 } from "../parts/basics";
+import { Export } from "../parts/export";
 import { carried, href, range, set, type Query } from "../state";
-import { exportsOf, selector, Types } from "../trace/details";
+import { selector, Types } from "../trace/details";
 import { pin } from "./compare";
 
 /** Returns the service and the operation of a selector, and whether it contains nothing else. */
@@ -110,12 +113,23 @@ export function ProfileView({ query }: { query: Query }) {
     ofSpan || query.query ? url(path, { ...params, max_nodes: query.nodes ?? "" }) : "",
   );
   const selection: Query = ofSpan
-    ? { trace: query.trace, span: query.span, scope, service: spans }
+    ? {
+        trace: query.trace,
+        span: query.span,
+        scope,
+        service: spans,
+        of_service: query.of_service ?? "",
+        of_name: query.of_name ?? "",
+      }
     : { query: query.query ?? "", ...times };
   const { service, name } = readSelector(query.query ?? "");
   const label = ofSpan
-    ? `span ${query.span}`
-    : [service, name].filter(Boolean).join(" ") || (query.query ?? "");
+    ? query.of_name
+      ? namedText(query.of_service ?? "", query.of_name)
+      : `span ${query.span}`
+    : service || name
+      ? namedText(service, name)
+      : isolate(query.query ?? "");
   return (
     <main class="view profile-view" id="main">
       <Loading on={loading} />
@@ -141,6 +155,11 @@ export function ProfileView({ query }: { query: Query }) {
               >
                 trace {query.trace.slice(0, 8)}…
               </a>
+              {query.of_name && scope !== "trace" && (
+                <>
+                  : <Named service={query.of_service ?? ""} name={query.of_name} />
+                </>
+              )}
             </p>
             <Segments
               label="Samples of"
@@ -169,11 +188,19 @@ export function ProfileView({ query }: { query: Query }) {
             {data.average ? "on average over this time" : `in ${count(data.samples)} samples`}
           </p>
         )}
-        {!ofSpan && service && name && (
-          <a class="button" href={href("compare/slow", { service, name, type, ...carried(query) })}>
-            Slow against typical
-          </a>
-        )}
+        <div class="toolbar-rest">
+          {!ofSpan && service && name && (
+            <a
+              class="button"
+              href={href("compare/slow", { service, name, type, ...carried(query) })}
+            >
+              Slow against typical
+            </a>
+          )}
+          {(ofSpan || query.query) && (
+            <Export path={path} params={params} trace={query.trace} empty={data?.samples === 0} />
+          )}
+        </div>
       </div>
       <Cut text={data?.cut} />
       {error ? (
@@ -182,7 +209,9 @@ export function ProfileView({ query }: { query: Query }) {
         <Skeleton rows={16} />
       ) : data.samples === 0 ? (
         <Empty title="No samples">
-          <p>{data.why_empty ?? "No samples match this selection in this time range."}</p>
+          <p>
+            <bdi>{data.why_empty ?? "No samples match this selection in this time range."}</bdi>
+          </p>
           {ofSpan && scope !== "trace" && (
             <button
               type="button"
@@ -202,7 +231,6 @@ export function ProfileView({ query }: { query: Query }) {
           expandable
           samples={data.average ? 0 : data.samples}
           label={`Flame graph of ${label}`}
-          exports={exportsOf(path, params)}
           onCompare={() => pin(selection, label)}
         />
       )}

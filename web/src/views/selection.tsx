@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The spans of a box of the heat map against the other spans of the list: links, and the attributes that differ most.
+import { useRef } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Difference, Differences } from "../openapi";
 import { lengthsOf, selectionOf, type Box } from "../box";
-import { clock, count, day, percent } from "../format";
-import { Cut, Icon, Loading } from "../parts/basics";
+import { clock, count, day, isolate, percent } from "../format";
+import { Cut, Icon, Loading, Named, useFocusReturn } from "../parts/basics";
 import { add, format, parse } from "../search/query";
 import { carried, href, set, type Query } from "../state";
 
@@ -69,7 +70,7 @@ function Row({ one, data, q }: { one: Difference; data: Differences; q: string }
   );
   return (
     <tr class={chance ? "chance" : ""}>
-      <th scope="row" title={`${one.attribute} = ${one.value}`}>
+      <th scope="row" title={`${isolate(one.attribute)} = ${isolate(one.value)}`}>
         {to === null ? (
           text
         ) : (
@@ -90,7 +91,8 @@ function Row({ one, data, q }: { one: Difference; data: Differences; q: string }
   );
 }
 
-function Attributes({ data, q }: { data: Differences; q: string }) {
+function Attributes({ data, query }: { data: Differences; query: Query }) {
+  const { q = "", service = "", name = "" } = query;
   const list = data.attributes.filter((one) => one.selected_share !== one.rest_share);
   const part = ({ spans, read }: Differences["rest"]): string =>
     read < spans ? `${count(read)} of ${count(spans)}` : count(spans);
@@ -109,7 +111,8 @@ function Attributes({ data, q }: { data: Differences; q: string }) {
         {list.length ? "Attributes that differ most" : "No attribute differs"}
         <span class="quiet">
           {" "}
-          of {part(data.selected)} selected and {part(data.rest)} other spans
+          of {part(data.selected)} selected and {part(data.rest)} other spans of{" "}
+          <Named service={service} name={name} />
         </span>
       </caption>
       {list.length > 0 && (
@@ -144,14 +147,16 @@ export function Selection({
     url("differences", { ...filter, ...selectionOf(box), limit: "60" }),
   );
   const { service = "", name = "", q = "", status = "", roots = "", min = "" } = query;
+  const part = useRef<HTMLElement>(null);
+  useFocusReturn(part, ".heat");
   return (
-    <section class="selection" aria-label="Selection">
+    <section class="selection" aria-label="Selection" ref={part}>
       <Loading on={loading} />
       <p class="offer">
         <span>
           <b>{data ? count(data.selected.spans) : "…"}</b> of{" "}
-          {data ? count(data.selected.spans + data.rest.spans) : "…"} spans: {timesOf(box)},{" "}
-          {lengthsOf(box)}
+          {data ? count(data.selected.spans + data.rest.spans) : "…"} spans of{" "}
+          <Named service={service} name={name} />: {timesOf(box)}, {lengthsOf(box)}
         </span>
         <a
           href={href("compare/slow", {
@@ -181,7 +186,9 @@ export function Selection({
       </p>
       <Cut text={data?.cut} />
       {error ? (
-        <p class="quiet">{error}</p>
+        <p class="quiet">
+          <bdi>{error}</bdi>
+        </p>
       ) : (
         data && (
           <div
@@ -190,7 +197,7 @@ export function Selection({
             role="group"
             aria-label="Attributes that differ"
           >
-            <Attributes data={data} q={q} />
+            <Attributes data={data} query={query} />
           </div>
         )
       )}

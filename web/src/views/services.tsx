@@ -12,6 +12,7 @@ import {
   Failed,
   Icon,
   Loading,
+  Name,
   SearchField,
   Skeleton,
   useWindow,
@@ -191,14 +192,14 @@ function Busiest({ all, query }: { all: Operations; query: Query }) {
       <Icon name="flame" />
       <span>
         <b>
-          <bdi>{row.name}</bdi>
+          <Name text={row.name} />
         </b>{" "}
-        of <bdi>{row.service}</bdi> uses <b>{percent(share(cpuOf(row), all))}</b> of all CPU time
+        of <Name text={row.service} /> uses <b>{percent(share(cpuOf(row), all))}</b> of all CPU time
         {below && (
           <>
             , most of it in{" "}
             <b>
-              <bdi>{inner.name}</bdi>
+              <Name text={inner.name} />
             </b>
           </>
         )}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares slow spans of an operation with typical ones, or the spans of a box of the heat map with all others: in
 // words, by the parts of their durations, and by functions.
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Services, Slow, SlowPart } from "../openapi";
@@ -8,7 +9,17 @@ import { boxOf, lengthsOf, selectionOf } from "../box";
 import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { amount, count, duration, percent, shortName, typeName } from "../format";
-import { Cut, Empty, Failed, Loading, Select, Skeleton } from "../parts/basics";
+import {
+  Cut,
+  Empty,
+  Failed,
+  Loading,
+  Name,
+  Named,
+  namedText,
+  Select,
+  Skeleton,
+} from "../parts/basics";
 import { carried, href, range, set, useDark, type Query } from "../state";
 import { busiest } from "./profile";
 import { timesOf } from "./selection";
@@ -60,14 +71,29 @@ const below = (part: SlowPart, query: Query): string =>
   });
 
 /** A link to the comparison of a part's operation. A selection of several operations has none. */
-const Below = ({ part, query, children }: { part: SlowPart; query: Query; children: string }) =>
-  query.name ? <a href={below(part, query)}>{children}</a> : <span>{children}</span>;
+const Below = ({
+  part,
+  query,
+  children,
+}: {
+  part: SlowPart;
+  query: Query;
+  children: ComponentChildren;
+}) => (query.name ? <a href={below(part, query)}>{children}</a> : <span>{children}</span>);
+
+/** The compared operation. */
+const Compared = ({ query }: { query: Query }) => (
+  <Named service={query.service ?? ""} name={query.name ?? ""} />
+);
 
 /** Names of both sides. */
 const names = (query: Query) =>
   boxOf(query)
     ? { slow: "Selected", typical: "Rest", slowOnes: "selected", typicalOnes: "other" }
     : { slow: "Slow", typical: "Typical", slowOnes: "slow", typicalOnes: "typical" };
+
+const titleOf = (query: Query): string =>
+  boxOf(query) ? "Selected spans against the rest of" : "Slow against typical spans of";
 
 export function SlowView({ query }: { query: Query }) {
   const times = range(query);
@@ -106,6 +132,7 @@ export function SlowView({ query }: { query: Query }) {
         })
       : "",
   );
+  const text = namedText(of ?? "", name ?? "");
   const choose = (changes: Query): void =>
     set({ of_service: "", of_name: "", zoom: "", nodes: "", ...changes });
   return (
@@ -147,7 +174,7 @@ export function SlowView({ query }: { query: Query }) {
                 ...sidesOf(query),
               })}
             >
-              {of_service} {of_name}
+              <Named service={of_service} name={of_name} />
             </a>
           </p>
         )}
@@ -162,7 +189,12 @@ export function SlowView({ query }: { query: Query }) {
             >
               Selection: {timesOf(box)}, {lengthsOf(box)}
             </a>
-            {query.q && <code> {query.q}</code>}
+            {query.q && (
+              <code>
+                {" "}
+                <bdi>{query.q}</bdi>
+              </code>
+            )}
           </p>
         )}
       </div>
@@ -176,7 +208,12 @@ export function SlowView({ query }: { query: Query }) {
           <Skeleton rows={14} />
         )
       ) : data.slow.compared + data.typical.compared === 0 ? (
-        <Empty title="Nothing to compare">{data.why_empty}</Empty>
+        <Empty title="Nothing to compare">
+          <p>
+            <Compared query={query} />
+          </p>
+          {data.why_empty && <bdi>{data.why_empty}</bdi>}
+        </Empty>
       ) : (
         <>
           <Answer data={data} query={query} types={service?.profile_types ?? []} />
@@ -189,7 +226,8 @@ export function SlowView({ query }: { query: Query }) {
               scale="absolute"
               sample={{ left: data.sample.typical, right: data.sample.slow }}
               since={at}
-              label={box ? "Selection against the rest" : "Slow against typical"}
+              sides={[`${names(query).typical}: ${text}`, `${names(query).slow}: ${text}`]}
+              label={`${titleOf(query)} ${text}`}
             />
           )}
         </>
@@ -201,16 +239,23 @@ export function SlowView({ query }: { query: Query }) {
 const isNoise = (part: SlowPart): boolean =>
   part.delta_ns !== 0 && Math.abs(part.delta_ns) <= part.noise_ns;
 
-/** Returns the name of a part for tables. `service` is the service of the compared spans. */
-function nameOf(part: SlowPart, service: string, hasSamples: boolean): string {
-  if (part.kind === "operation")
-    return part.service === service ? part.name : `${part.service} ${part.name}`;
+/** Returns the name of a part as text. */
+function nameOf(part: SlowPart, hasSamples: boolean): string {
+  if (part.kind === "operation") return namedText(part.service, part.name);
   if (part.kind === "cpu") return "own CPU time";
   if (part.kind === "lock") return "waiting for locks";
   if (part.kind === "off_cpu") return "off CPU";
   if (part.kind === "other") return "other operations";
   return hasSamples ? "waiting" : "unexplained";
 }
+
+/** The name of a part. */
+const Part = ({ part, hasSamples }: { part: SlowPart; hasSamples: boolean }) =>
+  part.kind === "operation" ? (
+    <Named service={part.service} name={part.name} />
+  ) : (
+    <>{nameOf(part, hasSamples)}</>
+  );
 
 const signed = (ns: number): string =>
   `${ns > 0 ? "+" : ns < 0 ? "−" : ""}${duration(Math.abs(ns))}`;
@@ -239,7 +284,7 @@ function Words({ data, query }: { data: Slow; query: Query }) {
   if (onlyOn)
     return (
       <h2 class="answer">
-        Only {names(query)[`${onlyOn}Ones`]} requests have spans of {query.name || "the selection"}:{" "}
+        Only {names(query)[`${onlyOn}Ones`]} requests have spans of <Compared query={query} />:{" "}
         {count(data[onlyOn].compared)}, of {duration(data[onlyOn].mean_duration_ns)} on average
       </h2>
     );
@@ -256,10 +301,10 @@ function Words({ data, query }: { data: Slow; query: Query }) {
             {part.kind === "operation" || part.kind === "other" ? " in " : " "}
             {part.kind === "operation" ? (
               <Below part={part} query={query}>
-                {nameOf(part, query.service, true)}
+                <Part part={part} hasSamples />
               </Below>
             ) : (
-              nameOf(part, query.service, hasCpu(data))
+              nameOf(part, hasCpu(data))
             )}
             {i === 0 && part.delta_ns * total > 0 && ` (${percent(part.delta_ns / total)})`}
           </span>
@@ -291,7 +336,7 @@ function Bar({
   const { mean_duration_ns, cpu_ns_per_span, examples = [] } = data[side];
   return (
     <div class="stack">
-      <p>
+      <p title={`${title} ${namedText(query.service ?? "", query.name ?? "")}`}>
         <b class={`letter letter-${letter}`}>{letter}</b> {title}{" "}
         <b>{duration(mean_duration_ns)}</b>
       </p>
@@ -299,7 +344,7 @@ function Bar({
         {data.parts.map((part) => {
           const ns = part[`${side}_ns`];
           if (ns <= 0) return null;
-          const text = nameOf(part, query.service, hasCpu(data));
+          const text = nameOf(part, hasCpu(data));
           const more = {
             key: `${part.kind} ${part.service} ${part.name}`,
             class: `part part-${part.kind}`,
@@ -312,7 +357,7 @@ function Bar({
           const type = typeOf(part, types);
           return part.kind === "operation" && query.name ? (
             <a {...more} href={below(part, query)} tabIndex={-1}>
-              {ns > most * 0.15 && text}
+              {ns > most * 0.15 && <Part part={part} hasSamples />}
             </a>
           ) : (
             <span {...more} onClick={() => type && set({ type }, true)} />
@@ -355,13 +400,15 @@ function Parts({ data, query, types }: PartsProps) {
   const shown = data.parts.filter((part) => part.slow_ns > 0 || part.typical_ns > 0);
   return (
     <table class="deltas parts">
-      <caption>Parts of the mean duration</caption>
+      <caption>
+        Parts of the mean duration of <Compared query={query} />
+      </caption>
       <thead>
         <Titles of={["Part", names(query).typical, names(query).slow, "Difference"]} />
       </thead>
       <tbody>
         {shown.map((part) => {
-          const text = nameOf(part, query.service, hasCpu(data));
+          const text = nameOf(part, hasCpu(data));
           const noise = isNoise(part);
           const type = typeOf(part, types);
           return (
@@ -377,7 +424,7 @@ function Parts({ data, query, types }: PartsProps) {
                 />
                 {part.kind === "operation" ? (
                   <Below part={part} query={query}>
-                    {text}
+                    <Part part={part} hasSamples />
                   </Below>
                 ) : type ? (
                   <button
@@ -433,14 +480,16 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
     const first = data.parts[0];
     return (
       <div class="slow-why">
-        <h2>No samples</h2>
+        <h2>
+          No samples of <Compared query={query} />
+        </h2>
         <p class="quiet">
-          {data.why_empty ?? "The spans of neither side have samples of this type."}
+          <bdi>{data.why_empty ?? "The spans of neither side have samples of this type."}</bdi>
         </p>
         {first?.kind === "operation" && query.name && (
           <p>
             <Below part={first} query={query}>
-              {`Functions of ${nameOf(first, query.service, true)}`}
+              Functions of <Part part={first} hasSamples />
             </Below>
           </p>
         )}
@@ -454,17 +503,26 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
       <h2>
         {clear ? (
           <>
-            A {names(query).slowOnes} one spends <em>{amount(guilty.delta, unit)}</em> more in{" "}
-            <code>{shortName(guilty.name)}</code>
+            A {names(query).slowOnes} span of <Compared query={query} /> spends{" "}
+            <em>{amount(guilty.delta, unit)}</em> more in{" "}
+            <code>
+              <Name text={shortName(guilty.name)} />
+            </code>
           </>
         ) : chance ? (
-          "No function differs by more than chance"
+          <>
+            No function of <Compared query={query} /> differs by more than chance
+          </>
         ) : (
-          "Functions by difference"
+          <>
+            Functions of <Compared query={query} /> by difference
+          </>
         )}
       </h2>
       <table class="deltas">
-        <caption class="hidden">Functions by difference per span</caption>
+        <caption class="hidden">
+          Functions of <Compared query={query} /> by difference per span
+        </caption>
         <thead class="hidden">
           <Titles of={["Function", "Bar", names(query).typical, names(query).slow, "Difference"]} />
         </thead>
@@ -480,7 +538,7 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
                     title={row.name}
                     onClick={() => set({ find: query.find === row.name ? "" : row.name }, true)}
                   >
-                    {shortName(row.name)}
+                    <bdi>{shortName(row.name)}</bdi>
                   </button>
                 </th>
                 <td class="delta-bar">
@@ -492,7 +550,7 @@ function Functions({ data, query }: { data: Slow; query: Query }) {
                 <td class="number quiet">{amount(row.typical_per_span, unit)}</td>
                 <td class="number quiet">{amount(row.slow_per_span, unit)}</td>
                 <Delta
-                  text={`${row.delta > 0 ? "+" : "−"}${amount(Math.abs(row.delta), unit)}`}
+                  text={`${row.delta > 0 ? "+" : row.delta < 0 ? "−" : ""}${amount(Math.abs(row.delta), unit)}`}
                   more={row.delta > 0}
                   noise={noise ? amount(row.noise, unit) : ""}
                 />
@@ -509,6 +567,19 @@ function Answer({ data, query, types }: PartsProps) {
   return (
     <div class="slow">
       <div class="slow-answer">
+        <h2 class="compared">
+          {query.of_name ? (
+            <>
+              <Compared query={query} /> in {names(query).slowOnes} against{" "}
+              {names(query).typicalOnes} requests of{" "}
+              <Named service={query.of_service ?? ""} name={query.of_name} />
+            </>
+          ) : (
+            <>
+              {titleOf(query)} <Compared query={query} />
+            </>
+          )}
+        </h2>
         <Words data={data} query={query} />
         <div class="stacks">
           {(["typical", "slow"] as const).map((side, i) => (

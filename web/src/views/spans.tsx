@@ -14,6 +14,7 @@ import {
   Failed,
   Icon,
   Loading,
+  Name,
   Segments,
   Select,
   Skeleton,
@@ -184,7 +185,12 @@ export function Spans({ query }: { query: Query }) {
             onBox={(to) => set({ box: to ? boxText(to) : "", live: "" })}
           />
         ) : (
-          heat.error && !invalid && <p class="quiet heat-empty">{heat.error}</p>
+          heat.error &&
+          !invalid && (
+            <p class="quiet heat-empty">
+              <bdi>{heat.error}</bdi>
+            </p>
+          )
         )}
       </div>
       <Cut text={heat.data?.cut} />
@@ -199,7 +205,13 @@ export function Spans({ query }: { query: Query }) {
               ...carried(query),
             })}
           >
-            Why are slow ones slow? Compare the slowest 5% of <b>{query.name}</b> with typical ones
+            <span>
+              Why are slow ones slow? Compare the slowest 5% of <Name text={query.service} />{" "}
+              <b>
+                <Name text={query.name} />
+              </b>{" "}
+              with typical ones
+            </span>
           </a>
           <kbd>t</kbd>
         </p>
@@ -478,6 +490,7 @@ function SpanRows({
     if (view.box.current) view.box.current.scrollTop = 0;
     view.onScroll();
     hold({ scrolled: false, selected: false });
+    body.current?.focus({ preventScroll: true }); // the button disappears
     tail?.release();
   };
 
@@ -536,7 +549,11 @@ function SpanRows({
     view.reveal(to);
   };
   const onKeyDown = useRowKeys(body, spans.length, chosen, move, (row) => open(spans[row]));
-  useKeys({ Enter: () => chosen >= 0 && open(spans[chosen]) });
+  useKeys({
+    // not on a link or a button, which has its own action
+    Enter: ({ target }) =>
+      chosen >= 0 && !(target as HTMLElement).closest?.("a, button") && open(spans[chosen]),
+  });
   return (
     <>
       <div

@@ -3,9 +3,10 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { url, useResponse } from "../api";
 import type { Trace } from "../openapi";
-import { count, day, clock, duration, zoneName } from "../format";
+import { count, day, clock, duration, isolate, zoneName } from "../format";
 import { useKeys } from "../keys";
-import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
+import { Cut, Empty, Failed, Icon, Loading, Name, SearchField, Skeleton } from "../parts/basics";
+import { traceFile } from "../parts/export";
 import {
   carried,
   go,
@@ -134,7 +135,14 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
   const cpu = useMemo(() => cpuByService(tree), [tree]);
   const allCollapsed = collapsed.size > 0;
   const profileOf = (service: string): string =>
-    href("profile", { trace: trace.trace_id, span: root.span.span_id, scope: "trace", service });
+    href("profile", {
+      trace: trace.trace_id,
+      span: root.span.span_id,
+      scope: "trace",
+      service,
+      of_service: root.span.service,
+      of_name: root.span.name,
+    });
   const startMs = Number(tree.startUnixNs / 1000000n);
   useOwnTime(startMs, startMs + Math.ceil(tree.duration / 1e6) + 1);
   return (
@@ -172,8 +180,12 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
               <dd>
                 <a href={profileOf("")}>{duration(cpu.reduce((sum, [, ns]) => sum + ns, 0))}</a>
                 {cpu.slice(0, CPU_SERVICES).map(([service, ns]) => (
-                  <a key={service} href={profileOf(service)} title={`CPU time of ${service}`}>
-                    <bdi>{service}</bdi> {duration(ns)}
+                  <a
+                    key={service}
+                    href={profileOf(service)}
+                    title={`CPU time of ${isolate(service)}`}
+                  >
+                    <Name text={service} /> {duration(ns)}
                   </a>
                 ))}
                 {cpu.length > CPU_SERVICES && (
@@ -256,6 +268,15 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
         <div class="toolbar-rest">
           <a class="button" href={profileOf("")}>
             Profile of the trace
+          </a>
+          <a
+            class="button square"
+            href={traceFile(trace.trace_id)}
+            download
+            aria-label="Export the trace as OTLP JSON"
+            title="Export the trace as OTLP JSON"
+          >
+            <Icon name="export" />
           </a>
         </div>
       </div>
