@@ -321,7 +321,8 @@ static bool operations_on_facts(const struct br_span_facts *facts, void *arg)
         if (!row || report->rc || start_ns < report->before_ns)
             continue;
         struct operations_period *period = &row->periods[operations_period_of(report, start_ns)];
-        period->errors += facts->status[i] == BR_SPAN_STATUS_ERROR;
+        if (facts->status[i] == BR_SPAN_STATUS_ERROR)
+            period->errors++;
         report->rc =
             query_durations_add(&period->durations, &report->job->arena, facts->duration_ns[i]);
         if (!report->rc && start_ns >= report->from_ns)

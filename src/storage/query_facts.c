@@ -124,6 +124,8 @@ bool br_store_operation(struct br_store_query *query, const struct br_span_facts
                         uint32_t operation, const char **ret_service, const char **ret_name)
 {
     struct br_store_view *view = &br_store_query_state_of(query)->views[facts->partition];
+    if (!view->n_operations)
+        br_store_view_operations(query, view);
     return br_store_view_operation(query, view, operation, ret_service, ret_name);
 }
 

@@ -9,6 +9,8 @@
 #include "storage/view.h"
 #include "wire/protobuf.h"
 
+/* maximum number of operations of a partition that are read at once; others are read one by one */
+#define OPERATIONS_AT_ONCE 8192
 #define BLOCKS_MAX (16u << 20)
 #define PENDING_MAX (64u << 20)
 
@@ -169,6 +171,25 @@ static bool spans_grow_operations(struct br_store_query *query, struct br_store_
                                (int64_t)((count - view->n_operations) * 2 * sizeof *services));
     view->n_operations = (uint32_t)count;
     return true;
+}
+
+void br_store_view_operations(struct br_store_query *query, struct br_store_view *view)
+{
+    struct br_sql *sql = &view->reader->sql;
+    sqlite3_stmt *statement = br_sql_statement(sql, BR_SQL_OPERATIONS);
+    int rc = 0;
+    for (uint32_t i = 0; i < OPERATIONS_AT_ONCE && br_sql_row(sql, statement, &rc, NULL); i++) {
+        int64_t operation = sqlite3_column_int64(statement, 0);
+        if (operation < 0 || operation > BR_OPERATIONS_MAX ||
+            ((uint32_t)operation >= view->n_operations &&
+             !spans_grow_operations(query, view, (uint32_t)operation)))
+            break;
+        const char *service = br_store_view_text(query, statement, 1);
+        view->names[operation] = br_store_view_text(query, statement, 2);
+        view->services[operation] = view->names[operation] ? service : NULL;
+    }
+    if (statement)
+        (void)sqlite3_reset(statement);
 }
 
 bool br_store_view_operation(struct br_store_query *query, struct br_store_view *view,

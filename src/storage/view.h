@@ -126,6 +126,10 @@ int br_store_view_facts(struct br_store_query *query, struct br_store_view *view
 bool br_store_view_operation(struct br_store_query *query, struct br_store_view *view,
                              uint32_t operation, const char **ret_service, const char **ret_name);
 
+/* Reads the services and names of many operations at once, for a query that needs most of them. An
+ * operation that cannot be read is left to br_store_view_operation. */
+void br_store_view_operations(struct br_store_query *query, struct br_store_view *view);
+
 /* --- Series of a query (matching.c) ----------------------------------------------------------- */
 
 /* The series that a filter of samples selects. */
