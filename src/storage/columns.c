@@ -77,33 +77,12 @@ bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len
 /* --- Facts ----------------------------------------------------------------------------------- */
 
 /*
- * The facts begin with the number of spans, the number of distinct operations, these operations,
- * and the earliest start, as varints. The columns follow: each span's operation as an index, its
- * end minus its start, and its start minus the earliest start. Each of these columns begins with
- * the number of bytes of a value (1, 2, 4 or 8). The last column has a byte for each span: the
- * status, times two, plus one for a root.
+ * The facts begin with the number of spans, the lowest number of an operation, and the earliest
+ * start, as varints. The columns follow: each span's operation minus the lowest one, its end minus
+ * its start, and its start minus the earliest start. Each of these columns begins with the number
+ * of bytes of a value (1, 2, 4 or 8). The last column has a byte for each span: the status, times
+ * two, plus one for a root.
  */
-
-#define OPERATION_SLOTS 1024u
-
-/* The distinct operations of a block. */
-struct operations {
-    uint32_t numbers[BR_BLOCK_SPANS], count;
-    /* index of an operation in `numbers` plus 1; 0: the slot is empty */
-    uint16_t slots[OPERATION_SLOTS];
-};
-
-static uint32_t operations_add(struct operations *operations, uint32_t number)
-{
-    size_t at = number * 0x9E3779B1u % OPERATION_SLOTS;
-    while (operations->slots[at] && operations->numbers[operations->slots[at] - 1] != number)
-        at = (at + 1) % OPERATION_SLOTS;
-    if (!operations->slots[at]) {
-        operations->numbers[operations->count] = number;
-        operations->slots[at] = (uint16_t)++operations->count;
-    }
-    return operations->slots[at] - 1u;
-}
 
 static uint8_t columns_width(const uint64_t *values, uint32_t count)
 {
@@ -129,35 +108,26 @@ static void columns_write_fixed(struct br_pack *into, const uint64_t *values, ui
     }
 }
 
-/* Returns the earliest start. */
-static uint64_t columns_first_ns(const struct br_columns *columns)
-{
-    uint64_t first_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < columns->n_spans; i++)
-        first_ns = columns->start_ns[i] < first_ns ? columns->start_ns[i] : first_ns;
-    return first_ns;
-}
-
 void br_columns_write_facts(const struct br_columns *columns, struct br_pack *into)
 {
-    struct operations operations = {.count = 0};
-    uint64_t index[BR_BLOCK_SPANS] = {0}, times[BR_BLOCK_SPANS] = {0};
-    uint64_t first_ns = columns_first_ns(columns);
-    uint32_t count = columns->n_spans;
+    uint64_t values[BR_BLOCK_SPANS] = {0}, first_ns = UINT64_MAX;
+    uint32_t count = columns->n_spans, lowest = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
-        index[i] = operations_add(&operations, columns->operation[i]);
-        times[i] = columns->end_ns[i] - columns->start_ns[i];
+        lowest = columns->operation[i] < lowest ? columns->operation[i] : lowest;
+        first_ns = columns->start_ns[i] < first_ns ? columns->start_ns[i] : first_ns;
     }
     br_pack_varint(into, count);
-    br_pack_varint(into, operations.count);
-    for (uint32_t i = 0; i < operations.count; i++)
-        br_pack_varint(into, operations.numbers[i]);
+    br_pack_varint(into, lowest);
     br_pack_varint(into, first_ns);
-    columns_write_fixed(into, index, count);
-    columns_write_fixed(into, times, count);
     for (uint32_t i = 0; i < count; i++)
-        times[i] = columns->start_ns[i] - first_ns;
-    columns_write_fixed(into, times, count);
+        values[i] = columns->operation[i] - lowest;
+    columns_write_fixed(into, values, count);
+    for (uint32_t i = 0; i < count; i++)
+        values[i] = columns->end_ns[i] - columns->start_ns[i];
+    columns_write_fixed(into, values, count);
+    for (uint32_t i = 0; i < count; i++)
+        values[i] = columns->start_ns[i] - first_ns;
+    columns_write_fixed(into, values, count);
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t flags = (uint8_t)(columns->status[i] << 1 | columns->root[i]);
         br_pack_bytes(into, &flags, 1);
@@ -197,23 +167,21 @@ static bool columns_read_fixed(struct br_unpack *unpack, uint64_t *into, uint32_
 bool br_columns_read_facts(struct br_columns *columns, const uint8_t *data, size_t len)
 {
     struct br_unpack unpack = {.p = data, .end = br_mem_end(data, len)};
-    uint32_t operations[BR_BLOCK_SPANS];
-    uint64_t index[BR_BLOCK_SPANS];
-    uint64_t n_spans = br_unpack_varint(&unpack), n_operations = br_unpack_varint(&unpack);
-    if (unpack.failed || n_spans > BR_BLOCK_SPANS || n_operations > n_spans)
+    uint64_t operations[BR_BLOCK_SPANS];
+    uint64_t n_spans = br_unpack_varint(&unpack), lowest = br_unpack_varint(&unpack);
+    uint64_t first_ns = br_unpack_varint(&unpack);
+    if (unpack.failed || n_spans > BR_BLOCK_SPANS || lowest > UINT32_MAX)
         return false;
     uint32_t count = columns->n_spans = (uint32_t)n_spans;
-    columns_read_indices(&unpack, operations, (uint32_t)n_operations);
-    uint64_t first_ns = br_unpack_varint(&unpack);
-    if (!columns_read_fixed(&unpack, index, count) ||
+    if (!columns_read_fixed(&unpack, operations, count) ||
         !columns_read_fixed(&unpack, columns->end_ns, count) ||
         !columns_read_fixed(&unpack, columns->start_ns, count))
         return false;
     const uint8_t *flags = br_unpack_bytes(&unpack, count);
     for (uint32_t i = 0; flags && i < count; i++) {
-        if (index[i] >= n_operations)
+        if (operations[i] > UINT32_MAX - lowest)
             return false;
-        columns->operation[i] = operations[index[i]];
+        columns->operation[i] = (uint32_t)(lowest + operations[i]);
         columns->start_ns[i] += first_ns;
         columns->end_ns[i] += columns->start_ns[i];
         columns->status[i] = flags[i] >> 1;
