@@ -78,7 +78,8 @@ uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const
 struct br_columns {
     uint32_t n_spans;
     /* facts */
-    uint32_t operation[BR_BLOCK_SPANS]; /* operation of each span, as its number in the partition */
+    /* operation of each span, as its number in the partition; at most BR_OPERATIONS_MAX */
+    uint32_t operation[BR_BLOCK_SPANS];
     uint64_t start_ns[BR_BLOCK_SPANS], end_ns[BR_BLOCK_SPANS];
     uint8_t status[BR_BLOCK_SPANS]; /* at most BR_COLUMNS_STATUS_MAX */
     bool root[BR_BLOCK_SPANS];      /* true: the span has no parent */

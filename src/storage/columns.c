@@ -28,11 +28,12 @@ static void columns_read_raw(struct br_unpack *unpack, void *into, size_t len)
         memcpy(into, data, len);
 }
 
-static void columns_read_indices(struct br_unpack *unpack, uint32_t *into, uint32_t count)
+static void columns_read_indices(struct br_unpack *unpack, uint32_t *into, uint32_t count,
+                                 uint32_t max)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t value = br_unpack_varint(unpack);
-        unpack->failed = unpack->failed || value > UINT32_MAX;
+        unpack->failed = unpack->failed || value > max;
         into[i] = (uint32_t)value;
     }
 }
@@ -62,9 +63,9 @@ bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len
     columns_read_raw(&unpack, columns->kind, count);
     if (with_facts)
         columns_read_raw(&unpack, columns->status, count);
-    columns_read_indices(&unpack, columns->trace, count);
+    columns_read_indices(&unpack, columns->trace, count, BR_BLOCK_SPANS);
     if (with_facts) {
-        columns_read_indices(&unpack, columns->operation, count);
+        columns_read_indices(&unpack, columns->operation, count, BR_OPERATIONS_MAX);
         columns_read_times(columns, &unpack);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -170,7 +171,7 @@ bool br_columns_read_facts(struct br_columns *columns, const uint8_t *data, size
     uint64_t operations[BR_BLOCK_SPANS];
     uint64_t n_spans = br_unpack_varint(&unpack), lowest = br_unpack_varint(&unpack);
     uint64_t first_ns = br_unpack_varint(&unpack);
-    if (unpack.failed || n_spans > BR_BLOCK_SPANS || lowest > UINT32_MAX)
+    if (unpack.failed || n_spans > BR_BLOCK_SPANS || lowest > BR_OPERATIONS_MAX)
         return false;
     uint32_t count = columns->n_spans = (uint32_t)n_spans;
     if (!columns_read_fixed(&unpack, operations, count) ||
@@ -179,7 +180,7 @@ bool br_columns_read_facts(struct br_columns *columns, const uint8_t *data, size
         return false;
     const uint8_t *flags = br_unpack_bytes(&unpack, count);
     for (uint32_t i = 0; flags && i < count; i++) {
-        if (operations[i] > UINT32_MAX - lowest)
+        if (operations[i] > BR_OPERATIONS_MAX - lowest)
             return false;
         columns->operation[i] = (uint32_t)(lowest + operations[i]);
         columns->start_ns[i] += first_ns;
