@@ -16,6 +16,7 @@
 #include "base/sum.h"
 #include "extensions/query/braid.h"
 #include "extensions/query/braid_filter.h"
+#include "extensions/query/steps.h"
 #include "otlp/fields.h"
 
 #define POINTS_DEFAULT 100
@@ -48,15 +49,12 @@ struct heat_span {
 struct heat_report {
     struct query_job *job;
     struct query_braid_filter of;
-    uint64_t from_ns, until_ns, step_ns, n_steps, rows;
+    uint64_t from_ns, until_ns, rows;
+    struct query_steps steps;
     uint64_t edges_ns[RANGES]; /* shortest duration of each range, in nanoseconds */
     /* index of the last range that begins at or below each power of two */
     unsigned first[64];
     struct heat_cell *cells; /* cells by range and step */
-    /* the step of the last span: consecutive spans are usually in the same step */
-    struct {
-        uint64_t index, from_ns, until_ns;
-    } step;
     uint64_t n_read;
     bool with_cpu;
     /* Spans whose samples are read. If `n_cpu_spans` exceeds CPU_SPANS_MAX, some are missing. */
@@ -108,13 +106,8 @@ static void heat_keep_span(struct heat_report *report, const struct heat_span *s
 static uint32_t heat_count(struct heat_report *report, uint64_t start_ns, uint64_t duration_ns,
                            uint8_t status)
 {
-    if (start_ns < report->step.from_ns || start_ns >= report->step.until_ns) {
-        uint64_t index = (start_ns - report->from_ns) / report->step_ns;
-        report->step.index = index < report->n_steps ? index : report->n_steps - 1;
-        report->step.from_ns = report->from_ns + index * report->step_ns;
-        report->step.until_ns = report->step.from_ns + report->step_ns;
-    }
-    size_t cell = heat_range_of(report, duration_ns) * report->n_steps + report->step.index;
+    size_t cell = heat_range_of(report, duration_ns) * report->steps.count +
+                  query_steps_find(&report->steps, start_ns);
     report->cells[cell].spans++;
     report->cells[cell].errors += status == BR_SPAN_STATUS_ERROR;
     return (uint32_t)cell;
@@ -218,9 +211,10 @@ static struct heat_cell heat_sum(const struct heat_report *report, unsigned firs
     struct heat_cell sum = {0};
     for (unsigned range = first; range < last && range < RANGES; range++)
         for (uint64_t step = first_step; step < last_step; step++) {
-            sum.spans += report->cells[range * report->n_steps + step].spans;
-            sum.errors += report->cells[range * report->n_steps + step].errors;
-            sum.cpu_ns = br_sum(sum.cpu_ns, report->cells[range * report->n_steps + step].cpu_ns);
+            sum.spans += report->cells[range * report->steps.count + step].spans;
+            sum.errors += report->cells[range * report->steps.count + step].errors;
+            sum.cpu_ns =
+                br_sum(sum.cpu_ns, report->cells[range * report->steps.count + step].cpu_ns);
         }
     return sum;
 }
@@ -231,9 +225,9 @@ static void heat_find_rows(const struct heat_report *report, unsigned *ret_first
                            unsigned *ret_last, unsigned *ret_width)
 {
     unsigned low = 0, high = RANGES, width = 1;
-    while (low < RANGES && !heat_sum(report, low, low + 1, 0, report->n_steps).spans)
+    while (low < RANGES && !heat_sum(report, low, low + 1, 0, report->steps.count).spans)
         low++;
-    while (high > low && !heat_sum(report, high - 1, high, 0, report->n_steps).spans)
+    while (high > low && !heat_sum(report, high - 1, high, 0, report->steps.count).spans)
         high--;
     *ret_first = low;
     *ret_last = high;
@@ -255,7 +249,7 @@ static void heat_put_cells(const struct heat_report *report, enum heat_figure fi
     struct br_str *out = &report->job->out;
     br_str_printf(out, ",\"%s\":[", names[figure]);
     for (unsigned range = first; range < last; range += width)
-        for (uint64_t step = 0; step < report->n_steps; step++) {
+        for (uint64_t step = 0; step < report->steps.count; step++) {
             const struct heat_cell cell = heat_sum(report, range, range + width, step, step + 1);
             br_str_puts(out, range > first || step ? "," : "");
             if (figure == HEAT_CPU)
@@ -269,15 +263,15 @@ static void heat_put_cells(const struct heat_report *report, enum heat_figure fi
 static void heat_respond(const struct heat_report *report)
 {
     struct br_str *out = &report->job->out;
-    const struct heat_cell all = heat_sum(report, 0, RANGES, 0, report->n_steps);
+    const struct heat_cell all = heat_sum(report, 0, RANGES, 0, report->steps.count);
     unsigned first, last, width;
     heat_find_rows(report, &first, &last, &width);
     br_str_printf(out,
                   "{\"start_unix_ns\":\"%" PRIu64 "\",\"end_unix_ns\":\"%" PRIu64
                   "\",\"step_ns\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"total\":{\"spans\":%" PRIu64
                   ",\"errors\":%" PRIu64 "},\"durations_ns\":[",
-                  report->from_ns, report->until_ns, report->step_ns, report->n_steps, all.spans,
-                  all.errors);
+                  report->from_ns, report->until_ns, report->steps.step_ns, report->steps.count,
+                  all.spans, all.errors);
     for (unsigned range = first; last > first && range <= last; range += width)
         br_str_printf(out, "%s%" PRIu64, range > first ? "," : "",
                       range < RANGES ? report->edges_ns[range] : UINT64_MAX);
@@ -306,7 +300,7 @@ static int heat_read(struct heat_report *report, struct br_err *err)
     int rc = query_braid_filter_parse(&report->of, job, err);
     if (rc)
         return rc;
-    report->cells = br_calloc(RANGES * (size_t)report->n_steps, sizeof *report->cells);
+    report->cells = br_calloc(RANGES * (size_t)report->steps.count, sizeof *report->cells);
     if (!report->cells)
         return BR_ENOMEM;
     if (report->of.has_query)
@@ -332,11 +326,7 @@ void query_braid_heat(struct query_job *job)
     report.rows = report.rows ? report.rows : ROWS_DEFAULT;
     report.from_ns = report.of.filter.from_ns;
     report.until_ns = report.of.filter.until_ns;
-    uint64_t range_ns = report.until_ns - report.from_ns;
-    report.step_ns = range_ns / points + (range_ns % points != 0);
-    report.step_ns = report.step_ns ? report.step_ns : 1;
-    report.n_steps = range_ns / report.step_ns + (range_ns % report.step_ns != 0);
-    report.n_steps = report.n_steps ? report.n_steps : 1;
+    query_steps_init(&report.steps, report.from_ns, report.until_ns, points);
     heat_make_edges(&report);
     int rc = heat_read(&report, &err);
     if (!rc)

@@ -21,6 +21,7 @@
 #include "base/sum.h"
 #include "extensions/query/braid.h"
 #include "extensions/query/durations.h"
+#include "extensions/query/steps.h"
 #include "otlp/fields.h"
 
 #define LIMIT_DEFAULT 1000
@@ -85,7 +86,8 @@ struct operations_report {
     struct query_job *job;
     uint64_t from_ns, until_ns;
     uint64_t before_ns; /* start of the range before; `from_ns` if there is no such range */
-    uint64_t step_ns, n_steps, limit;
+    uint64_t limit;
+    struct query_steps steps;
     struct br_map *map; /* rows by kind, service and name */
     struct br_str key;  /* key of the row that is looked up in `map` */
     struct operations_row *rest;
@@ -285,33 +287,21 @@ static void operations_keep_span(struct operations_report *report,
     }
 }
 
-/* Bounds of the time step of the last span: consecutive spans are usually in the same step. */
-struct operations_step {
-    uint64_t index, from_ns, until_ns;
-};
-
 static int operations_add_step(struct operations_report *report, struct operations_row *row,
-                               struct operations_step *step, uint64_t start_ns)
+                               uint64_t start_ns)
 {
     struct br_arena *arena = &report->job->arena;
     if (!row->steps)
-        row->steps = br_arena_calloc(arena, report->n_steps, sizeof *row->steps);
+        row->steps = br_arena_calloc(arena, report->steps.count, sizeof *row->steps);
     if (!row->steps)
         return br_arena_why(arena);
-    if (start_ns < step->from_ns || start_ns >= step->until_ns) {
-        uint64_t index = (start_ns - report->from_ns) / report->step_ns;
-        step->index = index < report->n_steps ? index : report->n_steps - 1;
-        step->from_ns = report->from_ns + index * report->step_ns;
-        step->until_ns = step->from_ns + report->step_ns;
-    }
-    row->steps[step->index]++;
+    row->steps[query_steps_find(&report->steps, start_ns)]++;
     return 0;
 }
 
 static bool operations_on_facts(const struct br_span_facts *facts, void *arg)
 {
     struct operations_report *report = arg;
-    struct operations_step step = {0};
     report->rc = operations_enter_partition(report, facts);
     for (uint32_t i = 0; i < facts->count && !report->rc; i++) {
         struct operations_row *row = operations_row_of(report, facts, i);
@@ -326,7 +316,7 @@ static bool operations_on_facts(const struct br_span_facts *facts, void *arg)
         report->rc =
             query_durations_add(&period->durations, &report->job->arena, facts->duration_ns[i]);
         if (!report->rc && start_ns >= report->from_ns)
-            report->rc = operations_add_step(report, row, &step, start_ns);
+            report->rc = operations_add_step(report, row, start_ns);
     }
     return !report->rc && query_job_may_continue(report->job);
 }
@@ -648,7 +638,7 @@ static void operations_put_row(const struct operations_report *report,
     br_str_putc(out, ',');
     operations_put_period(report, &row->periods[NOW]);
     br_str_puts(out, ",\"steps\":[");
-    for (uint64_t i = 0; row->steps && i < report->n_steps; i++)
+    for (uint64_t i = 0; row->steps && i < report->steps.count; i++)
         br_str_printf(out, "%s%" PRIu64, i ? "," : "", row->steps[i]);
     br_str_puts(out, "],\"before\":{");
     operations_put_period(report, &row->periods[BEFORE]);
@@ -714,7 +704,7 @@ static int operations_respond(struct operations_report *report)
                   "{\"start_unix_ns\":\"%" PRIu64 "\",\"end_unix_ns\":\"%" PRIu64
                   "\",\"step_ns\":%" PRIu64 ",\"before_unix_ns\":\"%" PRIu64
                   "\",\"before_complete\":%s,\"percentile_error\":%g",
-                  report->from_ns, report->until_ns, report->step_ns, report->before_ns,
+                  report->from_ns, report->until_ns, report->steps.step_ns, report->before_ns,
                   operations_has_before(report) ? "true" : "false", QUERY_DURATIONS_ERROR);
     operations_put_total(out, "total", rows, count, NOW);
     operations_put_total(out, "total_before", rows, count, BEFORE);
@@ -786,10 +776,7 @@ void query_braid_operations(struct query_job *job)
     points = points ? points : POINTS_DEFAULT;
     report.limit = report.limit ? report.limit : LIMIT_DEFAULT;
     report.before_ns = report.from_ns > range_ns ? report.from_ns - range_ns : report.from_ns;
-    report.step_ns = range_ns / points + (range_ns % points != 0);
-    report.step_ns = report.step_ns ? report.step_ns : 1;
-    report.n_steps = range_ns / report.step_ns + (range_ns % report.step_ns != 0);
-    report.n_steps = report.n_steps ? report.n_steps : 1;
+    query_steps_init(&report.steps, report.from_ns, report.until_ns, points);
     report.max_spans = max_spans < SPANS_MAX ? (uint32_t)max_spans : SPANS_MAX;
     br_index_init(&report.index, report.max_spans, BR_HOLDER_STORE);
     br_random_bytes(report.index.secret, sizeof report.index.secret);
