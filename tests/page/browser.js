@@ -155,6 +155,14 @@ export async function openPage(browser, server, hash = "", { clock = true, ...gi
   return page;
 }
 
+/** Opens a page, and waits until it has drawn everything, also the first match of `ready`. */
+export async function openSettled({ browser, server }, hash, ready) {
+  const page = await openPage(browser, server, hash);
+  await page.locator(ready).first().waitFor();
+  await page.settled();
+  return page;
+}
+
 /** Fails if axe finds a violation, of the given rules or of any. The debugger evaluates it, since
  * the page's policy forbids that to scripts. */
 export async function checkAccessibility(page, what, rules = null) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared by the tests of names, widths and contrast: every view of the page that shows names.
+import { findBar } from "./browser.js";
 
 /** Returns the views as [name, fragment, selector of an element that appears last], for a mock whose names are
  * surrounded by texts. */
@@ -70,4 +71,51 @@ export function viewsOf(server, [before, after] = ["", ""]) {
     ["join health", "#/health", ".health td"],
     ["privacy", "#/privacy", ".health td"],
   ];
+}
+
+/** Opens everything that appears over a view or after an input, and shows names: tooltips, menus, paths, messages and
+ * suggestions. Calls `check` with what is shown. The names of the mock are surrounded by texts. */
+export async function visitOverlays(page, [before, after], check) {
+  const name = (text) => `${before}${text}${after}`;
+  const query = encodeURIComponent(`{service_name="${name("checkout")}"}`);
+  await page.to(`#/profile?query=${query}&show=flame`);
+  const at = await findBar(page, name("OrderService.calculate_totals"));
+  await check("the tooltip and the tree for screen readers");
+  await page.mouse.click(at.x, at.y, { button: "right" });
+  await page.getByRole("menu").waitFor();
+  await check("the menu of a bar");
+  await page.keyboard.press("Escape");
+  await page.mouse.click(at.x, at.y);
+  await page.locator(".path [aria-current]", { hasText: "calculate_totals" }).waitFor();
+  await page.locator(".flame").press("ArrowDown");
+  await check("the path to a bar");
+  await page.getByRole("button", { name: "Export", exact: true }).click();
+  await page.locator(".panel:popover-open").waitFor();
+  await check("the export");
+  await page.keyboard.press("Escape");
+  for (const text of ["calculate", name("OrderService.calculate_totals")]) {
+    await page.locator("#find").fill(text);
+    await page.locator(".found", { hasText: "% in" }).waitFor();
+    await check(`matches of ${text}`);
+  }
+  await page.getByRole("button", { name: "Compare", exact: true }).click();
+  await page.locator(".said-on", { hasText: "is selection A" }).waitFor();
+  await check("a message");
+
+  await page.to("#/spans");
+  await page.locator(".spans .row").first().waitFor();
+  await page.locator("#traceql").fill("name = order.pl");
+  const suggestion = page.locator('.search-list [role="option"]', { hasText: "order.place" });
+  await suggestion.waitFor();
+  await check("suggestions");
+  await suggestion.click();
+  await page.locator(".search-chip").waitFor();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.locator("#traceql").focus();
+  await page.locator(".search-list", { hasText: "saved" }).waitFor();
+  await check("saved queries");
+  await page.locator("#traceql").fill(`{ ${name("broken")}`);
+  await page.keyboard.press("Enter");
+  await page.locator(".search-error").waitFor();
+  await check("a rejected query");
 }

@@ -3,16 +3,11 @@
 // moved the focus elsewhere.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { checkAccessibility, findBar, openPage, useMock } from "./browser.js";
+import { checkAccessibility, findBar, openPage, openSettled, useMock } from "./browser.js";
 
 describe("page: focus", { concurrency: false }, () => {
   const mock = useMock({ traces: 300 });
-  const open = async (hash, ready) => {
-    const page = await openPage(mock.browser, mock.server, hash);
-    await page.locator(ready).first().waitFor();
-    await page.settled();
-    return page;
-  };
+  const open = (hash, ready) => openSettled(mock, hash, ready);
   const focused = (page, locator) =>
     locator
       .evaluate(

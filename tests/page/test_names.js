@@ -3,8 +3,8 @@
 // names of services and operations are in every comparison.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { findBar, openPage, useMock } from "./browser.js";
-import { viewsOf } from "./names.js";
+import { openPage, openSettled, useMock } from "./browser.js";
+import { viewsOf, visitOverlays } from "./names.js";
 
 // An override of the direction that is never closed, and an Arabic letter at each end.
 const around = ["\u202e\u0627", "\u064a"];
@@ -56,43 +56,9 @@ describe("page: names from outside", { concurrency: false }, () => {
   });
 
   it("are isolated in tooltips, menus, suggestions, breadcrumbs and messages", async () => {
-    const name = (text) => `${around[0]}${text}${around[1]}`;
-    const query = encodeURIComponent(`{service_name="${name("checkout")}"}`);
-    const page = await open(`#/profile?query=${query}&show=flame`);
+    const page = await open("#/services");
     const check = async (where) => assert.deepEqual(await notIsolated(page), [], where);
-    const bar = name("OrderService.calculate_totals");
-    let at = await findBar(page, bar);
-    await check("the tooltip and the tree for screen readers");
-    await page.mouse.click(at.x, at.y, { button: "right" });
-    await page.getByRole("menu").waitFor();
-    await check("the menu of a bar");
-    await page.keyboard.press("Escape");
-    await page.mouse.click(at.x, at.y);
-    await page.locator(".path [aria-current]", { hasText: "calculate_totals" }).waitFor();
-    await page.locator(".flame").press("ArrowDown");
-    await check("the path to a bar");
-    await page.locator("#find").fill("calculate");
-    await page.locator(".found", { hasText: "% in" }).waitFor();
-    await check("matches");
-    await page.getByRole("button", { name: "Compare", exact: true }).click();
-    await page.locator(".said-on", { hasText: "is selection A" }).waitFor();
-    await check("a message");
-
-    await page.to("#/spans");
-    await page.locator(".spans .row").first().waitFor();
-    await page.locator("#traceql").fill("name = order.pl");
-    await page.locator('.search-list [role="option"]', { hasText: "order.place" }).waitFor();
-    await check("suggestions");
-    await page.locator('.search-list [role="option"]', { hasText: "order.place" }).click();
-    await page.locator(".search-chip").waitFor();
-    await page.getByRole("button", { name: "Save", exact: true }).click();
-    await page.locator("#traceql").focus();
-    await page.locator(".search-list", { hasText: "saved" }).waitFor();
-    await check("saved queries");
-    await page.locator("#traceql").fill("{ broken");
-    await page.keyboard.press("Enter");
-    await page.locator(".search-error").waitFor();
-    await check("a rejected query");
+    await visitOverlays(page, around, check);
     await page.to("#/spans?live=1");
     await page.locator(".spans .row").first().waitFor();
     await check("live spans");
@@ -126,12 +92,7 @@ describe("page: names from outside", { concurrency: false }, () => {
 
 describe("page: comparisons name the service and the operation", { concurrency: false }, () => {
   const mock = useMock({ traces: 300 });
-  const open = async (hash, ready) => {
-    const page = await openPage(mock.browser, mock.server, hash);
-    await page.locator(ready).first().waitFor();
-    await page.settled();
-    return page;
-  };
+  const open = (hash, ready) => openSettled(mock, hash, ready);
   const texts = async (page, selector) =>
     (await page.locator(selector).allTextContents()).map((text) =>
       text.replaceAll(/\s+/g, " ").trim(),

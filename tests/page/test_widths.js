@@ -3,8 +3,8 @@
 // an ellipsis.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { findBar, openPage, useMock } from "./browser.js";
-import { viewsOf } from "./names.js";
+import { openPage, useMock } from "./browser.js";
+import { viewsOf, visitOverlays } from "./names.js";
 
 // Also longer than 300 characters behind the last slash of a file, and before the first one.
 const around = ["w".repeat(300), "m".repeat(300)];
@@ -100,44 +100,8 @@ for (const [device, viewport] of [
     it("fit into tooltips, menus, suggestions, breadcrumbs, messages and dialogs", async () => {
       const name = (text) => `${around[0]}${text}${around[1]}`;
       const check = async (where) => assert.deepEqual(await tooWide(page), [], where);
-      const query = encodeURIComponent(`{service_name="${name("checkout")}"}`);
-      const page = await open(`#/profile?query=${query}&show=flame`);
-      const at = await findBar(page, name("OrderService.calculate_totals"));
-      await check("a tooltip");
-      await page.mouse.click(at.x, at.y, { button: "right" });
-      await page.getByRole("menu").waitFor();
-      await check("the menu of a bar");
-      await page.keyboard.press("Escape");
-      await page.mouse.click(at.x, at.y);
-      await page.locator(".path [aria-current]", { hasText: "calculate_totals" }).waitFor();
-      await check("the path to a bar");
-      await page.getByRole("button", { name: "Export", exact: true }).click();
-      await page.locator(".panel:popover-open").waitFor();
-      await check("the export");
-      await page.keyboard.press("Escape");
-      await page.locator("#find").fill(name("OrderService.calculate_totals"));
-      await page.locator(".found", { hasText: "% in" }).waitFor();
-      await check("a long search");
-      await page.getByRole("button", { name: "Compare", exact: true }).click();
-      await page.locator(".said-on", { hasText: "is selection A" }).waitFor();
-      await check("a message");
-
-      await page.to("#/spans");
-      await page.locator(".spans .row").first().waitFor();
-      await page.locator("#traceql").fill("name = order.pl");
-      const suggestion = page.locator('.search-list [role="option"]', { hasText: "order.place" });
-      await suggestion.waitFor();
-      await check("suggestions");
-      await suggestion.click();
-      await page.locator(".search-chip").waitFor();
-      await page.getByRole("button", { name: "Save", exact: true }).click();
-      await page.locator("#traceql").focus();
-      await page.locator(".search-list", { hasText: "saved" }).waitFor();
-      await check("saved queries");
-      await page.locator("#traceql").fill(`{ ${name("broken")}`);
-      await page.keyboard.press("Enter");
-      await page.locator(".search-error").waitFor();
-      await check("a rejected query");
+      const page = await open("#/services");
+      await visitOverlays(page, around, check);
       await page.to(`#/spans?q=${encodeURIComponent(`{ name = "${name("none")}" }`)}`);
       await page.locator(".search-chip").waitFor();
       await page.getByText("No spans here").waitFor();

@@ -14,7 +14,7 @@ const formats: [string, string][] = [
 export const traceFile = (trace: string): string =>
   url(`traces/${encodeURIComponent(trace)}/otlp`, {});
 
-/** A menu of downloads. Without samples, it offers the trace and states that there is no profile. */
+/** A menu of downloads. Without samples, it offers only the trace, and says why. */
 export function Export({
   path,
   params,
